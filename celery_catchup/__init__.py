@@ -1,0 +1,33 @@
+"""A Celery beat scheduler that runs the slots it missed, in order, and tells each task its hour.
+
+The public names load when they are first asked for: importing the package alone imports
+neither Celery nor a Redis client, so settings files and tools may import it freely.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "Scheduler": "celery_catchup.beat",
+}
+"""Each public name, and the module it lives in."""
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

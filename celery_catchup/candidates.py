@@ -1,0 +1,106 @@
+"""Slots of several schedules in one order, counted and cut without being listed.
+
+A policy is applied to positions in this order, so five years of minutely slots cost no
+more than the few that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import merge
+from itertools import islice
+
+from celery_catchup.model import Instant, Skip, SkipReason, Slot
+from celery_catchup.timetables import Timetable
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The slots of one schedule in ``(after, until]``."""
+
+    schedule: int
+    timetable: Timetable
+    after: Instant
+    until: Instant
+
+    def slots(self, *, newest_first: bool = False) -> Iterator[Slot]:
+        """Its slots, lazily."""
+        instants = self.timetable.slots(self.after, self.until, newest_first=newest_first)
+        return (Slot(at, self.schedule) for at in instants)
+
+    def last(self) -> Slot | None:
+        """Its newest slot."""
+        at = self.timetable.previous_before(self.until + 1)
+        return Slot(at, self.schedule) if at is not None and at > self.after else None
+
+    def contains(self, slot: Slot) -> bool:
+        """Whether the slot is one of them, and not only in the range."""
+        inside = slot.schedule == self.schedule and self.after < slot.at <= self.until
+        return inside and self.timetable.next_after(slot.at - 1) == slot.at
+
+    def clipped(self, after: Instant, until: Instant) -> Stretch:
+        """The part of it inside ``(after, until]``."""
+        return Stretch(self.schedule, self.timetable, max(self.after, after), min(self.until, until))
+
+    def skip(self, reason: SkipReason) -> Skip | None:
+        """All of its slots as one skip; None when it has none."""
+        count = self.timetable.count(self.after, self.until) if self.after < self.until else 0
+        if not count:
+            return None
+        first, last = self.timetable.next_after(self.after), self.timetable.previous_before(self.until + 1)
+        assert first is not None
+        assert last is not None
+        return Skip(self.schedule, first, last, count, reason)
+
+
+class Candidates:
+    """The slots of the stretches in order, without the ``excluded`` ones."""
+
+    def __init__(self, stretches: Iterable[Stretch], excluded: Mapping[Slot, SkipReason]) -> None:
+        self.stretches = tuple(stretch for stretch in stretches if stretch.after < stretch.until)
+        self.excluded = {
+            slot: reason
+            for slot, reason in excluded.items()
+            if any(stretch.contains(slot) for stretch in self.stretches)
+        }
+
+    @cached_property
+    def count(self) -> int:
+        """How many there are."""
+        listed = sum(s.timetable.count(s.after, s.until) for s in self.stretches)
+        return listed - len(self.excluded)
+
+    def slots(self, *, newest_first: bool = False) -> Iterator[Slot]:
+        """All of them in order: by time, ties in the order of declaration."""
+        streams = [stretch.slots(newest_first=newest_first) for stretch in self.stretches]
+        merged = streams[0] if len(streams) == 1 else merge(*streams, reverse=newest_first)
+        return (slot for slot in merged if slot not in self.excluded) if self.excluded else merged
+
+    def at(self, position: int) -> Slot:
+        """The slot at a position, found from the nearer end."""
+        from_end = position >= self.count // 2
+        steps = self.count - 1 - position if from_end else position
+        return next(islice(self.slots(newest_first=from_end), steps, None))
+
+    def between(self, first: Slot | None, last: Slot | None) -> Iterator[Stretch]:
+        """What lies from ``first`` to ``last``, both included, one stretch a schedule; None is an end."""
+        for stretch in self.stretches:
+            after, until = stretch.after, stretch.until
+            if first is not None:
+                after = first.at - 1 if stretch.schedule >= first.schedule else first.at
+            if last is not None:
+                until = last.at if stretch.schedule <= last.schedule else last.at - 1
+            yield stretch.clipped(after, until)
+
+
+def skips_of(stretch: Stretch, reason: SkipReason, excluded: Iterable[Slot]) -> Iterator[Skip]:
+    """The stretch as skips, broken at the slots that are decided otherwise."""
+    after = stretch.after
+    holes = sorted(s.at for s in excluded if s.schedule == stretch.schedule and stretch.after < s.at)
+    for hole in (*(at for at in holes if at <= stretch.until), None):
+        part = stretch.clipped(after, stretch.until if hole is None else hole - 1)
+        if (skip := part.skip(reason)) is not None:
+            yield skip
+        after = after if hole is None else hole

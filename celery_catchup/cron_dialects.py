@@ -1,0 +1,213 @@
+"""Cron strings in two dialects, read into cron tables.
+
+``extended`` is what croniter accepts in five fields: names, steps, macros, ``L``, ``W``
+and ``#``. ``posix`` is what IEEE 1003.1 has: numbers, ranges, lists and ``*``. croniter
+does the expansion; the strict dialect is checked before it, because croniter accepts
+much that POSIX does not, and a few forms that it reads differently from every cron are
+put plainly first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from enum import StrEnum
+from functools import lru_cache
+from typing import NoReturn
+
+from croniter import CroniterError, croniter
+
+from celery_catchup.calendar import LAST_OF_MONTH, Days
+from celery_catchup.cron import Border, CronTable
+from celery_catchup.errors import CronError
+
+
+class Dialect(StrEnum):
+    """Which cron strings are understood."""
+
+    EXTENDED = "extended"
+    POSIX = "posix"
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    low: int
+    high: int
+    last_name: str = ""
+
+    @property
+    def all(self) -> frozenset[int]:
+        return frozenset(range(self.low, self.high + 1))
+
+
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of month", 1, 31),
+    _Field("month", 1, 12, "dec"),
+    _Field("day of week", 0, 6, "sat"),
+)
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+# Longer than any sensible expression (a full list of minutes is 170), short enough to parse at once.
+_LONGEST = 1000
+
+
+def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.EXTENDED) -> CronTable:
+    """The table of a cron string, its times read in ``zone``; else a `CronError` naming the token.
+
+    Day of month and day of week: either matches when both are restricted; a field that
+    starts with ``*`` is not. Minutes or hours that start with ``*`` follow real time
+    where the clock changes, fixed times run once.
+    """
+    if not isinstance(text, str):
+        raise CronError(f"a cron expression is a text of five fields, got {_shown(text)}")
+    fields = _posix_fields(text) if dialect is Dialect.POSIX else _extended_fields(text)
+    minutes, hours, days, border = _expand(fields, text)
+    return CronTable(minutes, hours, days, zone, border)
+
+
+# -- the strict dialect ----------------------------------------------------------------------
+
+
+def _posix_fields(text: str) -> tuple[str, ...]:
+    fields = tuple(re.split(r"[ \t]+", text.strip(" \t")))
+    if text.startswith("@"):
+        replacement = _MACROS.get(text.lower())
+        _refuse(text, f"macro {_shown(text)} is not POSIX", f"write {replacement!r}" if replacement else "write five fields")
+    _check_count(text, fields)
+    for field, value in zip(_FIELDS, fields, strict=True):
+        if value != "*":
+            for element in value.split(","):
+                _check_posix_element(text, field, element)
+    return fields
+
+
+def _check_posix_element(text: str, field: _Field, element: str) -> None:
+    named = f"{field.name} {_shown(element)}"
+    numbers = element.split("-")
+    if "/" in element:
+        _refuse(text, f"{named} is a step, which POSIX has not", _step_advice(field, element))
+    if not all(re.fullmatch(r"[0-9]+", number) for number in numbers) or len(numbers) > 2:
+        _refuse(text, f"{named} is not a number, a range or '*'", f"write numbers from {field.low} to {field.high}")
+    values = [int(number) if len(number) < 9 else 10**9 for number in numbers]
+    if not all(field.low <= value <= field.high for value in values):
+        sunday = "; Sunday is 0" if field.name == "day of week" and 7 in values else ""
+        _refuse(text, f"{named} is outside {field.low}-{field.high}", f"write a value inside{sunday}")
+    if values[0] > values[-1]:
+        wrapped = f"{values[0]}-{field.high},{field.low}-{values[-1]}"
+        _refuse(text, f"{named} is a range that wraps around", f"write '{wrapped}'")
+
+
+def _step_advice(field: _Field, element: str) -> str:
+    """The list that the step stands for, when it stands for one."""
+    start, _, step = element.partition("/")
+    low, high = (start.split("-") + [str(field.high)])[:2] if start != "*" else (str(field.low), str(field.high))
+    if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in (low, high, step)) or int(step) == 0:
+        return "list the values instead"
+    return "write '{}'".format(",".join(map(str, range(int(low), min(int(high), field.high) + 1, int(step)))))
+
+
+# -- the extended dialect --------------------------------------------------------------------
+
+
+def _extended_fields(text: str) -> tuple[str, ...]:
+    stripped = text.strip(" \t")
+    if not stripped.isascii() or not stripped.isprintable() and "\t" not in stripped or "\n" in stripped:
+        _refuse(text, "it contains a character that is not plain text", "write ASCII on one line")
+    if stripped.startswith("@"):
+        if stripped.lower() not in _MACROS:
+            _refuse(text, f"unknown macro {_shown(stripped)}", f"use one of {', '.join(_MACROS)}")
+        stripped = _MACROS[stripped.lower()]
+    fields = tuple(stripped.split())
+    _check_count(text, fields)
+    return tuple(_plain(text, field, value.lower()) for field, value in zip(_FIELDS, fields, strict=True))
+
+
+def _plain(text: str, field: _Field, value: str) -> str:
+    """The field without the forms that croniter reads in its own way."""
+    if re.search(r"(?<![a-z])[rh](?![a-z])", value):
+        _refuse(
+            text,
+            f"{field.name} {_shown(value)} is random or hashed, so its slots would not be the same twice",
+            "write fixed values",
+        )
+    return ",".join(_plain_element(field, element) for element in value.split(","))
+
+
+def _plain_element(field: _Field, element: str) -> str:
+    # To croniter 5-5 is the whole field, and 59/15 too; every cron reads one value.
+    one_value = re.fullmatch(r"(\w+)-\1(/[1-9]\d*)?", element)
+    if one_value:
+        return one_value[1]
+    last_and_step = re.fullmatch(rf"({field.high}|{field.last_name or field.high})/[1-9]\d*", element)
+    return last_and_step[1] if last_and_step else element
+
+
+# -- both ------------------------------------------------------------------------------------
+
+
+def _check_count(text: str, fields: tuple[str, ...]) -> None:
+    if len(fields) != 5 or not all(fields):
+        count = len([field for field in fields if field])
+        advice = "write minute, hour, day of month, month, day of week"
+        _refuse(text, f"it has {count} fields where five are needed" if text.strip() else "it is empty", advice)
+
+
+@lru_cache(maxsize=4096)
+def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozenset[int], Days, Border]:
+    """Field sets, day rule and border of a well-formed expression; entries often share one."""
+    plain = " ".join(fields)
+    if len(plain) > _LONGEST:
+        _refuse(text, f"it is {len(plain)} characters long", "split it into a list of schedules")
+    try:
+        expanded, nth = croniter.expand(plain)
+        nearest = croniter(plain).nearest_weekday if "w" in fields[2] else set()
+    except (CroniterError, ValueError, KeyError, IndexError):
+        _refuse_field(text, fields)
+    minutes, hours, dom, months, dow = (
+        field.all if values == ["*"] else frozenset(v for v in values if isinstance(v, int))
+        for field, values in zip(_FIELDS, expanded, strict=True)
+    )
+    days = Days(
+        days_of_month=dom - nearest,
+        months=months,
+        days_of_week=dow,
+        either=fields[2][0] not in "*?" and fields[4][0] not in "*?",
+        last_day="l" in expanded[2],
+        nearest_weekday=next(iter(nearest), None),
+        nth=frozenset((day, n if n != "l" else LAST_OF_MONTH) for day, ns in nth.items() for n in ns) or None,
+    )
+    wildcard = fields[0].startswith("*") or fields[1].startswith("*")
+    return minutes, hours, days, Border.REAL_TIME if wildcard else Border.FIXED
+
+
+def _refuse_field(text: str, fields: tuple[str, ...]) -> NoReturn:
+    """Find the field that croniter does not take, and name it."""
+    for index, (field, value) in enumerate(zip(_FIELDS, fields, strict=True)):
+        alone = ["*"] * 5
+        alone[index] = value
+        try:
+            croniter.expand(" ".join(alone))
+        except (CroniterError, ValueError, KeyError, IndexError):
+            advice = f"use values from {field.low} to {field.high}, '*', lists, ranges or steps"
+            _refuse(text, f"{field.name} {_shown(value)} is not understood", advice)
+    _refuse(text, "its fields do not go together", "write five plain fields")
+
+
+def _refuse(text: str, problem: str, advice: str) -> NoReturn:
+    raise CronError(f"cron expression {_shown(text)}: {problem}; {advice}")
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"

@@ -1,0 +1,64 @@
+"""What can go wrong, as one tree of exceptions.
+
+::
+
+    CatchupError
+    ├── ConfigurationError      one or more mistakes in the user's configuration
+    ├── DurationError           text that is not a duration such as 2d12h   (a ValueError)
+    ├── CronError               text that is not a cron expression          (a ValueError)
+    ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
+    └── BackfillError           a range that cannot be backfilled; ``code`` says why
+
+Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class CatchupError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+class DurationError(CatchupError, ValueError):
+    """The text is not a duration; the message says why."""
+
+
+class CronError(CatchupError, ValueError):
+    """The text is not a cron expression of the dialect; the message names the token."""
+
+
+class ScheduleError(CatchupError, ValueError):
+    """The schedule cannot say when it runs, so its slots cannot be enumerated."""
+
+
+class BackfillError(CatchupError):
+    """The range cannot be backfilled; ``code`` is stable, for scripts and the API."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing to mend in the configuration: where it is, and what to do."""
+
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class ConfigurationError(CatchupError):
+    """All mistakes of a configuration at once, one line each."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        noun = "mistake" if len(self.mistakes) == 1 else "mistakes"
+        lines = [f"celery_catchup: {len(self.mistakes)} {noun} in the configuration"]
+        lines += [f"  {mistake}" for mistake in self.mistakes]
+        super().__init__("\n".join(lines))

@@ -1,0 +1,47 @@
+"""Pacing: how many runs of an entry may join, how many may start now, and how fast.
+
+Three questions, all pure: `room` when slots arrive, `admit` when something ended,
+`earliest_send` between two catch-up dispatches.
+"""
+
+from __future__ import annotations
+
+from celery_catchup.model import Instant
+from celery_catchup.policy import OverlapPolicy, Policy
+
+
+def room(policy: Policy, *, active: int, waiting: int) -> int | None:
+    """How many new slots may become runs; None when there is no limit.
+
+    The first ones take the room; what comes after them is skipped. `REPLACING` policies
+    make room by ending what is active, for the latest slot only.
+    """
+    match policy.overlap_policy:
+        case OverlapPolicy.SKIP:
+            return max(0, 1 - active - waiting)
+        case OverlapPolicy.BUFFER_ONE:
+            return max(0, 2 - active - waiting)
+        case OverlapPolicy.ALL if policy.max_pending is not None:
+            return max(0, policy.max_active_runs + policy.max_pending - active - waiting)
+        case _:
+            return None
+
+
+def admit(policy: Policy, *, active: int, waiting: int) -> int:
+    """How many of the waiting runs may start now, oldest first."""
+    match policy.overlap_policy:
+        case OverlapPolicy.SKIP | OverlapPolicy.BUFFER_ONE:
+            return max(0, min(waiting, 1 - active))
+        case OverlapPolicy.ALL:
+            return max(0, min(waiting, policy.max_active_runs - active))
+        case _:
+            return waiting
+
+
+def earliest_send(last_sent: Instant | None, *, pause: int, now: Instant) -> Instant:
+    """When the next catch-up run may be sent: ``pause`` milliseconds after the one before."""
+    return now if last_sent is None else max(now, last_sent + pause)
+
+
+REPLACING = frozenset({OverlapPolicy.CANCEL_OTHER, OverlapPolicy.TERMINATE_OTHER})
+"""Policies under which a new run ends the active ones."""

@@ -1,0 +1,290 @@
+"""The one planner: what to do with every slot of a range. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from zlib import crc32
+
+from celery_catchup.candidates import Candidates, Stretch, skips_of
+from celery_catchup.entries import Entry, EntryState, Role
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
+from celery_catchup.pacing import REPLACING, room
+from celery_catchup.policy import Keep, Select
+from celery_catchup.scopes import Scope
+
+
+def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
+    """Decide what to do with every slot of the scope.
+
+    Live ticks, catch-up after an outage, resume, preview and backfill all call this
+    function, so what preview prints is what beat does.
+
+    Each slot lands in exactly one place: ``runs``, or ``skips`` with a reason. Start the
+    next call from ``watermark`` and no slot is seen twice or missed. ``limit`` bounds the
+    runs of one call (and never parts slots of the same instant): the calls together
+    decide what one call without a limit would have decided.
+    """
+    if state.paused and not scope.backfill:
+        return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
+    return _Planning(entry, state, scope, limit).result()
+
+
+def share(plans: Sequence[Plan], cap: int) -> list[int]:
+    """How many runs each plan may keep of ``cap`` in all: the oldest slots of all entries first."""
+    streams = ([(run.slot, index) for run in plan.runs] for index, plan in enumerate(plans))
+    kept = [0] * len(plans)
+    for _, index in islice(merge(*streams), cap):
+        kept[index] += 1
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Neighbouring candidates ``[start, stop)`` that share a fate; no reason means they run."""
+
+    start: int
+    stop: int
+    reason: SkipReason | None = None
+
+
+class _Planning:
+    """One call of `plan`, step by step in the order that the rules give."""
+
+    def __init__(self, entry: Entry, state: EntryState, scope: Scope, limit: int | None) -> None:
+        self.entry, self.state, self.scope, self.limit = entry, state, scope, limit
+        self.dropped: list[tuple[Stretch, SkipReason]] = []
+        self.candidates = Candidates(self._select(), self._excluded())
+
+    def result(self) -> Plan:
+        slots, cut = self._running()
+        runs = [self._run(slot) for slot in slots]
+        restarts, stops = self._controls(cut)
+        runs = sorted([*runs, *restarts], key=lambda run: run.slot, reverse=self.scope.newest_first)
+        return Plan(
+            entry=self.entry.name,
+            replay_from=self.scope.replay_from,
+            runs=tuple(runs),
+            skips=tuple(self._skips(cut)),
+            watermark=self._watermark(cut),
+            wake_at=self._wake_at() if cut is None else self.scope.now,
+            stops=stops,
+            complete=cut is None,
+        )
+
+    # -- 1 and 2: candidates, in order ---------------------------------------------------
+
+    def _select(self) -> Iterator[Stretch]:
+        """What each schedule, and the entry over all of them, selects of the range."""
+        sharing: list[Stretch] = []
+        for index, schedule in enumerate(self.entry.schedules):
+            if schedule.role is not Role.START:
+                continue
+            reach = self.scope.reaches[index]
+            self._drop(Stretch(index, schedule.timetable, reach.floor, reach.after), SkipReason.EXPIRED)
+            stretch = Stretch(index, schedule.timetable, reach.after, reach.until)
+            own = self.entry.select_of(index)
+            if self.scope.discarded is not None:
+                self._drop(stretch, self.scope.discarded)
+            elif self.scope.backfill:
+                yield stretch
+            elif own is None and self.entry.policy.select is Select.LATEST:
+                sharing.append(stretch)
+            else:
+                yield from self._selected(stretch, own or self.entry.policy.select)
+        yield from self._latest(sharing)
+
+    def _selected(self, stretch: Stretch, select: Select) -> Iterator[Stretch]:
+        if select is Select.LATEST:
+            yield from self._latest([stretch])
+        elif select is Select.OFF:
+            yield stretch.clipped(self._missed_until(), stretch.until)
+            self._drop(stretch.clipped(stretch.after, self._missed_until()), SkipReason.CATCHUP_OFF)
+        else:
+            yield stretch
+
+    def _latest(self, stretches: list[Stretch]) -> Iterator[Stretch]:
+        """The newest slot of them all; the others are superseded by it."""
+        newest = max((slot for s in stretches if (slot := s.last()) is not None), default=None)
+        if newest is None:
+            return
+        for stretch in stretches:
+            at = newest.at if stretch.schedule < newest.schedule else newest.at - 1
+            self._drop(stretch.clipped(stretch.after, at), SkipReason.SUPERSEDED)
+            if stretch.schedule == newest.schedule:
+                yield stretch.clipped(newest.at - 1, newest.at)
+
+    def _drop(self, stretch: Stretch, reason: SkipReason) -> None:
+        if stretch.after < stretch.until:
+            self.dropped.append((stretch, reason))
+
+    def _missed_until(self) -> Instant:
+        """A slot at or before this was missed; a younger one is live."""
+        return self.scope.now - self.entry.misfire_threshold - 1
+
+    # -- 3: what the ledger knows --------------------------------------------------------
+
+    def _excluded(self) -> Mapping[Slot, SkipReason]:
+        excluded = {
+            slot: reason
+            for slot, run_state in self.state.existing.items()
+            if (reason := self.scope.skip_existing(run_state)) is not None
+        }
+        if self.entry.policy.skip_if_successful and self.state.manual_success is not None:
+            for index, schedule in enumerate(self.entry.schedules):
+                following = schedule.timetable.next_after(self.state.manual_success)
+                if following is not None and not self.scope.backfill:
+                    excluded.setdefault(Slot(following, index), SkipReason.GUARD_BLOCKED)
+        return excluded
+
+    # -- 4 to 6: caps and overlap, on positions ------------------------------------------
+
+    def _sections(self) -> list[_Section]:
+        """The fate of every candidate, oldest first, in at most six sections."""
+        count = self.candidates.count
+        start, stop = self._capped(count)
+        first = start
+        if self.entry.policy.overlap_policy in REPLACING and not self.scope.backfill:
+            first = max(start, stop - 1)
+        free = self._room()
+        last = stop if free is None else min(stop, first + free)
+        allowed = self.state.allowance
+        end = last if allowed is None or not self._catches_up else min(last, first + allowed)
+        return [
+            _Section(0, start, SkipReason.CAP_EXCEEDED),
+            _Section(start, first, SkipReason.SUPERSEDED),
+            _Section(first, end),
+            _Section(end, last, SkipReason.CAP_EXCEEDED),
+            _Section(last, stop, SkipReason.GUARD_BLOCKED),
+            _Section(stop, count, SkipReason.CAP_EXCEEDED),
+        ]
+
+    def _capped(self, count: int) -> tuple[int, int]:
+        policy = self.entry.policy
+        if policy.max_runs is None or not self._catches_up:
+            return 0, count
+        budget = max(0, policy.max_runs - self.state.used)
+        return (max(0, count - budget), count) if policy.keep is Keep.NEWEST else (0, min(count, budget))
+
+    def _room(self) -> int | None:
+        """A backfill brings its own number of active runs, so the entry's is not asked."""
+        if self.scope.backfill:
+            return None
+        return room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
+
+    @property
+    def _catches_up(self) -> bool:
+        """Caps are for catching up: a tick with nothing but live slots is not capped."""
+        if self.scope.backfill:
+            return False
+        oldest = next(self.candidates.slots(), None)
+        return self.state.used > 0 or (oldest is not None and oldest.at <= self._missed_until())
+
+    # -- the result ----------------------------------------------------------------------
+
+    def _running(self) -> tuple[list[Slot], Slot | None]:
+        """The slots that run, and the last one decided when the limit cut the plan."""
+        self.sections = self._sections()
+        running = self.sections[2]
+        size = running.stop - running.start
+        if not size:
+            return [], None
+        slots = self._slots_of(running)
+        if self.limit is None or size <= self.limit:
+            return list(islice(slots, size)), None
+        taken = list(islice(slots, self.limit))
+        for slot in islice(slots, size - self.limit):
+            if slot.at != taken[-1].at:
+                return taken, taken[-1]
+            taken.append(slot)
+        return taken, None
+
+    def _slots_of(self, section: _Section) -> Iterator[Slot]:
+        """The section's slots in the order of the scope, lazily."""
+        newest_first = self.scope.newest_first
+        bounds = self._bounds(section)
+        part = Candidates(self.candidates.between(*bounds), self.candidates.excluded)
+        return part.slots(newest_first=newest_first)
+
+    def _bounds(self, section: _Section) -> tuple[Slot | None, Slot | None]:
+        """First and last slot of a section; None where it reaches the end of the candidates."""
+        first = None if section.start == 0 else self.candidates.at(section.start)
+        last = None if section.stop == self.candidates.count else self.candidates.at(section.stop - 1)
+        return first, last
+
+    def _skips(self, cut: Slot | None) -> Iterator[Skip]:
+        excluded = self.candidates.excluded
+        for slot, reason in sorted(excluded.items()):
+            if self._decided(slot, cut):
+                yield Skip(slot.schedule, slot.at, slot.at, 1, reason)
+        for stretch, reason in [*self.dropped, *self._skipped_sections(cut)]:
+            yield from skips_of(self._clipped(stretch, cut), reason, excluded)
+
+    def _skipped_sections(self, cut: Slot | None) -> Iterator[tuple[Stretch, SkipReason]]:
+        before = self.sections[:2] if not self.scope.newest_first else self.sections[3:]
+        for section in self.sections if cut is None else before:
+            if section.reason is not None and section.start < section.stop:
+                for stretch in self.candidates.between(*self._bounds(section)):
+                    yield stretch, section.reason
+
+    def _decided(self, slot: Slot, cut: Slot | None) -> bool:
+        if cut is None:
+            return True
+        return slot.at >= cut.at if self.scope.newest_first else slot.at <= cut.at
+
+    def _clipped(self, stretch: Stretch, cut: Slot | None) -> Stretch:
+        if cut is None:
+            return stretch
+        if self.scope.newest_first:
+            return stretch.clipped(cut.at - 1, stretch.until)
+        return stretch.clipped(stretch.after, cut.at)
+
+    def _watermark(self, cut: Slot | None) -> Instant:
+        if cut is not None:
+            return cut.at
+        if self.scope.newest_first:
+            return self.scope.replay_from
+        # The clock may have jumped back: what is decided stays decided.
+        return max(self.scope.now, self.scope.replay_from)
+
+    def _run(self, slot: Slot, *, ends_active: bool = False) -> PlannedRun:
+        if self.scope.backfill:
+            return PlannedRun(slot, Trigger.BACKFILL, slot.at)
+        if slot.at <= self._missed_until():
+            return PlannedRun(slot, Trigger.CATCHUP, slot.at)
+        return PlannedRun(slot, Trigger.SCHEDULER, slot.at + self._jitter(slot), ends_active)
+
+    def _jitter(self, slot: Slot) -> int:
+        """The same for the same slot, whoever asks; never past the next slot."""
+        if not self.entry.jitter:
+            return 0
+        delay = crc32(f"{self.entry.name}\n{slot.schedule}\n{slot.at}".encode()) % (self.entry.jitter + 1)
+        following = self.entry.schedules[slot.schedule].timetable.next_after(slot.at)
+        return delay if following is None else min(delay, following - slot.at - 1)
+
+    def _controls(self, cut: Slot | None) -> tuple[list[PlannedRun], tuple[Slot, ...]]:
+        """Live slots of ``restart`` and ``stop`` schedules; missed ones are never made up."""
+        restarts, stops = [], []
+        if self.scope.backfill or self.scope.discarded is not None:
+            return [], ()
+        for index, schedule in enumerate(self.entry.schedules):
+            reach = self.scope.reaches[index]
+            live = Stretch(index, schedule.timetable, max(reach.after, self._missed_until()), reach.until)
+            for slot in self._clipped(live, cut).slots() if schedule.role is not Role.START else ():
+                if schedule.role is Role.STOP:
+                    stops.append(slot)
+                else:
+                    restarts.append(self._run(slot, ends_active=True))
+        return restarts, tuple(sorted(stops))
+
+    def _wake_at(self) -> Instant | None:
+        """The next slot of any schedule."""
+        following = (
+            slot
+            for schedule, bounds in zip(self.entry.schedules, self.entry.bounds, strict=True)
+            if (slot := schedule.timetable.next_after(max(self.scope.now, bounds.after or 0))) is not None
+            and (bounds.until is None or slot <= bounds.until)
+        )
+        return min(following, default=None)

@@ -1,0 +1,266 @@
+"""What an entry wants to happen to the slots it missed, and while it is running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.alias_generators import to_camel
+
+from celery_catchup.mistakes import refuse
+from celery_catchup.readings import (
+    COUNT,
+    FLAG,
+    MOMENT,
+    PAUSE,
+    TEXT,
+    WINDOW,
+    ZONE,
+    Reads,
+    one_of,
+    placed,
+    word,
+)
+from celery_catchup.wording import shown
+from celery_catchup.written import Written
+from celery_catchup.zones import zone_named
+
+
+class Select(StrEnum):
+    """Which missed slots are candidates."""
+
+    ALL = "all"
+    LATEST = "latest"
+    OFF = "false"
+
+
+class OverlapPolicy(StrEnum):
+    """What happens to a slot while a run of the entry is active."""
+
+    SKIP = "skip"
+    ALL = "all"
+    ALLOW = "allow"
+    BUFFER_ONE = "buffer_one"
+    CANCEL_OTHER = "cancel_other"
+    TERMINATE_OTHER = "terminate_other"
+
+
+class Keep(StrEnum):
+    """Which end of the candidates survives a cap."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+class OnFailure(StrEnum):
+    """Whether a failed run releases its successor."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+class OnResume(StrEnum):
+    """What happens to slots missed while the entry was paused."""
+
+    CATCHUP = "catchup"
+    DISCARD = "discard"
+
+
+class OnScheduleChange(StrEnum):
+    """Whether a changed schedule is applied to the time before the change was seen."""
+
+    REPLAY = "replay"
+    FROM_NOW = "from_now"
+
+
+_OTHER_NAMES = {"window": ("catchup_window", "catchupWindow"), "select": ("catchup",)}
+
+
+def _spellings(field: str) -> AliasChoices:
+    """snake_case first; camelCase so that a policy can be pasted from YAML."""
+    return AliasChoices(field, to_camel(field), *_OTHER_NAMES.get(field, ()))
+
+
+def _select(value: object) -> Select:
+    if isinstance(value, bool):
+        return Select.ALL if value else Select.OFF
+    return one_of(Select)(value)
+
+
+SELECT = Reads(_select, "`all` or `True`, `latest`, `False`")
+
+
+class _Dated(Written):
+    """What policies of entries and of schedules share: their spellings, and dates in a zone."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(validation_alias=_spellings), populate_by_name=True
+    )
+
+    @field_validator("start_date", "end_date", check_fields=False)
+    @classmethod
+    def _in_utc(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
+        return None if value is None else placed(value, zone=_zone_of(info))
+
+    @field_validator("end_date", check_fields=False)
+    @classmethod
+    def _not_before_start(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
+        start = info.data.get("start_date")
+        if value is not None and start is not None and value < start:
+            raise ValueError(
+                f"{value:%Y-%m-%dT%H:%MZ} is before start_date, so no slot would ever run; swap them"
+            )
+        return value
+
+
+def _zone_of(info: ValidationInfo) -> tzinfo:
+    """The entry's own zone, else the one that the caller says stands for the app."""
+    name = info.data.get("timezone")
+    default: tzinfo = (info.context or {}).get("timezone", UTC)
+    return zone_named(name) if name else default
+
+
+class Policy(_Dated):
+    """An entry's catch-up configuration, read and checked.
+
+    A policy that recovers missed slots has a window; one with ``select`` off may have none.
+    """
+
+    # A field is checked against those above it, so their order matters.
+    select: Annotated[Select, SELECT] = Field(
+        Select.ALL, description="Which missed slots are candidates to run."
+    )
+    window: Annotated[timedelta | None, WINDOW.or_none()] = Field(
+        None, validate_default=True, description="How far back missed slots are recovered."
+    )
+    overlap_policy: Annotated[OverlapPolicy, word(OverlapPolicy)] = Field(
+        OverlapPolicy.SKIP, description="What happens to a slot while a run of the entry is active."
+    )
+    max_runs: Annotated[int | None, COUNT.or_none()] = Field(
+        None, description="Cap on the entry's catch-up runs per restart."
+    )
+    keep: Annotated[Keep, word(Keep)] = Field(Keep.OLDEST, description="Which end survives a cap.")
+    max_active_runs: Annotated[int, COUNT] = Field(
+        1, description="With `overlap_policy: all`, how many runs of the chain may be active at once."
+    )
+    max_pending: Annotated[int | None, COUNT.or_none()] = Field(
+        None, description="With `overlap_policy: all`, how many runs may wait; newer slots are skipped."
+    )
+    on_failure: Annotated[OnFailure, word(OnFailure)] = Field(
+        OnFailure.CONTINUE, description="Whether a failed run releases its successor."
+    )
+    pause_on_failure: Annotated[bool, FLAG] = Field(
+        False, description="A run that ends in the dead-letter queue pauses its entry."
+    )
+    skip_if_successful: Annotated[bool, FLAG] = Field(
+        False, description="Skip a slot when a run of the entry has succeeded since the slot before it."
+    )
+    on_resume: Annotated[OnResume, word(OnResume)] = Field(
+        OnResume.CATCHUP, description="What happens to slots missed while the entry was paused."
+    )
+    on_schedule_change: Annotated[OnScheduleChange, word(OnScheduleChange)] = Field(
+        OnScheduleChange.REPLAY,
+        description="Whether a changed schedule is applied to the time before the change was seen.",
+    )
+    timezone: Annotated[str | None, ZONE.or_none()] = Field(
+        None, description="Zone in which cron strings are read; without it the app's."
+    )
+    start_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
+        None, description="Earlier slots never run."
+    )
+    end_date: Annotated[datetime | None, MOMENT.or_none()] = Field(None, description="Later slots never run.")
+    misfire_threshold: Annotated[timedelta, PAUSE] = Field(
+        timedelta(seconds=60), description="A slot handled later than this was missed; a younger one is live."
+    )
+    max_attempts: Annotated[int, COUNT] = Field(
+        1, description="How often a run is attempted before it is dead-lettered."
+    )
+    retry_delay: Annotated[timedelta | None, PAUSE.or_none()] = Field(
+        None, description="How long a failed run waits for its next attempt."
+    )
+    logic_version: Annotated[str, TEXT] = Field(
+        "", description="Part of the run's identity: a new version makes new runs of old slots."
+    )
+    tenant: Annotated[str, TEXT] = Field("", description="Part of the run's identity.")
+    jitter: Annotated[timedelta | None, PAUSE.or_none()] = Field(
+        None, description="A live run is sent up to this much later, by an amount fixed per slot."
+    )
+
+    @classmethod
+    def from_raw(cls, raw: object, *, where: str, timezone: tzinfo = UTC) -> Self:
+        """Read what a user may write for an entry: a mapping, a bare window, or False.
+
+        ``timezone`` is the app's. All mistakes are raised at once as a `ConfigurationError`.
+        """
+        if isinstance(raw, cls):
+            return raw
+        return cls.read(_fields(raw, where=where), where=where, timezone=timezone)
+
+    @field_validator("window")
+    @classmethod
+    def _needed_to_recover(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if value is None and info.data.get("select", Select.OFF) is not Select.OFF:
+            raise ValueError(
+                f"missing with select: {info.data['select']}; set how far back to recover, "
+                "such as '6h', or select: False to recover nothing"
+            )
+        return value
+
+    @field_validator("max_active_runs", "max_pending")
+    @classmethod
+    def _only_for_a_chain(cls, value: int | None, info: ValidationInfo) -> int | None:
+        # An overlap policy that could not be read has a mistake of its own.
+        overlap = info.data.get("overlap_policy", OverlapPolicy.ALL)
+        if overlap is not OverlapPolicy.ALL and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError(f"{value} has no effect with overlap_policy: {overlap}; only used with overlap_policy: all")
+        return value
+
+    @field_validator("retry_delay")
+    @classmethod
+    def _only_with_attempts(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        if value is not None and info.data.get("max_attempts") == 1:
+            raise ValueError("has no effect while max_attempts is 1; set max_attempts to 2 or more")
+        return value
+
+
+class SchedulePolicy(_Dated):
+    """What one of an entry's schedules does differently from its entry."""
+
+    select: Annotated[Select | None, SELECT.or_none()] = Field(
+        None, description="Which missed slots of this schedule are candidates."
+    )
+    window: Annotated[timedelta | None, WINDOW.or_none()] = Field(
+        None, description="How far back missed slots of this schedule are recovered."
+    )
+    timezone: Annotated[str | None, ZONE.or_none()] = Field(
+        None, description="Zone in which this schedule's cron string is read."
+    )
+    start_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
+        None, description="Earlier slots of this schedule never run."
+    )
+    end_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
+        None, description="Later slots of this schedule never run."
+    )
+
+    def over(self, policy: Policy, *, where: str) -> Policy:
+        """The policy of this schedule: the entry's, with what is set here in its place.
+
+        The whole must still make sense, else it is a `ConfigurationError`.
+        """
+        given = policy.model_dump(include=policy.model_fields_set)
+        return Policy.read(given | self.model_dump(exclude_none=True), where=where)
+
+
+def _fields(raw: object, *, where: str) -> Mapping[str, object]:
+    if isinstance(raw, Mapping):
+        return raw
+    if isinstance(raw, str | timedelta):
+        return {"window": raw}
+    if raw is False:
+        return {"select": False}
+    if raw is True:
+        raise refuse(where, "True does not say how far back; write a window such as '6h'")
+    raise refuse(where, f"expected a mapping, a window such as '6h' or False, got {shown(raw)}")

@@ -1,0 +1,151 @@
+"""How one value of the configuration is read: strictly, and refused with a reason.
+
+Nothing is guessed: ``"5"`` is no number, ``1`` is not yes, and a bare number is no duration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic_core import core_schema
+
+from celery_catchup.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
+from celery_catchup.wording import did_you_mean, listed, shown
+from celery_catchup.zones import zone_named
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+
+MOST = 10**9
+"""The largest count anywhere; more is a slip of the keyboard."""
+
+LONGEST_TEXT = 200
+"""Characters; names become parts of keys and of log lines."""
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """How a field is read, in code and in the words of the reference page."""
+
+    parse: Callable[[object], Any]
+    says: str
+    optional: bool = False
+
+    def __get_pydantic_core_schema__(self, _: Any, __: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def read(self, value: object) -> Any:
+        """The value, or None where the field may be left empty; else a ValueError with the reason."""
+        return None if value is None and self.optional else self.parse(value)
+
+    def or_none(self) -> Reads:
+        """The same, for a field that may be left empty."""
+        return replace(self, optional=True)
+
+
+def window(value: object) -> timedelta:
+    """A duration of days, hours and minutes."""
+    return parse_duration(value, units=WINDOW_UNITS)
+
+
+def pause(value: object) -> timedelta:
+    """A duration down to milliseconds."""
+    return parse_duration(value, units=FINE_UNITS)
+
+
+def counts_to(most: int) -> Callable[[object], int]:
+    """Reads a whole number from 1 to ``most``."""
+
+    def count(value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        raise ValueError(f"expected a whole number from 1 to {most}, got {shown(value)}")
+
+    return count
+
+
+def flag(value: object) -> bool:
+    """True or False, and nothing that only resembles them."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected True or False, got {shown(value)}")
+
+
+def text(value: object) -> str:
+    """A short printable text."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {shown(value)}; put it in quotes")
+    if len(value) > LONGEST_TEXT:
+        raise ValueError(f"{shown(value)} is {len(value)} characters long; use at most {LONGEST_TEXT}")
+    if not value.isprintable():
+        raise ValueError(f"{shown(value)} has characters that cannot be printed; leave them out")
+    return value
+
+
+def zone(value: object) -> str:
+    """The name of a time zone that exists on this machine."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected the name of a time zone such as 'Europe/Berlin', got {shown(value)}")
+    zone_named(value[:LONGEST_TEXT])
+    return value
+
+
+def one_of(choices: type[Word]) -> Callable[[object], Word]:
+    """Reads one of the words of an enumeration."""
+    words = [str(choice) for choice in choices]
+
+    def choice(value: object) -> Word:
+        if isinstance(value, str) and value in words:
+            return choices(value)
+        raise ValueError(f"expected {listed(words)}, got {shown(value)}{did_you_mean(value, words)}")
+
+    return choice
+
+
+def moment(value: object) -> datetime:
+    """A date, a datetime, or either as ISO 8601; without an offset it stays naive, for `placed`."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime.combine(value, time())
+    expected = "expected a time such as 2026-02-07 or 2026-02-07T06:00+01:00"
+    if not isinstance(value, str) or not _ISO.fullmatch(value):
+        raise ValueError(f"{expected}, got {shown(value)}")
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError(f"{expected}, got {shown(value)}: {error}") from None
+
+
+def placed(value: datetime, *, zone: tzinfo) -> datetime:
+    """The moment in UTC; one without an offset is a wall-clock time of ``zone``."""
+    aware = value if value.utcoffset() is not None else value.replace(tzinfo=zone)
+    # datetime itself ends with the year 9999, on either side of the conversion.
+    if not _EARLIEST <= aware <= _LATEST:
+        raise ValueError(f"expected a time in the years 1970 to 9999, got {shown(value)}")
+    return aware.astimezone(UTC)
+
+
+WINDOW = Reads(window, "duration of `d`, `h`, `m`")
+PAUSE = Reads(pause, "duration of `d`, `h`, `m`, `s`, `ms`")
+COUNT = Reads(counts_to(MOST), "whole number from 1")
+FLAG = Reads(flag, "`True`, `False`")
+TEXT = Reads(text, "text")
+ZONE = Reads(zone, "IANA name, such as `Europe/Berlin`")
+MOMENT = Reads(moment, "`datetime`, `date` or ISO 8601 text")
+
+
+def word(choices: type[StrEnum]) -> Reads:
+    """One of the words of an enumeration."""
+    return Reads(one_of(choices), ", ".join(f"`{choice}`" for choice in choices))

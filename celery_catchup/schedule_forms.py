@@ -1,0 +1,176 @@
+"""What a user may write as an entry's ``schedule``, brought into one form.
+
+- a cron string, or anything Celery takes: a schedule object, a `timedelta`, seconds;
+- a list of these, each a schedule of its own;
+- ``{"cron": …, "select": …, "window": …}``, or a list of such mappings: a policy of its own;
+- ``{"start": …, "stop": …, "restart": …}`` around any of the above.
+
+Only the form is read here. What Celery takes is passed on untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, timedelta, tzinfo
+from typing import Annotated, Any, TypeAlias
+
+from celery_catchup.mistakes import Mistakes, refuse
+from celery_catchup.policy import SchedulePolicy
+from celery_catchup.readings import Reads
+from celery_catchup.wording import did_you_mean, nearest, path, shown
+
+_ROLES = ("start", "stop", "restart")
+# Only start slots are ever caught up, so these would promise what never happens.
+_CATCH_UP_FIELDS = ("select", "window")
+_EXPECTED = "expected a cron string, a list, a mapping or a Celery schedule"
+
+
+def _cron(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"expected a cron string such as '0 * * * *', got {shown(value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """One schedule: a cron string or what Celery takes, and what it sets over its entry's policy."""
+
+    source: object
+    overrides: SchedulePolicy | None = None
+
+
+class _CronMapping(SchedulePolicy):
+    cron: Annotated[str, Reads(_cron, "cron string")]
+
+
+_NAMES = (*_ROLES, *_CronMapping.spellings())
+
+
+Specs: TypeAlias = tuple[ScheduleSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleForm:
+    """An entry's schedules: those that start runs, that end them, and that do both."""
+
+    start: Specs
+    stop: Specs = ()
+    restart: Specs = ()
+
+    def __iter__(self) -> Iterator[ScheduleSpec]:
+        return iter((*self.start, *self.stop, *self.restart))
+
+
+def read_schedule(raw: object, *, where: str, timezone: tzinfo = UTC) -> ScheduleForm:
+    """The form of a schedule; all mistakes in it at once as a `ConfigurationError`.
+
+    ``timezone`` is the entry's, in which dates without an offset are read.
+    """
+    if isinstance(raw, Mapping) and _means_roles(raw):
+        return _roles(raw, where=where, timezone=timezone)
+    return ScheduleForm(_specs(raw, where=where, timezone=timezone))
+
+
+def _means_roles(raw: Mapping[Any, object]) -> bool:
+    """Whether start, stop or restart was written, or meant."""
+    return any(role in raw for role in _ROLES) or (
+        "cron" not in raw and any(nearest(str(key), _NAMES) in _ROLES for key in raw)
+    )
+
+
+def _roles(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleForm:
+    mistakes = Mistakes(_strange_keys(raw, where=where))
+    if "start" not in raw and not mistakes:
+        mistakes.add(where, f"has {_given(raw)} but no start, so no run would ever be made; add start")
+    found: dict[str, Specs] = {}
+    for role in (role for role in _ROLES if role in raw):
+        with mistakes.gathered():
+            found[role] = _role(role, raw[role], where=path(where, role), timezone=timezone)
+    mistakes.raise_if_any()
+    return ScheduleForm(**found)
+
+
+def _strange_keys(raw: Mapping[Any, object], *, where: str) -> Mistakes:
+    mistakes = Mistakes()
+    for key in (key for key in raw if key not in _ROLES):
+        if key in _CronMapping.spellings():
+            problem = (
+                f"does not go together with {_given(raw)}; put it inside, such as {{'start': {{'cron': …}}}}"
+            )
+        else:
+            problem = f"unknown field{did_you_mean(key, _NAMES)}"
+        mistakes.add(path(where, key), problem)
+    return mistakes
+
+
+def _given(raw: Mapping[Any, object]) -> str:
+    return " and ".join(role for role in _ROLES if role in raw)
+
+
+def _role(role: str, raw: object, *, where: str, timezone: tzinfo) -> Specs:
+    if isinstance(raw, Mapping) and any(inner in raw for inner in _ROLES):
+        raise refuse(where, f"has {_given(raw)} inside; start, stop and restart stand side by side")
+    specs = _specs(raw, where=where, timezone=timezone)
+    if role != "start":
+        _refuse_catch_up_fields(specs, role=role, where=where)
+    return specs
+
+
+def _refuse_catch_up_fields(specs: Specs, *, role: str, where: str) -> None:
+    for spec in specs:
+        for field in _CATCH_UP_FIELDS:
+            if spec.overrides is not None and field in spec.overrides.model_fields_set:
+                raise refuse(
+                    where, f"{field!r} has no effect, only start is caught up; remove it from {role}"
+                )
+
+
+def _specs(raw: object, *, where: str, timezone: tzinfo) -> Specs:
+    if not isinstance(raw, list | tuple):
+        return (_spec(raw, where=where, timezone=timezone),)
+    _check_list(raw, where=where)
+    mistakes, specs = Mistakes(), []
+    for index, item in enumerate(raw):
+        with mistakes.gathered():
+            specs.append(_item(item, where=f"{where}[{index}]", timezone=timezone))
+    mistakes.raise_if_any()
+    return tuple(specs)
+
+
+def _check_list(raw: Sequence[object], *, where: str) -> None:
+    if not raw:
+        raise refuse(where, "the list is empty, got []; name at least one schedule")
+    if any(isinstance(item, str) for item in raw) and any(isinstance(item, Mapping) for item in raw):
+        raise refuse(where, "the list mixes cron strings and mappings; write each string as {'cron': …}")
+
+
+def _item(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
+    if isinstance(raw, list | tuple):
+        raise refuse(where, f"a list inside a list, got {shown(raw)}; write one list")
+    if isinstance(raw, Mapping) and any(role in raw for role in _ROLES):
+        raise refuse(where, f"has {_given(raw)} inside a list; write the list inside start instead")
+    return _spec(raw, where=where, timezone=timezone)
+
+
+def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
+    if isinstance(raw, Mapping):
+        return _cron_mapping(raw, where=where, timezone=timezone)
+    if isinstance(raw, str) or _is_native(raw):
+        return ScheduleSpec(raw)
+    raise refuse(where, f"{_EXPECTED}, got {shown(raw)}")
+
+
+def _is_native(raw: object) -> bool:
+    """Whether Celery's beat could take it; what it makes of it is not judged here."""
+    if isinstance(raw, bool):
+        return False
+    return isinstance(raw, int | float | timedelta) or callable(getattr(raw, "is_due", None))
+
+
+def _cron_mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleSpec:
+    if not raw:
+        raise refuse(where, "the mapping is empty, got {}; write {'cron': …} or {'start': …}")
+    mapping = _CronMapping.read(raw, where=where, timezone=timezone)
+    given = mapping.model_dump(exclude={"cron"}, exclude_unset=True)
+    return ScheduleSpec(mapping.cron, SchedulePolicy.read(given) if given else None)

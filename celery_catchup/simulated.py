@@ -1,0 +1,245 @@
+"""Celery schedules under a simulated clock: what would beat have done after a given instant?
+
+A Celery schedule knows no past. It is asked for its next run with a clock that stands
+still at the run before, on a clone, so that neither the user's object nor the real time
+is touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
+
+from celery.schedules import BaseSchedule, crontab, solar
+
+from celery_catchup.errors import ScheduleError
+from celery_catchup.model import Instant, to_datetime, to_instant
+from celery_catchup.stepped import Step
+from celery_catchup.zones import LAST_INSTANT
+
+# Calls of is_due for one slot: a weekly slot that is looked for every five seconds needs half of them.
+_MOST_CHECKS = 250_000
+_DAY = timedelta(days=1)
+_MINUTE = timedelta(minutes=1)
+_HALF_SECOND = timedelta(milliseconds=500)
+
+
+class NotReplayableError(ScheduleError):
+    """The schedule reads the real time, so that nobody can ask it about the past.
+
+    It runs under Celery's beat as ever; only its missed slots cannot be known.
+    """
+
+
+class _FrozenClock:
+    """A ``nowfun`` that stands still and remembers whether anybody looked."""
+
+    def __init__(self) -> None:
+        self.moment = datetime.min.replace(tzinfo=UTC)
+        self.asked = False
+
+    def __call__(self) -> datetime:
+        self.asked = True
+        return self.moment
+
+
+class Simulation:
+    """One schedule, cloned, with a clock of our own, in the zone in which beat would ask it."""
+
+    def __init__(self, schedule: BaseSchedule, *, zone: tzinfo, name: str) -> None:
+        self._clock = _FrozenClock()
+        self._clone = _clone(schedule, self._clock)
+        self._zone = zone
+        self._subject = f"{name}: {class_path(schedule)}"
+
+    @property
+    def step(self) -> Step:
+        """How the slots are found.
+
+        Beat itself calls only ``is_due``; that is slow to follow, so it is done only where
+        ``is_due`` was overridden by a class that left the estimate below it alone.
+        """
+        kind = type(self._clone)
+        estimate = min(_depth(kind, "remaining_estimate"), _depth(kind, "remaining_delta"))
+        return self._next_due if _depth(kind, "is_due") < estimate else self._next_estimated
+
+    # -- by remaining_estimate -----------------------------------------------------------
+
+    def _next_estimated(self, last: Instant) -> Instant | None:
+        """The instant at which nothing remains."""
+        moment = to_datetime(last)
+        following = self._estimated(moment)
+        if following is not None and following > moment and to_instant(following) == last:
+            # Within the same millisecond, which is one slot; the one after it is meant.
+            following = self._estimated(following)
+        return None if following is None else to_instant(following)
+
+    def _estimated(self, last: datetime) -> datetime | None:
+        remaining = self._remaining(last, now=last)
+        if remaining is None:
+            return None
+        try:
+            following = last + remaining
+            change = self._offset(last) - self._offset(following)
+        except OverflowError:
+            return None  # beyond the year 9999
+        # Python subtracts two times of one zone by their wall clocks, and so do many
+        # classes: their estimate is wrong by the change of the offset, until it has passed.
+        if change and self._remaining(last, now=following) == change:
+            following += change
+        return following
+
+    def _remaining(self, last: datetime, *, now: datetime) -> timedelta | None:
+        self._clock.asked = False
+        remaining = self._call(self._clone.remaining_estimate, last, now=now)
+        if remaining is None:
+            return None
+        if not isinstance(remaining, timedelta):
+            raise ScheduleError(f"{self._subject} estimates {remaining!r:.60}; return a timedelta or None")
+        self._require_simulated_time()
+        return remaining
+
+    # -- by is_due -----------------------------------------------------------------------
+
+    def _next_due(self, last: Instant) -> Instant | None:
+        """The instant at which beat, which sleeps as long as it is told, would find it due."""
+        self._clock.asked = False
+        now = last
+        for _ in range(_MOST_CHECKS):
+            due, wait = self._is_due(last, now=now)
+            if due and now > last:
+                self._require_simulated_time()
+                return now
+            if wait is None or now + wait > LAST_INSTANT:
+                return None
+            # "At once" is a millisecond later, or time would stand still.
+            now += max(wait, 1)
+        raise ScheduleError(f"{self._subject} is not due at any of {_MOST_CHECKS} checks; give longer waits")
+
+    def _is_due(self, last: Instant, *, now: Instant) -> tuple[bool, int | None]:
+        """Whether it is due, and the milliseconds until the next check; None for never."""
+        answer = self._call(self._clone.is_due, to_datetime(last), now=to_datetime(now))
+        try:
+            due, wait = answer
+            if wait is None or wait == math.inf:
+                return bool(due), None
+            # Microseconds are what the seconds were made of; up, so as not to look too early.
+            return bool(due), -(-round(wait * 1_000_000) // 1000)
+        except (TypeError, ValueError) as error:
+            problem = f"{self._subject} answers is_due with {answer!r:.60}; return (is it due, seconds to wait)"
+            raise ScheduleError(problem) from error
+
+    # -- asking --------------------------------------------------------------------------
+
+    def _call(self, method: Callable[[datetime], Any], last: datetime, *, now: datetime) -> Any:
+        self._clock.moment = now.astimezone(self._zone)
+        try:
+            return method(self._local(last))
+        except Exception as error:
+            problem = f"{self._subject} failed with {error!r:.200}; mend its {method.__name__}"
+            raise ScheduleError(problem) from error
+
+    def _local(self, last: datetime) -> datetime:
+        local = last.astimezone(self._zone)
+        if local.fold and isinstance(self._clone, crontab):
+            return _end_of_repetition(local)
+        return local
+
+    def _offset(self, moment: datetime) -> timedelta:
+        return moment.astimezone(self._zone).utcoffset() or timedelta()
+
+    def _require_simulated_time(self) -> None:
+        if not self._clock.asked:
+            raise NotReplayableError(
+                f"{self._subject} does not ask its nowfun for the time, so its past is unknown; "
+                f"catch-up is off for it, call self.now() in it to have it"
+            )
+
+
+def solar_step(schedule: solar) -> Step:
+    """The solar events after an instant, to the second.
+
+    ephem's result depends, by a millisecond, on where its search began. So the search
+    begins at midnight UTC of the event's day, whoever asks: same event, same slot.
+    """
+    search = _solar_search(schedule)
+
+    def step(last: Instant) -> Instant | None:
+        moment = to_datetime(last)
+        day = begin = _midnight(moment)
+        while (event := search(begin)) is not None:
+            if not day <= event < day + _DAY:
+                day = begin = _midnight(event)
+                continue
+            slot = to_instant((event + _HALF_SECOND).replace(microsecond=0))
+            if slot > last:
+                return slot
+            # No event comes twice within a minute; its own rounding error does.
+            begin = event + _MINUTE
+        return None
+
+    return step
+
+
+def _solar_search(schedule: solar) -> Callable[[datetime], datetime | None]:
+    """The first event after a moment; None when a whole year has none, as near the poles.
+
+    Celery gives the end of its search then, to look again; that is no event.
+    """
+    ephem, observer = schedule.ephem, schedule.cal.copy()
+    find = getattr(observer, schedule.method)
+    options = {"use_center": True} if schedule.use_center else {}
+    days = getattr(schedule, "max_search_days", 366)  # Celery 5.7 has the setting
+
+    def search(begin: datetime) -> datetime | None:
+        sun, start = ephem.Sun(), ephem.Date(begin.replace(tzinfo=None))
+        for _ in range(days):
+            try:
+                found: datetime = find(sun, start=start, **options).datetime()
+                return found.replace(tzinfo=UTC)
+            except ephem.CircumpolarError:
+                start = observer.next_antitransit(sun, start=start)
+        return None
+
+    return search
+
+
+def class_path(schedule: object) -> str:
+    """``proj.schedules.Workdays``"""
+    return f"{type(schedule).__module__}.{type(schedule).__qualname__}"
+
+
+def _clone(schedule: BaseSchedule, clock: _FrozenClock) -> BaseSchedule:
+    """A twin that asks our clock.
+
+    Not by ``copy``: what schedules reduce to for pickling loses their app and zone, and
+    may iterate a recurrence rule of millions of dates.
+    """
+    clone = object.__new__(type(schedule))
+    # Both: some classes override now() and read the real time there.
+    vars(clone).update(vars(schedule), nowfun=clock, now=clock)
+    return clone
+
+
+def _depth(kind: type, method: str) -> int:
+    """How many classes up a method is defined."""
+    classes = kind.__mro__
+    return next((depth for depth, each in enumerate(classes) if method in vars(each)), len(classes))
+
+
+def _end_of_repetition(local: datetime) -> datetime:
+    """The last minute of a repeated hour, from any time in its second pass.
+
+    Celery forgets which pass it is and finds the next run in the first one, in the past.
+    No slot lies in the second pass, so nothing is lost by asking from its end.
+    """
+    minute = local.astimezone(UTC).replace(second=0, microsecond=0)
+    while (minute + _MINUTE).astimezone(local.tzinfo).fold:
+        minute += _MINUTE
+    return minute.astimezone(local.tzinfo)
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)

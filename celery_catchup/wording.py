@@ -1,0 +1,93 @@
+"""How a sentence about a wrong value is put: the value as it was written, and the nearest right word.
+
+Whatever the value was, the sentence stays on one line, of a readable length, and without passwords.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import date, time, timedelta
+from difflib import get_close_matches
+
+LONGEST_QUOTE = 60
+"""Characters of a value that a sentence repeats; enough to recognise it in a settings file."""
+
+# Half of the letters in common is little, but a wrong guess costs the reader nothing.
+_SIMILAR = 0.5
+# Everything up to the last @: a password may contain one by mistake.
+_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
+_SECRET_OPTIONS = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
+
+
+def shown(value: object) -> str:
+    """The value as the user would recognise it: quoted, on one line, cut when it is long."""
+    if isinstance(value, str):
+        return _cut(masked(value), quote=True)
+    if isinstance(value, date | time | timedelta):
+        return str(value)
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return _container(value)
+    if value is None or isinstance(value, bool | int | float | bytes):
+        return _cut(_repr(value))
+    return f"{_article(type(value).__name__)} object"
+
+
+def masked(text: str) -> str:
+    """The text with the credentials of any URL in it replaced by ``***``."""
+    return _SECRET_OPTIONS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    # Comparing costs the product of the lengths, and no known word is that long.
+    folded = word[: 4 * LONGEST_QUOTE].casefold()
+    found = get_close_matches(folded, by_folded, n=1, cutoff=_SIMILAR)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """``; did you mean 'window'?``, or nothing when no known word is near."""
+    found = nearest(word, known) if isinstance(word, str) else None
+    return f"; did you mean {shown(found)}?" if found else ""
+
+
+def listed(words: Iterable[str]) -> str:
+    """``all, latest or false``."""
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def path(where: str, key: object) -> str:
+    """``where.key``; a key that would not read well on one line is quoted and cut."""
+    readable = isinstance(key, str) and key.isprintable() and 0 < len(key) <= LONGEST_QUOTE
+    name = key if readable else shown(key)
+    return f"{where}.{name}" if where else f"{name}"
+
+
+def _cut(text: str, *, quote: bool = False) -> str:
+    end = "…" if len(text) > LONGEST_QUOTE else ""
+    head = text[:LONGEST_QUOTE]
+    return f"{head!r}{end}" if quote else f"{head}{end}"
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python refuses to write an int of thousands of digits
+        return f"{_article(type(value).__name__)} too long to write"
+
+
+def _container(
+    value: list[object] | tuple[object, ...] | dict[object, object] | set[object] | frozenset[object],
+) -> str:
+    """Short values are repeated; of anything deeper only kind and length are told."""
+    parts = [*value, *value.values()] if isinstance(value, dict) else list(value)
+    if len(parts) <= LONGEST_QUOTE and all(isinstance(p, str | int | float | None) for p in parts):
+        return _cut(masked(_repr(value)))
+    return f"{_article(type(value).__name__)} of {len(value)}"
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun[:LONGEST_QUOTE]}"

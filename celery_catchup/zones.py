@@ -1,0 +1,117 @@
+"""Time zones as pieces of constant UTC offset, in integer milliseconds.
+
+A cron expression speaks in wall-clock time. Between two changes of a zone's offset the
+wall clock is UTC plus a constant, so a walk over slots needs the zone only at the
+borders of such pieces, and not once per slot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from celery_catchup.calendar import DAY
+from celery_catchup.errors import ScheduleError
+from celery_catchup.model import Instant
+
+# Offsets are looked up in blocks of days, so that a zone costs about half a millisecond
+# per block once per process and nothing for years that nobody asks for.
+_BLOCK_DAYS = 400
+_BLOCK = _BLOCK_DAYS * DAY
+# datetime ends with the year 9999; two days of margin keep every conversion inside.
+FIRST_INSTANT: Instant = int(datetime(2, 1, 1, tzinfo=UTC).timestamp()) * 1000
+LAST_INSTANT: Instant = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp()) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch ``[begin, end)`` of constant offset; ``shift`` is how far the wall clock
+    jumped at ``begin``: positive over a gap, negative into a repeated hour."""
+
+    begin: Instant
+    end: Instant
+    offset: int
+    shift: int
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """The zone of an IANA name, spelt exactly; anything else is a `ScheduleError`."""
+    if name not in _names():
+        hint = get_close_matches(name, _names(), n=1) or [n for n in _names() if n.lower() == name.lower()]
+        advice = f"did you mean {hint[0]!r}?" if hint else "use an IANA name such as 'Europe/Berlin'"
+        if not _names():
+            advice = "no time zone data is installed; run: pip install tzdata"
+        raise ScheduleError(f"unknown time zone {name[:60]!r}; {advice}")
+    return ZoneInfo(name)
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def piece_at(zone: tzinfo, instant: Instant) -> Piece:
+    """The piece that contains the instant.
+
+    Its border is exact when it lies within a year of the instant; farther away the
+    piece is cut, with no jump, which no schedule can tell from a longer one.
+    """
+    begins, pieces = _pieces(zone, instant // _BLOCK)
+    return pieces[bisect_right(begins, instant) - 1]
+
+
+@lru_cache(maxsize=8192)
+def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[Piece, ...]]:
+    """The pieces of a block and of its two neighbours: so a border is never too near to see."""
+    begins, offsets = [(block - 1) * _BLOCK], [_offset(zone, (block - 1) * _BLOCK)]
+    for number in (block - 1, block, block + 1):
+        for change, offset in _changes(zone, number):
+            begins.append(change)
+            offsets.append(offset)
+    ends = [*begins[1:], (block + 2) * _BLOCK]
+    before = [offsets[0], *offsets[:-1]]
+    pieces = tuple(
+        Piece(begin, end, offset, offset - previous)
+        for begin, end, offset, previous in zip(begins, ends, offsets, before, strict=True)
+    )
+    return tuple(begins), pieces
+
+
+@lru_cache(maxsize=8192)
+def _changes(zone: tzinfo, block: int) -> tuple[tuple[Instant, int], ...]:
+    """When the offset changes inside a block, and to what.
+
+    A probe a day finds them all: no zone has ever changed twice within a week.
+    """
+    changes = []
+    begin = block * _BLOCK
+    known = _offset(zone, begin)
+    for day in range(begin + DAY, begin + _BLOCK + DAY, DAY):
+        offset = _offset(zone, day)
+        if offset != known:
+            changes.append((_change_between(zone, day - DAY, day), offset))
+            known = offset
+    return tuple(changes)
+
+
+def _change_between(zone: tzinfo, low: Instant, high: Instant) -> Instant:
+    """The first second of the new offset, by bisection."""
+    before = _offset(zone, low)
+    while high - low > 1000:
+        middle = (low + high) // 2000 * 1000
+        if _offset(zone, middle) == before:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _offset(zone: tzinfo, instant: Instant) -> int:
+    """Milliseconds to add to UTC for the wall clock; constant beyond the years 2 and 9999."""
+    seconds = min(max(instant, FIRST_INSTANT), LAST_INSTANT) // 1000
+    offset = datetime.fromtimestamp(seconds, zone).utcoffset()
+    return 0 if offset is None else int(offset.total_seconds()) * 1000

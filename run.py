@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""The one script a fresh machine needs.
+
+    python3 run.py demo         see an outage and its recovery, on a private server
+    python3 run.py test         all checks, then the test suite
+    python3 run.py test ARGS    all checks, then pytest ARGS
+    python3 run.py test --oldest   the suite against the oldest Celery, kombu and redis-py supported
+
+and for work on the code: setup, check, soak, bench, docs. It makes a virtual environment
+in .venv the first time, and again when pyproject.toml has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+EXTRAS = {"demo": "demo", "docs": "docs"}  # every other verb needs "test"
+OLDEST = ["celery==5.5.*", "kombu==5.5.*", "redis==5.2.*"]
+CHECKS = [
+    ["ruff", "format", "--check", "."],
+    ["ruff", "check", "."],
+    ["mypy"],
+    ["lint-imports"],
+]
+
+
+def main(verb: str = "help", *args: str) -> int:
+    """Do what the verb says; the result is the exit code."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - a clear sentence for those who come with less
+        sys.exit(f"celery-catchup needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
+    os.chdir(HERE)
+    if verb == "setup":
+        environment("test")
+        return 0
+    if verb == "demo":
+        return call(environment("demo"), ["python", "-m", "celery_catchup", "demo", *args])
+    if verb == "test" and args[:1] == ("--oldest",):
+        python = environment("test", home=HERE / ".venv-oldest", pins=OLDEST)
+        return stages(python, [["pytest", *(args[1:] or ("-n", "2"))]])
+    work = {
+        "check": CHECKS,
+        "test": [*CHECKS, ["pytest", *(args or ("-n", "2"))]],
+        "soak": [["pytest", "-m", "soak", *args]],
+        "bench": [["python", "-m", "benchmarks", *args]],
+        "docs": [["sphinx-build", "-W", "-b", "html", "docs", "docs/_build", *args]],
+    }
+    if verb not in work:
+        print(__doc__)
+        return 0 if verb in ("help", "-h", "--help") else 2
+    return stages(environment(EXTRAS.get(verb, "test")), work[verb])
+
+
+def stages(python: Path, commands: list[list[str]]) -> int:
+    """Run them all, so that one failure does not hide another; the exit code is the first failure's."""
+    failure = 0
+    for command in commands:
+        start = time.monotonic()
+        code = call(python, command)
+        verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
+        print(f"== {' '.join(command)}: {verdict}, {time.monotonic() - start:.1f} s", flush=True)
+        failure = failure or code
+    return failure
+
+
+def call(python: Path, command: list[str]) -> int:
+    """Run a program that lives beside ``python``, on our terminal, and wait."""
+    try:
+        return subprocess.run([python.parent / command[0], *command[1:]], check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | None = None) -> Path:
+    """The Python of a virtual environment with the package and the extra; made when it is not there.
+
+    A stamp, written last, says what is inside: without it the environment is half-made.
+    """
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp = home / f"made-for-{extra}"
+    wanted = fingerprint(pins)
+    if stamp.exists() and stamp.read_text() == wanted and works(python):
+        return python
+    start = time.monotonic()
+    print(f"== preparing {home.name} for {extra} ...", flush=True)
+    if not (any(home.glob("made-for-*")) and works(python)):
+        shutil.rmtree(home, ignore_errors=True)
+        quietly(
+            [sys.executable, "-m", "venv", home], "python3 -m venv failed (Debian: apt install python3-venv)"
+        )
+    quietly([python, "-m", "pip", "install", "-e", f".[{extra}]", *(pins or [])], "pip failed")
+    stamp.write_text(wanted)
+    print(f"== {home.name} is ready, {time.monotonic() - start:.1f} s", flush=True)
+    return python
+
+
+def fingerprint(pins: list[str] | None) -> str:
+    """What an environment is made from: it changes when anything of that does."""
+    parts = [
+        (HERE / "pyproject.toml").read_bytes(),
+        str(HERE).encode(),
+        sys.version.encode(),
+        repr(pins).encode(),
+    ]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def works(python: Path) -> bool:
+    """Whether the interpreter starts and has pip; it does not after the system's Python went away."""
+    try:
+        return subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def quietly(command: list[str | Path], complaint: str) -> None:
+    """Run it without a word; on failure show all it said, and stop."""
+    environ = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, env=environ, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n== {complaint}: {' '.join(map(str, command))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

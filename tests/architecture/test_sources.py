@@ -1,0 +1,86 @@
+"""What no file of the project may contain, and what every module of the package must have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import modules, name, project_files, tree
+
+LINES = 300  # more than a screenful of screenfuls: time to split
+LONG_FILES: set[str] = set()  # files of the package that may be longer, each with its reason
+
+EXECUTES_DATA = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+EXECUTES_TEXT = {"eval", "exec", "__import__", "compile"}
+SAYS_NOTHING = {"utils", "util", "common", "core", "helpers", "helper", "base", "misc"}
+
+# Absolute paths of somebody's own machine.
+A_MACHINE = re.compile(r"(?<![\w.~$}-])/(?:work|root|home/\w+|Users/\w+|tmp/wk)\b(?!\.)")
+
+each_module = pytest.mark.parametrize("path", modules(), ids=name)
+
+
+def dangers(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        match node:
+            case ast.Import(names=names):
+                imported = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(origin)):
+                imported = [origin]
+            case ast.Call(func=ast.Name(id=called)) if called in EXECUTES_TEXT:
+                yield f"line {node.lineno}: {called}()"
+                continue
+            case _:
+                continue
+        yield from (f"line {node.lineno}: {word}" for word in imported if word.split(".")[0] in EXECUTES_DATA)
+
+
+@each_module
+def test_nothing_that_is_stored_or_sent_can_become_code(path: Path) -> None:
+    assert list(dangers(tree(path))) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import pickle", "import os, marshal", "from shelve import open", "eval('1')", "__import__('os')"],
+)
+def test_such_code_would_be_found(code: str) -> None:
+    assert list(dangers(ast.parse(code)))
+
+
+@each_module
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(tree(path)), "begin the file with a docstring"
+
+
+@each_module
+def test_no_module_has_a_name_that_says_nothing(path: Path) -> None:
+    assert not SAYS_NOTHING & {path.stem, path.parent.name}
+
+
+@each_module
+def test_no_module_is_too_long_to_read(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+
+    assert lines <= LINES or name(path) in LONG_FILES
+
+
+def test_files_that_may_be_long_exist() -> None:
+    assert {name(path) for path in modules()} >= LONG_FILES
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    texts = {name(path): path.read_text(encoding="utf-8", errors="ignore") for path in project_files()}
+
+    assert {file: found for file, text in texts.items() if (found := A_MACHINE.findall(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["cd /{}/main", '"/{}/shared"', "(/{}/x)", "file:///{}/x"], ids=["command", "text", "link", "url"]
+)
+def test_such_a_path_would_be_found(text: str) -> None:
+    assert A_MACHINE.search(text.format("work"))

@@ -1,0 +1,47 @@
+"""Fixtures for every tier: a private Valkey per worker process, and RabbitMQ where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from celery_catchup.embedded import EmbeddedServer
+from tests import services
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what talks to RabbitMQ, so that ``-m 'not rabbitmq'`` needs no discipline."""
+    for item in items:
+        if "rabbitmq_url" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.rabbitmq)
+
+
+@pytest.fixture(scope="session")
+def _rabbitmq_silence() -> str | None:
+    return services.why_rabbitmq_is_silent()
+
+
+@pytest.fixture
+def rabbitmq_url(_rabbitmq_silence: str | None) -> str:
+    """Where RabbitMQ answers. It is shared by all workers: name queues after the test."""
+    if _rabbitmq_silence:
+        services.missing("rabbitmq", _rabbitmq_silence)
+    return services.RABBITMQ_URL
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[EmbeddedServer]:
+    """A server of this worker process alone; nothing of it is left afterwards."""
+    with services.private_server() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(valkey: EmbeddedServer) -> str:
+    """An empty database 0 (and 1 to 15) of the private server."""
+    valkey.start()  # a test may have killed it
+    with redis.Redis.from_url(valkey.url()) as client:
+        client.flushall()
+    return valkey.url()
