@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """The one script a fresh machine needs.
 
-    python3 run.py demo         see an outage and its recovery, on a private server
-    python3 run.py test         all checks, then the test suite
-    python3 run.py test ARGS    all checks, then pytest ARGS
-    python3 run.py test --oldest   the suite against the oldest Celery, kombu and redis-py supported
+    python3 run.py demo            see an outage and its recovery, on a private server
+    python3 run.py test            all checks, then the test suite
+    python3 run.py test ARGS       all checks, then pytest ARGS
+    python3 run.py test --oldest   the suite with the oldest supported Celery, kombu and redis-py
 
 and for work on the code: setup, check, soak, bench, docs. It makes a virtual environment
 in .venv the first time, and again when pyproject.toml has changed.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -19,6 +17,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - said here, before anything that an older one cannot read
+    sys.exit(f"celery-catchup needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
 
 HERE = Path(__file__).resolve().parent
 EXTRAS = {"demo": "demo", "docs": "docs"}  # every other verb needs "test"
@@ -33,14 +34,15 @@ CHECKS = [
 
 def main(verb: str = "help", *args: str) -> int:
     """Do what the verb says; the result is the exit code."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - a clear sentence for those who come with less
-        sys.exit(f"celery-catchup needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
     os.chdir(HERE)
     if verb == "setup":
         environment("test")
         return 0
     if verb == "demo":
-        return call(environment("demo"), ["python", "-m", "celery_catchup", "demo", *args])
+        python = environment("demo")
+        os.execv(
+            python, [str(python), "-m", "celery_catchup", "demo", *args]
+        )  # signals then reach it directly
     if verb == "test" and args[:1] == ("--oldest",):
         python = environment("test", home=HERE / ".venv-oldest", pins=OLDEST)
         return stages(python, [["pytest", *(args[1:] or ("-n", "2"))]])
@@ -71,10 +73,12 @@ def stages(python: Path, commands: list[list[str]]) -> int:
 
 def call(python: Path, command: list[str]) -> int:
     """Run a program that lives beside ``python``, on our terminal, and wait."""
-    try:
-        return subprocess.run([python.parent / command[0], *command[1:]], check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+    with subprocess.Popen([python.parent / command[0], *command[1:]]) as program:
+        try:
+            return program.wait()
+        except KeyboardInterrupt:
+            program.wait()  # it was told too; let it clean up
+            raise
 
 
 def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | None = None) -> Path:
@@ -91,10 +95,8 @@ def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | No
     print(f"== preparing {home.name} for {extra} ...", flush=True)
     if not (any(home.glob("made-for-*")) and works(python)):
         shutil.rmtree(home, ignore_errors=True)
-        quietly(
-            [sys.executable, "-m", "venv", home], "python3 -m venv failed (Debian: apt install python3-venv)"
-        )
-    quietly([python, "-m", "pip", "install", "-e", f".[{extra}]", *(pins or [])], "pip failed")
+        quietly([sys.executable, "-m", "venv", home], "no venv (on Debian: apt install python3-venv)")
+    quietly([python, "-m", "pip", "install", "-q", "-e", f".[{extra}]", *(pins or [])], "pip failed")
     stamp.write_text(wanted)
     print(f"== {home.name} is ready, {time.monotonic() - start:.1f} s", flush=True)
     return python
@@ -102,21 +104,18 @@ def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | No
 
 def fingerprint(pins: list[str] | None) -> str:
     """What an environment is made from: it changes when anything of that does."""
-    parts = [
-        (HERE / "pyproject.toml").read_bytes(),
-        str(HERE).encode(),
-        sys.version.encode(),
-        repr(pins).encode(),
-    ]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    origin = (HERE / "pyproject.toml").read_bytes() + f"{HERE} {pins}".encode()
+    return hashlib.sha256(origin).hexdigest()
 
 
 def works(python: Path) -> bool:
-    """Whether the interpreter starts and has pip; it does not after the system's Python went away."""
+    """Whether it starts, has pip and is the Python that runs this; not so after the system's has changed."""
+    question = "import pip, sys; print(sys.version)"
     try:
-        return subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
+        answer = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False).stdout
     except OSError:
         return False
+    return answer.strip() == sys.version.strip()
 
 
 def quietly(command: list[str | Path], complaint: str) -> None:
@@ -131,4 +130,7 @@ def quietly(command: list[str | Path], complaint: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

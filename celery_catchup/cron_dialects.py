@@ -185,10 +185,14 @@ def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozens
         either=fields[2][0] not in "*?" and fields[4][0] not in "*?",
         last_day="l" in expanded[2],
         nearest_weekday=next(iter(nearest), None),
-        nth=frozenset((day, n if n != "l" else LAST_OF_MONTH) for day, ns in nth.items() for n in ns) or None,
+        nth=frozenset((int(day), _nth(n)) for day, ns in nth.items() for n in ns) or None,
     )
     wildcard = fields[0].startswith("*") or fields[1].startswith("*")
     return minutes, hours, days, Border.REAL_TIME if wildcard else Border.FIXED
+
+
+def _nth(number: object) -> int:
+    return LAST_OF_MONTH if number == "l" else int(str(number))
 
 
 def _refuse_field(text: str, fields: tuple[str, ...]) -> NoReturn:

@@ -104,7 +104,8 @@ def _length(number: str, unit: str, text: str, units: Units) -> int:
     if unit not in units:
         raise DurationError(f"{shown(text)} {_wrong_unit(number, unit, units)}")
     if not number.strip("0"):
-        raise DurationError(f"{shown(text)} has a part of zero, {shown(number + unit)}; leave it out")
+        part = f"has a part of zero, {shown(number + unit)}; leave it out"
+        raise DurationError(f"{shown(text)} {'is zero; write more' if text == number + unit else part}")
     if len(number.lstrip("0")) > _MOST_DIGITS:
         raise DurationError(_too_long(shown(text)))
     return int(number.lstrip("0")) * (units[unit] // _MILLISECOND)

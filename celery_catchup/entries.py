@@ -96,7 +96,7 @@ class EntryState:
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
     active, waiting runs of the entry that have still to end, and those of them in the chain
     existing        runs in the ledger, for the range that is planned
-    used            runs already dispatched in this restart, counted against ``max_runs``
+    used            runs dispatched so far in this catch-up, counted against ``max_runs``; None outside of one
     allowance       what is left to this entry of ``catchup_max_runs``
     """
 
@@ -110,7 +110,7 @@ class EntryState:
     active: int = 0
     waiting: int = 0
     existing: Mapping[Slot, RunState] = field(default_factory=lambda: MappingProxyType({}))
-    used: int = 0
+    used: int | None = None
     allowance: int | None = None
 
 

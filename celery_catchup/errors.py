@@ -7,7 +7,8 @@
     ├── DurationError           text that is not a duration such as 2d12h   (a ValueError)
     ├── CronError               text that is not a cron expression          (a ValueError)
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
-    └── BackfillError           a range that cannot be backfilled; ``code`` says why
+    ├── BackfillError           a range that cannot be backfilled; ``code`` says why
+    └── StoreError              Redis cannot be used as it is; the message says what to do
 
 Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
 """
@@ -40,6 +41,10 @@ class BackfillError(CatchupError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class StoreError(CatchupError):
+    """Redis, or what is stored in it, cannot be used as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
 
 from celery_catchup.errors import ConfigurationError, Mistake
 
@@ -15,18 +15,30 @@ class Mistakes(list[Mistake]):
         """Note one more."""
         self.append(Mistake(where, problem))
 
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
+    def gathered(self) -> _Gathering:
         """Keep the mistakes of a part that cannot be read, and go on without that part."""
-        try:
-            yield
-        except ConfigurationError as error:
-            self.extend(error.mistakes)
+        return _Gathering(self)
 
     def raise_if_any(self) -> None:
         """End with one error that holds them all."""
         if self:
             raise ConfigurationError(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathering:
+    # A class and no generator: its signature tells the type checker that the block may end early.
+    mistakes: Mistakes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, ConfigurationError):
+            return False
+        self.mistakes.extend(error.mistakes)
+        return True
 
 
 def refuse(where: str, problem: str) -> ConfigurationError:

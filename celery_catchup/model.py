@@ -123,7 +123,8 @@ class Plan:
     Each slot is in ``runs`` or inside one of ``skips``. ``stops`` are slots that end the
     active runs. ``complete`` is false when a limit stopped the plan early: plan again
     from ``watermark`` for the rest. A plan made newest first goes downwards, and its
-    ``watermark`` is the instant down to which everything is decided.
+    ``watermark`` is the instant down to which everything is decided. ``catches_up`` tells
+    that slots were missed, so that caps apply, also to the batches that follow.
     """
 
     entry: str
@@ -134,6 +135,7 @@ class Plan:
     wake_at: Instant | None
     stops: tuple[Slot, ...] = ()
     complete: bool = True
+    catches_up: bool = False
 
     @property
     def skipped(self) -> int:

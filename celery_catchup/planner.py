@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import merge
 from itertools import islice
 from zlib import crc32
@@ -30,6 +31,14 @@ def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = N
     if state.paused and not scope.backfill:
         return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
     return _Planning(entry, state, scope, limit).result()
+
+
+def survey(entry: Entry, state: EntryState, scope: Scope) -> int:
+    """How many slots `plan` would decide on, what fell out of the window apart; lists none."""
+    planning = _Planning(entry, state, scope, None)
+    dropped = (s for s, reason in planning.dropped if reason is not SkipReason.EXPIRED)
+    listed = sum(stretch.timetable.count(stretch.after, stretch.until) for stretch in dropped)
+    return planning.candidates.count + len(planning.candidates.excluded) + listed
 
 
 def share(plans: Sequence[Plan], cap: int) -> list[int]:
@@ -72,6 +81,7 @@ class _Planning:
             wake_at=self._wake_at() if cut is None else self.scope.now,
             stops=stops,
             complete=cut is None,
+            catches_up=self._catches_up,
         )
 
     # -- 1 and 2: candidates, in order ---------------------------------------------------
@@ -165,7 +175,7 @@ class _Planning:
         policy = self.entry.policy
         if policy.max_runs is None or not self._catches_up:
             return 0, count
-        budget = max(0, policy.max_runs - self.state.used)
+        budget = max(0, policy.max_runs - (self.state.used or 0))
         return (max(0, count - budget), count) if policy.keep is Keep.NEWEST else (0, min(count, budget))
 
     def _room(self) -> int | None:
@@ -174,13 +184,13 @@ class _Planning:
             return None
         return room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
 
-    @property
+    @cached_property
     def _catches_up(self) -> bool:
         """Caps are for catching up: a tick with nothing but live slots is not capped."""
-        if self.scope.backfill:
-            return False
+        if self.scope.backfill or self.state.used is not None:
+            return not self.scope.backfill
         oldest = next(self.candidates.slots(), None)
-        return self.state.used > 0 or (oldest is not None and oldest.at <= self._missed_until())
+        return oldest is not None and oldest.at <= self._missed_until()
 
     # -- the result ----------------------------------------------------------------------
 

@@ -215,7 +215,9 @@ class Policy(_Dated):
         # An overlap policy that could not be read has a mistake of its own.
         overlap = info.data.get("overlap_policy", OverlapPolicy.ALL)
         if overlap is not OverlapPolicy.ALL and value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError(f"{value} has no effect with overlap_policy: {overlap}; only used with overlap_policy: all")
+            raise ValueError(
+                f"{value} has no effect with overlap_policy: {overlap}; only used with overlap_policy: all"
+            )
         return value
 
     @field_validator("retry_delay")
@@ -257,6 +259,9 @@ class SchedulePolicy(_Dated):
 def _fields(raw: object, *, where: str) -> Mapping[str, object]:
     if isinstance(raw, Mapping):
         return raw
+    if isinstance(raw, str) and raw in list(Select):
+        example = False if raw == Select.OFF else {"select": str(raw), "window": "6h"}
+        raise refuse(where, f"{raw!r} is no window, and a bare text is one; write {example}")
     if isinstance(raw, str | timedelta):
         return {"window": raw}
     if raw is False:

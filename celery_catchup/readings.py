@@ -85,7 +85,8 @@ def flag(value: object) -> bool:
 def text(value: object) -> str:
     """A short printable text."""
     if not isinstance(value, str):
-        raise ValueError(f"expected text, got {shown(value)}; put it in quotes")
+        advice = "; put it in quotes" if isinstance(value, int | float) else ""
+        raise ValueError(f"expected text, got {shown(value)}{advice}")
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{shown(value)} is {len(value)} characters long; use at most {LONGEST_TEXT}")
     if not value.isprintable():

@@ -11,7 +11,7 @@ Only the form is read here. What Celery takes is passed on untouched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, timedelta, tzinfo
 from typing import Annotated, Any, TypeAlias
 
@@ -23,6 +23,7 @@ from celery_catchup.wording import did_you_mean, nearest, path, shown
 _ROLES = ("start", "stop", "restart")
 # Only start slots are ever caught up, so these would promise what never happens.
 _CATCH_UP_FIELDS = ("select", "window")
+_CRONTAB_ARGUMENTS = {"minute", "hour", "day_of_week", "day_of_month", "month_of_year"}
 _EXPECTED = "expected a cron string, a list, a mapping or a Celery schedule"
 
 
@@ -34,10 +35,12 @@ def _cron(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """One schedule: a cron string or what Celery takes, and what it sets over its entry's policy."""
+    """One schedule: a cron string or what Celery takes, what it sets over its entry's policy,
+    and where it was written."""
 
     source: object
     overrides: SchedulePolicy | None = None
+    where: str = field(default="", compare=False)
 
 
 class _CronMapping(SchedulePolicy):
@@ -95,11 +98,9 @@ def _strange_keys(raw: Mapping[Any, object], *, where: str) -> Mistakes:
     mistakes = Mistakes()
     for key in (key for key in raw if key not in _ROLES):
         if key in _CronMapping.spellings():
-            problem = (
-                f"does not go together with {_given(raw)}; put it inside, such as {{'start': {{'cron': …}}}}"
-            )
+            problem = f"does not go together with {_given(raw)}; put it inside start, as {{'cron': …}}"
         else:
-            problem = f"unknown field{did_you_mean(key, _NAMES)}"
+            problem = f"unknown field{did_you_mean(key, _ROLES) or '; use start, stop and restart'}"
         mistakes.add(path(where, key), problem)
     return mistakes
 
@@ -113,17 +114,18 @@ def _role(role: str, raw: object, *, where: str, timezone: tzinfo) -> Specs:
         raise refuse(where, f"has {_given(raw)} inside; start, stop and restart stand side by side")
     specs = _specs(raw, where=where, timezone=timezone)
     if role != "start":
-        _refuse_catch_up_fields(specs, role=role, where=where)
+        _refuse_catch_up_fields(specs, role=role)
     return specs
 
 
-def _refuse_catch_up_fields(specs: Specs, *, role: str, where: str) -> None:
+def _refuse_catch_up_fields(specs: Specs, *, role: str) -> None:
+    mistakes = Mistakes()
     for spec in specs:
-        for field in _CATCH_UP_FIELDS:
-            if spec.overrides is not None and field in spec.overrides.model_fields_set:
-                raise refuse(
-                    where, f"{field!r} has no effect, only start is caught up; remove it from {role}"
-                )
+        given = spec.overrides.model_fields_set if spec.overrides is not None else ()
+        for name in (name for name in _CATCH_UP_FIELDS if name in given):
+            problem = f"has no effect on {role}, only start is caught up; remove it"
+            mistakes.add(path(spec.where, name), problem)
+    mistakes.raise_if_any()
 
 
 def _specs(raw: object, *, where: str, timezone: tzinfo) -> Specs:
@@ -157,7 +159,7 @@ def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if isinstance(raw, Mapping):
         return _cron_mapping(raw, where=where, timezone=timezone)
     if isinstance(raw, str) or _is_native(raw):
-        return ScheduleSpec(raw)
+        return ScheduleSpec(raw, where=where)
     raise refuse(where, f"{_EXPECTED}, got {shown(raw)}")
 
 
@@ -171,6 +173,8 @@ def _is_native(raw: object) -> bool:
 def _cron_mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if not raw:
         raise refuse(where, "the mapping is empty, got {}; write {'cron': …} or {'start': …}")
+    if _CRONTAB_ARGUMENTS.issuperset(raw):
+        raise refuse(where, f"got {shown(raw)}; write crontab(…) with these, or a cron string")
     mapping = _CronMapping.read(raw, where=where, timezone=timezone)
     given = mapping.model_dump(exclude={"cron"}, exclude_unset=True)
-    return ScheduleSpec(mapping.cron, SchedulePolicy.read(given) if given else None)
+    return ScheduleSpec(mapping.cron, SchedulePolicy.read(given) if given else None, where=where)

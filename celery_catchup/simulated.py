@@ -61,9 +61,8 @@ class Simulation:
         Beat itself calls only ``is_due``; that is slow to follow, so it is done only where
         ``is_due`` was overridden by a class that left the estimate below it alone.
         """
-        kind = type(self._clone)
-        estimate = min(_depth(kind, "remaining_estimate"), _depth(kind, "remaining_delta"))
-        return self._next_due if _depth(kind, "is_due") < estimate else self._next_estimated
+        estimate = min(_depth(self._clone, "remaining_estimate"), _depth(self._clone, "remaining_delta"))
+        return self._next_due if _depth(self._clone, "is_due") < estimate else self._next_estimated
 
     # -- by remaining_estimate -----------------------------------------------------------
 
@@ -93,11 +92,11 @@ class Simulation:
 
     def _remaining(self, last: datetime, *, now: datetime) -> timedelta | None:
         self._clock.asked = False
-        remaining = self._call(self._clone.remaining_estimate, last, now=now)
+        remaining = self._call("remaining_estimate", last, now=now)
         if remaining is None:
             return None
         if not isinstance(remaining, timedelta):
-            raise ScheduleError(f"{self._subject} estimates {remaining!r:.60}; return a timedelta or None")
+            raise ScheduleError(f"{self._subject} estimates {_brief(remaining)}; return a timedelta or None")
         self._require_simulated_time()
         return remaining
 
@@ -120,7 +119,7 @@ class Simulation:
 
     def _is_due(self, last: Instant, *, now: Instant) -> tuple[bool, int | None]:
         """Whether it is due, and the milliseconds until the next check; None for never."""
-        answer = self._call(self._clone.is_due, to_datetime(last), now=to_datetime(now))
+        answer = self._call("is_due", to_datetime(last), now=to_datetime(now))
         try:
             due, wait = answer
             if wait is None or wait == math.inf:
@@ -128,17 +127,17 @@ class Simulation:
             # Microseconds are what the seconds were made of; up, so as not to look too early.
             return bool(due), -(-round(wait * 1_000_000) // 1000)
         except (TypeError, ValueError) as error:
-            problem = f"{self._subject} answers is_due with {answer!r:.60}; return (is it due, seconds to wait)"
+            problem = f"{self._subject} answers is_due with {_brief(answer)}; return (due, seconds to wait)"
             raise ScheduleError(problem) from error
 
     # -- asking --------------------------------------------------------------------------
 
-    def _call(self, method: Callable[[datetime], Any], last: datetime, *, now: datetime) -> Any:
+    def _call(self, method: str, last: datetime, *, now: datetime) -> Any:
         self._clock.moment = now.astimezone(self._zone)
         try:
-            return method(self._local(last))
+            return getattr(self._clone, method)(self._local(last))
         except Exception as error:
-            problem = f"{self._subject} failed with {error!r:.200}; mend its {method.__name__}"
+            problem = f"{self._subject} failed with {_brief(error)}; mend its {method}"
             raise ScheduleError(problem) from error
 
     def _local(self, last: datetime) -> datetime:
@@ -161,8 +160,8 @@ class Simulation:
 def solar_step(schedule: solar) -> Step:
     """The solar events after an instant, to the second.
 
-    ephem's result depends, by a millisecond, on where its search began. So the search
-    begins at midnight UTC of the event's day, whoever asks: same event, same slot.
+    ephem's result depends, by a tenth of a second, on where its search began. So it begins
+    at midnight UTC of the event's day, whoever asks: same event, same slot, same run.
     """
     search = _solar_search(schedule)
 
@@ -223,10 +222,10 @@ def _clone(schedule: BaseSchedule, clock: _FrozenClock) -> BaseSchedule:
     return clone
 
 
-def _depth(kind: type, method: str) -> int:
-    """How many classes up a method is defined."""
-    classes = kind.__mro__
-    return next((depth for depth, each in enumerate(classes) if method in vars(each)), len(classes))
+def _depth(schedule: BaseSchedule, method: str) -> int:
+    """How far up a method is defined: 0 in the object itself, 1 in its class, and so on."""
+    places = (schedule, *type(schedule).__mro__)
+    return next((depth for depth, place in enumerate(places) if method in vars(place)), len(places))
 
 
 def _end_of_repetition(local: datetime) -> datetime:
@@ -239,6 +238,10 @@ def _end_of_repetition(local: datetime) -> datetime:
     while (minute + _MINUTE).astimezone(local.tzinfo).fold:
         minute += _MINUTE
     return minute.astimezone(local.tzinfo)
+
+
+def _brief(value: object) -> str:
+    return repr(value)[:100]
 
 
 def _midnight(moment: datetime) -> datetime:

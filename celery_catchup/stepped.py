@@ -123,8 +123,8 @@ class SteppedTable:
         for number, point in enumerate(points):
             if number >= self._budget:
                 raise ScheduleError(
-                    f"{self._name}: {self._budget} slots lie on the way to {to_rfc3339(point)}, too many to walk "
-                    f"one by one; use a cron expression or an interval, or a shorter range"
+                    f"{self._name}: more than {self._budget} slots up to {to_rfc3339(point)} are too many "
+                    f"to walk one by one; use a cron expression or an interval, or a shorter range"
                 )
             yield point
 

@@ -61,9 +61,12 @@ def listed(words: Iterable[str]) -> str:
 
 def path(where: str, key: object) -> str:
     """``where.key``; a key that would not read well on one line is quoted and cut."""
-    readable = isinstance(key, str) and key.isprintable() and 0 < len(key) <= LONGEST_QUOTE
-    name = key if readable else shown(key)
-    return f"{where}.{name}" if where else f"{name}"
+    name = key if isinstance(key, str) and _reads_well(key) else shown(key)
+    return f"{where}.{name}" if where else name
+
+
+def _reads_well(name: str) -> bool:
+    return name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_QUOTE
 
 
 def _cut(text: str, *, quote: bool = False) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from celery_catchup.errors import ConfigurationError, Mistake
-from celery_catchup.wording import did_you_mean, nearest, path
+from celery_catchup.wording import nearest, path
 
 
 class Written(BaseModel):
@@ -20,9 +20,6 @@ class Written(BaseModel):
 
     # Inputs may hold passwords, so that no error of pydantic's own repeats one.
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
-
-    noun: ClassVar[str] = "field"
-    """What one of its names is called in a sentence."""
 
     @classmethod
     def read(cls, raw: Mapping[str, object], *, where: str = "", timezone: tzinfo = UTC) -> Self:
@@ -45,6 +42,13 @@ class Written(BaseModel):
             names |= {choice: name for choice in choices if isinstance(choice, str)}
         return names
 
+    @classmethod
+    def unknown(cls, name: object) -> str:
+        """What to say about a name that is none of ours."""
+        names = cls.spellings()
+        meant = nearest(str(name), names)
+        return f"unknown field; did you mean {names[meant]!r}?" if meant else "unknown field"
+
 
 def _mistakes(
     model: type[Written], found: Sequence[Any], *, raw: Mapping[str, object], where: str
@@ -55,15 +59,16 @@ def _mistakes(
         key = item["loc"][0]
         # A field that is missing because its name was misspelt is one mistake and not two.
         if key in raw or names.get(key) not in misspelt:
-            yield Mistake(path(where, key), _problem(item, key=key, names=names, noun=model.noun))
+            yield Mistake(path(where, key), _problem(item, key=key, model=model))
 
 
-def _problem(item: Any, *, key: object, names: dict[str, str], noun: str) -> str:
+def _problem(item: Any, *, key: object, model: type[Written]) -> str:
+    names = model.spellings()
     match item["type"]:
         case "extra_forbidden" if key in names:
             return f"{names[str(key)]!r} is given under two names; keep one of them"
         case "extra_forbidden" | "invalid_key":
-            return f"unknown {noun}{did_you_mean(key, names)}"
+            return model.unknown(key)
         case "missing":
             return f"missing; add {key!r}"
         case _:

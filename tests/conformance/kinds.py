@@ -144,7 +144,7 @@ def _run_step(step: Fields, entry: Entry, state: EntryState) -> EntryState:
     assert dispatched == [instant(slot) for slot in step.take("dispatched")]
     assert skipped == wanted
     assert reached == step.time("watermark_after")
-    return replace(state, used=0)
+    return replace(state, used=None)
 
 
 def run_overlap_simulation(case: Fields) -> None:

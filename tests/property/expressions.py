@@ -55,6 +55,28 @@ def expression(rng: random.Random, fields: tuple[Kind, ...] = FIELDS) -> str:
     return " ".join(_field(rng, kind) for kind in fields)
 
 
+def special_expression(rng: random.Random) -> str:
+    """An expression with one or two fields in the forms that cron itself does not have."""
+    fields = expression(rng).lower().split()
+    for index in rng.sample(range(5), rng.randint(1, 2)):
+        fields[index] = rng.choice(_special_forms(rng, index))
+    if set(fields[2]) & set("LW") and set(fields[4]) & set("L#"):  # croniter makes a third thing of the two
+        fields[4] = "*"
+    return " ".join(fields)
+
+
+def _special_forms(rng: random.Random, index: int) -> list[str]:
+    kind = FIELDS[index]
+    value, step = _value(rng, kind), _step(rng, kind)
+    forms = [f"{value}/{step}", f"{kind.high - 1}-{kind.low + 1}", f"{_number(rng, kind)},{value}/{step}"]
+    if kind is DAY_OF_MONTH:
+        forms += ["?", "L", f"{rng.randint(1, 28)},L", f"{rng.randint(1, 31)}W"]
+    if kind is DAY_OF_WEEK:
+        first, second = rng.sample(range(7), 2)
+        forms += ["?", f"L{first}", f"{first}#{rng.randint(1, 5)}", f"{first}#1,{second}#{rng.randint(1, 5)}"]
+    return forms
+
+
 def _field(rng: random.Random, kind: Kind) -> str:
     if rng.randrange(100) < kind.stars:
         return "*"

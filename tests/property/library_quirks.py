@@ -17,7 +17,8 @@ Fields = tuple[str, ...]
 BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 NAMES = {3: MONTHS, 4: WEEKDAYS}
 DAY_OF_MONTH, MONTH, DAY_OF_WEEK = 2, 3, 4
-LONGEST_MONTHS = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+NEVER = ("0", "0", "30", "2", "*")
+LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 
 
 class Library(Enum):
@@ -41,17 +42,20 @@ def one_value_is_the_whole_field(fields: Fields) -> Fields:
 def last_value_with_a_step_is_the_whole_field(fields: Fields) -> Fields:
     def rewrite(index: int, element: str) -> str:
         start, slash, _ = element.partition("/")
-        is_last = slash and start.isalnum() and _value(index, start) == BOUNDS[index][1]
+        is_last = slash and start.isalnum() and _number(index, start) == BOUNDS[index][1]
         return _full(index, element) if is_last else element
 
     return _elements(fields, rewrite)
 
 
 def star_with_a_step_restricts_a_day_field(fields: Fields) -> Fields:
-    return tuple(
-        re.sub(r"^\*/", "{}-{}/".format(*BOUNDS[index]), field) if index in (DAY_OF_MONTH, DAY_OF_WEEK) else field
-        for index, field in enumerate(fields)
-    )
+    def rewrite(index: int, other: int) -> str:
+        if "*" in fields[other] and _values(index, fields[index]) >= _values(index, "*"):
+            return "*"  # unless it names every day and the other field has a star
+        return re.sub(r"^\*/", "{}-{}/".format(*BOUNDS[index]), fields[index])
+
+    days = rewrite(DAY_OF_MONTH, DAY_OF_WEEK), rewrite(DAY_OF_WEEK, DAY_OF_MONTH)
+    return (*fields[:DAY_OF_MONTH], days[0], fields[MONTH], days[1])
 
 
 def star_in_a_list_of_days_is_a_star(fields: Fields) -> Fields:
@@ -59,6 +63,28 @@ def star_in_a_list_of_days_is_a_star(fields: Fields) -> Fields:
         "*" if index in (DAY_OF_MONTH, DAY_OF_WEEK) and "*" in field.split(",") else field
         for index, field in enumerate(fields)
     )
+
+
+def nth_weekday_hides_the_day_of_month(fields: Fields) -> Fields:
+    days = _values(DAY_OF_MONTH, fields[DAY_OF_MONTH])
+    weeks = [int(n) for n in re.findall(r"#(\d)", fields[DAY_OF_WEEK])]
+    possible = {day for week in weeks for day in range(7 * week - 6, 7 * week + 1)}
+    if re.search(r"l\d", fields[DAY_OF_WEEK]):
+        lengths = {LONGEST.get(month, 31) for month in _values(MONTH, fields[MONTH])}
+        possible |= {day for length in lengths for day in range(length - (7 if length == 29 else 6), length + 1)}
+    if not possible or fields[DAY_OF_MONTH] in ("*", "?"):
+        return fields
+    if days and not days & possible:
+        return NEVER  # it looks for a day that is both, and gives up
+    return (*fields[:DAY_OF_MONTH], "*", *fields[MONTH:])
+
+
+def nearest_weekday_hides_the_day_of_week(fields: Fields) -> Fields:
+    if "w" not in fields[DAY_OF_MONTH] or fields[DAY_OF_WEEK] in ("*", "?"):
+        return fields
+    if _values(DAY_OF_WEEK, fields[DAY_OF_WEEK]) <= {0, 6}:
+        return NEVER  # as above: no weekday is at the weekend
+    return (*fields[:DAY_OF_WEEK], "*")
 
 
 def impossible_date_hides_the_day_of_week(fields: Fields) -> Fields:
@@ -86,7 +112,7 @@ def impossible_date_is_refused(fields: Fields) -> Fields | None:
 
 def backwards_range_is_refused(fields: Fields) -> Fields | None:
     backwards = any(
-        _value(index, pair[0]) > _value(index, pair[1])
+        _number(index, pair[0]) > _number(index, pair[1])
         for index, field in enumerate(fields)
         for element in field.split(",")
         if len(pair := element.partition("/")[0].split("-")) == 2
@@ -119,6 +145,16 @@ QUIRKS = (
     ),
     Quirk(
         Library.CRONITER,
+        "the 25th or the last Wednesday (L3), or the second (3#2), gives only the Wednesdays; either matches",
+        nth_weekday_hides_the_day_of_month,
+    ),
+    Quirk(
+        Library.CRONITER,
+        "15W or Monday gives only the 15th's nearest weekday; either matches",
+        nearest_weekday_hides_the_day_of_week,
+    ),
+    Quirk(
+        Library.CRONITER,
         "31 February or Monday gives up at 31 February; the Mondays of February match",
         impossible_date_hides_the_day_of_week,
     ),
@@ -147,7 +183,7 @@ def _elements(fields: Fields, rewrite: Callable[[int, str], str]) -> Fields:
 def _single(index: int, element: str) -> bool:
     """Whether the element is a range of one value, however its ends are spelt."""
     ends = element.partition("/")[0].split("-")
-    return len(ends) == 2 and _value(index, ends[0]) == _value(index, ends[1])
+    return len(ends) == 2 and _number(index, ends[0]) == _number(index, ends[1])
 
 
 def _full(index: int, element: str) -> str:
@@ -156,15 +192,31 @@ def _full(index: int, element: str) -> str:
     return f"{low}-{high}/{element.partition('/')[2] or 1}"
 
 
-def _value(index: int, text: str) -> int:
+def _impossible(fields: Fields) -> bool:
+    """Whether no month of the expression is long enough for any of its days."""
+    months = (LONGEST.get(month, 31) for month in _values(MONTH, fields[MONTH]))
+    return min(_values(DAY_OF_MONTH, fields[DAY_OF_MONTH]), default=1) > max(months)
+
+
+def _values(index: int, field: str) -> set[int]:
+    """The values of a field; L, W and # are none."""
+    return {value for element in field.split(",") for value in _element_values(index, element)}
+
+
+def _element_values(index: int, element: str) -> list[int]:
+    span, slash, step = element.partition("/")
+    low, high = BOUNDS[index]
+    if not re.fullmatch(r"[*?]|\w+(-\w+)?", span) or re.search(r"\d[lw]|[lw]\d|^[lw]$", span):
+        return []
+    if span in ("*", "?"):
+        first, last = low, high
+    else:
+        first, last = (_number(index, end) for end in (span.split("-") * 2)[:2])
+        last = high if slash and "-" not in span else last
+    values = range(first, last + 1) if first <= last else [*range(first, high + 1), *range(low, last + 1)]
+    return [value % 7 if index == DAY_OF_WEEK else value for value in values[:: int(step or 1)]]
+
+
+def _number(index: int, text: str) -> int:
     names = NAMES.get(index, {})
     return names[text] if text in names else int(text)
-
-
-def _impossible(fields: Fields) -> bool:
-    """Whether no month of the expression is long enough for its days; for lists of plain numbers."""
-    days = [int(day) for day in re.findall(r"(?<![/\d])\d+", fields[DAY_OF_MONTH])]
-    if "*" in fields[DAY_OF_MONTH] or not days or fields[MONTH].startswith("*"):
-        return False
-    months = [LONGEST_MONTHS.get(_value(MONTH, month), 31) for month in re.split(r"[,]", fields[MONTH])]
-    return min(days) > max(months)

@@ -1,0 +1,233 @@
+"""The whole configuration of an app: settings, policies and schedules, with all mistakes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta, tzinfo
+from enum import Enum
+from itertools import islice
+
+from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.durations import format_duration
+from celery_catchup.errors import CronError, Mistake
+from celery_catchup.mistakes import Mistakes, refuse
+from celery_catchup.policy import Policy, SchedulePolicy, Select
+from celery_catchup.readings import text
+from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
+from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings
+from celery_catchup.wording import did_you_mean, path
+from celery_catchup.zones import zone_named
+
+ENTRIES = PREFIX + "entries"
+EVERY_OTHER = "*"
+"""The name in ``catchup_entries`` whose policy is for every entry that has none of its own."""
+
+# Enough to see what kind of names there are; the nearest one is offered as well.
+_NAMES_SHOWN = 4
+
+
+class Unset(Enum):
+    """Tells "nothing was written" from None, which may have been."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One entry of the beat schedule as declared; ``policy`` is what stands on the entry itself."""
+
+    schedule: object
+    policy: object = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration without mistakes.
+
+    Every declared entry has a form. Its policy is None when it is to behave exactly as
+    under Celery's own scheduler.
+    """
+
+    settings: Settings
+    policies: Mapping[str, Policy | None]
+    forms: Mapping[str, ScheduleForm]
+
+
+def load(
+    raw: Mapping[str, object], *, declared: Mapping[str, Declaration], timezone: tzinfo
+) -> Configuration:
+    """Read the ``catchup_*`` settings and the declared entries of an app in ``timezone``.
+
+    Raises one `ConfigurationError` that holds every mistake.
+    """
+    mistakes = Mistakes()
+    settings: Settings | None = None
+    with mistakes.gathered():
+        settings = Settings.read(raw)
+    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), timezone)
+    mistakes += _strange_names(app.given, declared)
+    entries = app.entries(declared, mistakes)
+    # Windows are judged by the real setting or not at all.
+    mistakes += () if settings is None else _ledger_mistakes(settings, entries)
+    mistakes.raise_if_any()
+    return Configuration(
+        app.settings,
+        policies={name: entry.policy for name, entry in entries.items()},
+        forms={name: entry.form for name, entry in entries.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry as read, and where its policy was written."""
+
+    form: ScheduleForm
+    policy: Policy | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _App:
+    """What every entry is read against."""
+
+    settings: Settings
+    given: Mapping[str, object]
+    timezone: tzinfo
+
+    def entries(self, declared: Mapping[str, Declaration], mistakes: Mistakes) -> dict[str, _Entry]:
+        """Every declared entry that could be read; what could not adds to ``mistakes``."""
+        default: Policy | None = None
+        if EVERY_OTHER in self.given:
+            with mistakes.gathered():
+                default = self._policy(self.given[EVERY_OTHER], where=path(ENTRIES, EVERY_OTHER))
+        entries = {}
+        for name, declaration in declared.items():
+            with mistakes.gathered():
+                entries[name] = self._entry(name, declaration, default=default)
+        return entries
+
+    def _entry(self, name: str, declaration: Declaration, *, default: Policy | None) -> _Entry:
+        mistakes = Mistakes()
+        place = path("beat_schedule", name)
+        raw, where = self._written(name, declaration, place=place)
+        policy = default
+        with mistakes.gathered():
+            policy = default if raw is UNSET else self._policy(raw, where=where)
+        zone = self.timezone if policy is None or policy.timezone is None else zone_named(policy.timezone)
+        with mistakes.gathered():
+            form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
+            mistakes += _cron_mistakes(form, self.settings)
+            policy, form = _joined(policy, form) if not mistakes else (policy, form)
+        mistakes.raise_if_any()
+        return _Entry(form, policy, where)
+
+    def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
+        """What was written as the entry's own policy, and where."""
+        where = path(ENTRIES, name)
+        if declaration.policy is UNSET:
+            return self.given.get(name, UNSET), where if name in self.given else path(ENTRIES, EVERY_OTHER)
+        if name in self.given:
+            raise refuse(where, f"the entry has a policy at {place}.catchup too; keep one of them")
+        return declaration.policy, f"{place}.catchup"
+
+    def _policy(self, raw: object, *, where: str) -> Policy:
+        policy = Policy.from_raw(raw, where=where, timezone=self.timezone)
+        preset = ENTRY_PRESETS[self.settings.preset] if self.settings.preset else {}
+        return policy.model_copy(
+            update={field: value for field, value in preset.items() if field not in policy.model_fields_set}
+        )
+
+
+def _mapping(raw: object) -> Mapping[str, object]:
+    """The policies by name; that they are no mapping is a mistake of the setting's own."""
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _strange_names(given: Mapping[str, object], declared: Mapping[str, Declaration]) -> Iterator[Mistake]:
+    for name in declared:
+        problem = _name_problem(name)
+        if problem:
+            yield Mistake(path("beat_schedule", name), problem)
+    for name in given:
+        if name not in declared and name != EVERY_OTHER:
+            known = f"(known: {_some(declared)})" if declared else "(it is empty)"
+            problem = f"no such entry in beat_schedule {known}{did_you_mean(name, declared)}"
+            yield Mistake(path(ENTRIES, name), problem)
+
+
+def _name_problem(name: object) -> str | None:
+    """Why a name is unfit for keys and log lines."""
+    try:
+        text(name)
+    except ValueError as error:
+        return f"the entry's name is unfit: {error}"
+    if not name:
+        return "the entry's name is empty, got ''; give it one"
+    return "'*' stands for all other entries; choose another name" if name == EVERY_OTHER else None
+
+
+def _some(names: Collection[object]) -> str:
+    """The first few names; a schedule may have thousands."""
+    first = [path("", name) for name in islice(names, _NAMES_SHOWN)]
+    return ", ".join(first + ["…"] * (len(names) > len(first)))
+
+
+def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
+    for spec in form:
+        if isinstance(spec.source, str):
+            try:
+                parse_cron(spec.source, dialect=settings.cron_dialect)
+            except CronError as error:
+                yield Mistake(spec.where, str(error))
+
+
+def _joined(policy: Policy | None, form: ScheduleForm) -> tuple[Policy | None, ScheduleForm]:
+    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy."""
+    if policy is None and any(_recovers(spec.overrides) for spec in form.start):
+        # The entry itself asks for nothing, so only schedules that ask for it are caught up.
+        policy = Policy(select=Select.OFF)
+        form = replace(form, start=tuple(_selecting(spec) for spec in form.start))
+    mistakes = Mistakes()
+    for spec in form.start:
+        if policy is not None and spec.overrides is not None:
+            with mistakes.gathered():
+                spec.overrides.over(policy, where=spec.where)
+    mistakes.raise_if_any()
+    return policy, form
+
+
+def _recovers(overrides: SchedulePolicy | None) -> bool:
+    return overrides is not None and (overrides.window is not None or overrides.select is not None)
+
+
+def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
+    """A schedule with a window selects all, as a policy with a window does."""
+    overrides = spec.overrides
+    if overrides is None or overrides.window is None or overrides.select is not None:
+        return spec
+    return replace(spec, overrides=overrides.model_copy(update={"select": Select.ALL}))
+
+
+def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Iterator[Mistake]:
+    """A run forgotten while its slot is still inside the window would look as if it had never been."""
+    windows = [found for entry in entries.values() for found in _windows(entry)]
+    longest, where = max(windows, default=(timedelta(), ""))
+    if longest >= settings.ledger_ttl:
+        kept, needed = format_duration(settings.ledger_ttl), format_duration(longest)
+        yield Mistake(
+            f"{PREFIX}ledger_ttl",
+            f"{kept} is not longer than the window of {where}, {needed}: a run forgotten inside the window "
+            f"could run again; set more than {needed}, or a shorter window",
+        )
+
+
+def _windows(entry: _Entry) -> Iterator[tuple[timedelta, str]]:
+    if entry.policy is not None and entry.policy.window is not None:
+        yield entry.policy.window, entry.where
+    for spec in entry.form.start:
+        if spec.overrides is not None and spec.overrides.window is not None:
+            yield spec.overrides.window, spec.where

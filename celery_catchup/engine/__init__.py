@@ -1,0 +1,7 @@
+"""The engine: lead, advance, release, preview. The use cases; knows no Celery."""
+
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+from celery_catchup.engine.engine import Engine, Office
+from celery_catchup.engine.roster import Declared
+
+__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Office"]

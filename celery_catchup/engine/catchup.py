@@ -1,0 +1,157 @@
+"""A catch-up over all entries: when it begins, how far it is, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from celery_catchup.durations import format_duration
+from celery_catchup.engine.drafts import Draft
+from celery_catchup.engine.roster import Line, Session
+from celery_catchup.entries import EntryState
+from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
+from celery_catchup.model import Instant
+from celery_catchup.pacing import earliest_send
+from celery_catchup.planner import plan, share, survey
+from celery_catchup.store import States
+
+
+@dataclass
+class Progress:
+    """The catch-up that is going on; the store keeps a copy for ``status``."""
+
+    total: int
+    began: float
+    dispatched: int = 0
+    skipped: int = 0
+
+    def fields(self, *, running: bool) -> dict[str, int]:
+        """As the store keeps it."""
+        return {
+            "catchup_running": int(running),
+            "catchup_total": self.total,
+            "catchup_dispatched": self.dispatched,
+            "catchup_skipped": self.skipped,
+        }
+
+
+@dataclass
+class Catchup:
+    """Opens and closes sessions, shares caps, keeps the pace."""
+
+    states: States
+    events: Events
+    monotonic: Callable[[], float]
+    cap: int | None
+    pause: int | None
+    progress: Progress | None = None
+    _last_sent: Instant | None = None
+    _open: dict[str, Line] = field(default_factory=dict)
+
+    def open(self, lines: Sequence[Line], *, watermark: Instant | None, now: Instant) -> None:
+        """Begin to catch up those of the entries that have missed slots indeed."""
+        counts = {}
+        for line in lines:
+            scope = line.scope(watermark, now)
+            count = survey(line.entry, line.state, scope)
+            if count:
+                existing = self.states.existing(line.entry.name, scope.replay_from, now)
+                line.session = Session(until=now, existing=existing)
+                counts[line.entry.name] = count
+                self._open[line.entry.name] = line
+        behind = [line for line in lines if line.session is not None]
+        if self.cap is not None:
+            self._share(behind, watermark, now)
+        if behind:
+            self._announce(behind, counts, watermark, now)
+
+    def _share(self, lines: Sequence[Line], watermark: Instant | None, now: Instant) -> None:
+        """Divide what ``catchup_max_runs`` allows in all, the oldest slots first."""
+        assert self.cap is not None
+        used = 0 if self.progress is None else self.progress.dispatched
+        plans = [
+            plan(line.entry, self._state(line), line.scope(watermark, now), limit=self.cap) for line in lines
+        ]
+        for line, kept in zip(lines, share(plans, max(0, self.cap - used)), strict=True):
+            assert line.session is not None
+            line.session.allowance = kept
+
+    def _announce(
+        self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant | None, now: Instant
+    ) -> None:
+        total = sum(counts.values())
+        if self.progress is None:
+            self.progress = Progress(total, self.monotonic())
+        else:
+            self.progress.total += total
+        start = min(line.scope(watermark, now).replay_from for line in lines)
+        self.events.emit(CatchupStarted(len(lines), total, start, now))
+        for line in lines:
+            policy = line.entry.policy
+            window = "none" if policy.window is None else format_duration(policy.window)
+            name = line.entry.name
+            self.events.emit(CatchupPlanned(name, str(policy.overlap_policy), counts[name], window))
+
+    def _state(self, line: Line) -> EntryState:
+        assert line.session is not None
+        session = line.session
+        return replace(
+            line.state, existing=session.existing, used=session.used, allowance=session.allowance
+        )
+
+    def state_of(self, line: Line) -> EntryState:
+        """The entry's state; in a session with what the session has used up."""
+        return line.state if line.session is None else self._state(line)
+
+    def allowed(self, now: Instant) -> int | None:
+        """How many catch-up runs may be sent now; None for any number."""
+        if not self.pause:
+            return None
+        return 1 if earliest_send(self._last_sent, pause=self.pause, now=now) <= now else 0
+
+    def next_send(self, now: Instant) -> Instant:
+        """When the next catch-up run may be sent."""
+        return earliest_send(self._last_sent, pause=self.pause or 0, now=now)
+
+    def committed(self, drafts: Sequence[Draft], *, now: Instant) -> None:
+        """Count what was decided, and close the sessions that are through."""
+        for one in drafts:
+            session = one.line.session
+            if session is None:
+                continue
+            assert self.progress is not None
+            self.progress.dispatched += len(one.plan.runs)
+            self.progress.skipped += one.plan.skipped
+            session.used += len(one.plan.runs)
+            if session.allowance is not None:
+                session.allowance -= len(one.plan.runs)
+            if one.plan.runs:
+                self._last_sent = now
+            if one.plan.complete:
+                one.line.session = None
+                self._open.pop(one.line.entry.name, None)
+
+    def upcoming(self, drafts: Sequence[Draft]) -> dict[str, int]:
+        """The progress as it will be when these are committed."""
+        if self.progress is None:
+            return {}
+        inside = [one for one in drafts if one.line.session is not None]
+        ending = {one.line.entry.name for one in inside if one.plan.complete}
+        ahead = replace(
+            self.progress,
+            dispatched=self.progress.dispatched + sum(len(one.plan.runs) for one in inside),
+            skipped=self.progress.skipped + sum(one.plan.skipped for one in inside),
+        )
+        return ahead.fields(running=bool(set(self._open) - ending))
+
+    def close_if_done(self) -> None:
+        """Say so when everything missed is decided."""
+        if self.progress is not None and not self._open:
+            seconds = self.monotonic() - self.progress.began
+            self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
+            self.progress = None
+
+    def forget(self) -> None:
+        """Another beat leads: what was open is its business now."""
+        self._open.clear()
+        self.progress = None

@@ -1,0 +1,96 @@
+"""From a plan to what the store commits: run records, messages and spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Entry
+from celery_catchup.errors import CatchupError
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, run_id
+from celery_catchup.store import EntryBatch, Template
+from celery_catchup.store.ledger import NewRun
+
+
+class DispatchFailedError(CatchupError):
+    """A message could not be made or published; the run stays undecided or unpublished."""
+
+
+class Dispatch(Protocol):
+    """What the engine needs of the side that makes and publishes messages."""
+
+    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        """The message of a run, with marks where two runs of the entry differ."""
+
+    def publish(self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant) -> None:
+        """Publish a run of the outbox; returns when the broker has confirmed it."""
+
+    def end(self, run_ids: list[str], *, terminate: bool) -> None:
+        """Ask the workers to end these runs."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan of one entry, ready to be committed."""
+
+    line: Line
+    plan: Plan
+    batch: EntryBatch
+    templates: Mapping[str, Template]
+    ids: tuple[str, ...]
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is anything to write: a run, a skip, or the end of a pause or catch-up."""
+        decided = self.plan.runs or self.plan.skips or self.plan.stops
+        return bool(decided) or self.line.session is not None or self.line.state.paused_at is not None
+
+
+def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draft:
+    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made."""
+    entry, templates, runs = line.entry, {}, []
+    for planned in plan.runs:
+        identity = str(
+            run_id(
+                namespace,
+                entry.name,
+                planned.slot,
+                tenant=entry.policy.tenant,
+                logic_version=entry.policy.logic_version,
+            )
+        )
+        template = dispatch.template(entry.name, planned, identity)
+        templates[template.id] = template
+        runs.append(NewRun(identity, _record(line, planned, template.id), planned.send_at))
+    anchor = plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None
+    batch = EntryBatch(
+        name=entry.name,
+        expected=line.state.decided,
+        decided=plan.watermark,
+        capacity=line.capacity,
+        runs=runs,
+        skips=[(skip, _slot_before(entry, skip)) for skip in plan.skips],
+        anchor=anchor,
+        resumes=plan.complete and line.state.paused_at is not None,
+    )
+    return Draft(line, plan, batch, templates, tuple(run.id for run in runs))
+
+
+def _record(line: Line, planned: PlannedRun, template: str) -> dict[str, Any]:
+    """What the ledger keeps of a run from the beginning."""
+    record: dict[str, Any] = {
+        "entry": line.entry.name,
+        "task": line.declared.task,
+        "schedule": planned.slot.schedule,
+        "slot": planned.slot.at,
+        "trigger": str(planned.trigger),
+        "template": template,
+    }
+    previous = line.entry.schedules[planned.slot.schedule].timetable.previous_before(planned.slot.at)
+    return record if previous is None else {**record, "previous": previous}
+
+
+def _slot_before(entry: Entry, skip: Skip) -> Instant | None:
+    return entry.schedules[skip.schedule].timetable.previous_before(skip.first)

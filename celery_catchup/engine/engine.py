@@ -1,0 +1,278 @@
+"""The engine itself: one object per beat, driven tick by tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from celery_catchup.clock import Clock
+from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.office import adopt, read_roster
+from celery_catchup.engine.roster import Declared, Line, Roster, with_state
+from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped, StandingBy
+from celery_catchup.model import Instant, Plan, to_instant, to_milliseconds
+from celery_catchup.pacing import REPLACING
+from celery_catchup.planner import plan
+from celery_catchup.policy import OverlapPolicy
+from celery_catchup.settings import FirstStart, Settings
+from celery_catchup.store import Batch, Fenced, Leadership, Ledger, PlainBatch, StaleWatermark, States, Term
+
+_LONGEST_RETRY = 60_000
+"""Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
+
+
+@dataclass(frozen=True)
+class Office:
+    """What the engine works with."""
+
+    leadership: Leadership
+    states: States
+    ledger: Ledger
+    dispatch: Dispatch
+    clock: Clock
+    events: Events
+
+
+class Engine:
+    """Leads when it may, and then decides and dispatches every slot that is due.
+
+    Every method may raise a Redis error: nothing is lost then, the next tick goes on at
+    the very slot. `Fenced` never leaves it: a beat that lost the lead stands by.
+    """
+
+    def __init__(
+        self, office: Office, declared: Sequence[Declared], *, settings: Settings, namespace: str
+    ) -> None:
+        self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
+        self.roster = Roster({})
+        self.leading = False
+        self._epoch = self._version = -1
+        self._watermark: Instant | None = None
+        self._told_leader = ""
+        self._pending: Term
+        pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
+        self.catchup = Catchup(
+            office.states, office.events, office.clock.monotonic, settings.max_runs, pause
+        )
+
+    def now(self) -> Instant:
+        """The present as slots are compared with it."""
+        return to_instant(self.office.clock.now())
+
+    # -- lead ------------------------------------------------------------------------------
+
+    def lead(self, now: Instant) -> bool:
+        """Renew the lease or try to get it; take office when it is new or something changed."""
+        watermark = now if self.leading and self.roster.settled(now) else None
+        term = self.office.leadership.lead(now=now, watermark=watermark)
+        if not term.leads:
+            self._stand_by(term.owner)
+            return False
+        if watermark is not None:
+            self._watermark = watermark
+        self._pending = term
+        if (term.epoch, term.version) != (self._epoch, self._version):
+            self._take_office(term.epoch, term.version, now)
+        return self.leading
+
+    def _take_office(self, epoch: int, version: int, now: Instant) -> None:
+        office = self.office
+        stored = office.states.load()
+        match = self.settings.first_start is FirstStart.MATCH
+        known = read_roster(self.declared, stored, now=now, match_first=match, events=office.events)
+        if not adopt(office.states, office.leadership, known.roster, stored):
+            self._stand_by("another beat")
+            return
+        new_term = epoch != self._epoch
+        self.catchup.forget()
+        self.roster = known.roster
+        self._watermark = now if known.watermark is None else min(known.watermark, now)
+        self._epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
+        if new_term:
+            office.events.emit(Leading(epoch))
+
+    def _stand_by(self, leader: str) -> None:
+        self.leading, self._epoch = False, -1
+        self.catchup.forget()
+        if self._told_leader != leader:
+            self._told_leader = leader
+            self.office.events.emit(StandingBy(leader))
+
+    def resign(self) -> None:
+        """Stop leading, so that a standby can begin at once."""
+        self.leading, self._epoch = False, -1
+        self.office.leadership.resign()
+
+    # -- advance ---------------------------------------------------------------------------
+
+    def advance(self, now: Instant) -> None:
+        """Decide the slots that are due: live ones of all entries first, then a bounded part of
+        what is being caught up."""
+        due = self.roster.due(now)
+        try:
+            self._advance(due, now)
+        except (Fenced, StaleWatermark):
+            self.leading, self._epoch = False, -1
+        except BaseException:
+            for line in due:
+                self.roster.wake(line.entry.name, line.wake_at)
+            raise
+
+    def _advance(self, due: list[Line], now: Instant) -> None:
+        missed = [line for line in due if self._has_missed(line, now)]
+        if missed:
+            self.catchup.open(missed, watermark=self._watermark, now=now)
+            for line in missed:
+                self.roster.note(line)
+        live = [line for line in due if line.session is None]
+        behind = [line for line in due if line.session is not None]
+        left = self.settings.batch_size
+        for lines, allowed in ((live, None), (behind, self.catchup.allowed(now))):
+            limit = left if allowed is None else min(left, allowed)
+            left -= self._decide(lines, limit, now)
+        self.catchup.close_if_done()
+
+    def _has_missed(self, line: Line, now: Instant) -> bool:
+        wake = line.wake_at
+        late = wake is not None and now - wake > line.entry.misfire_threshold
+        return line.session is None and (late or line.state.paused_at is not None)
+
+    def _decide(self, lines: list[Line], limit: int, now: Instant) -> int:
+        """Plan and commit these entries within the limit of runs; what does not fit comes next tick."""
+        self._refresh(lines[:limit])
+        drafts: list[Draft] = []
+        left = limit
+        for index, line in enumerate(lines):
+            if left <= 0:
+                self.roster.wake(line.entry.name, self._later(line, now))
+                continue
+            fair = max(1, left // (len(lines) - index))
+            one = self._draft(line, fair, now)
+            if one is not None:
+                drafts.append(one)
+                left -= len(one.plan.runs)
+        self._commit(drafts, now)
+        return limit - left
+
+    def _later(self, line: Line, now: Instant) -> Instant:
+        """When an entry whose turn did not come is looked at again; never before its slot."""
+        return now if line.session is None else max(now, self.catchup.next_send(now))
+
+    def _refresh(self, lines: list[Line]) -> None:
+        """Ask which entries are busy, where their overlap policy wants to know."""
+        asking = [line for line in lines if line.asks_who_is_busy]
+        if asking:
+            busy = self.office.states.busy(line.entry.name for line in asking)
+            for line in asking:
+                with_state(line, active=busy[line.entry.name].active, waiting=busy[line.entry.name].waiting)
+
+    def _draft(self, line: Line, limit: int, now: Instant) -> Draft | None:
+        scope = line.scope(self._watermark, now)
+        result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
+        try:
+            made = draft(line, result, namespace=self.namespace, dispatch=self.office.dispatch)
+        except DispatchFailedError as error:
+            self._failed(line, str(error), now)
+            return None
+        line.failures = 0
+        self.roster.note(line)
+        return made
+
+    def _failed(self, line: Line, reason: str, now: Instant) -> None:
+        """Keep the slot undecided and try again, less and less often; the others go on."""
+        line.failures += 1
+        delay = min(1000 * 2 ** min(line.failures - 1, 10), _LONGEST_RETRY)
+        self.roster.note(line)
+        self.office.events.emit(EntryFailed(line.entry.name, reason, delay / 1000))
+        self.roster.wake(line.entry.name, now + delay)
+
+    def _commit(self, drafts: list[Draft], now: Instant) -> None:
+        writing = [one for one in drafts if one.matters]
+        for one in drafts:
+            if not one.matters:
+                self.roster.wake(one.line.entry.name, one.plan.wake_at)
+        if not writing:
+            return
+        batch = Batch(
+            entries=[one.batch for one in writing],
+            templates={name: text for one in writing for name, text in one.templates.items()},
+            progress=self.catchup.upcoming(writing),
+        )
+        self._end_others(writing)
+        outcomes = self.office.ledger.commit(self.office.leadership, batch, now=now)
+        self.catchup.committed(writing, now=now)
+        for one, outcome in zip(writing, outcomes, strict=True):
+            self._settle(one, set(outcome.existing), now)
+
+    def _settle(self, one: Draft, existing: set[str], now: Instant) -> None:
+        line, result = one.line, one.plan
+        with_state(line, decided=result.watermark, paused_at=None if result.complete else line.state.paused_at)
+        self.roster.wake(line.entry.name, result.wake_at if result.complete else self._later(line, now))
+        self.roster.note(line)
+        for run, identity in zip(result.runs, one.ids, strict=True):
+            if identity not in existing:
+                self.office.events.emit(RunDispatched(line.entry.name, run, identity))
+        for skip in result.skips:
+            self.office.events.emit(RunSkipped(line.entry.name, skip))
+
+    def _end_others(self, drafts: list[Draft]) -> None:
+        """Restarts, stops and replacing policies end what is active before the new run starts."""
+        for one in drafts:
+            policy = one.line.entry.policy.overlap_policy
+            ends = any(run.ends_active for run in one.plan.runs) or one.plan.stops
+            if ends or (policy in REPLACING and one.plan.runs):
+                active = self.office.ledger.active(one.line.entry.name)
+                terminate = bool(ends) or policy is OverlapPolicy.TERMINATE_OTHER
+                if active:
+                    self.office.dispatch.end(active, terminate=terminate)
+
+    # -- release ---------------------------------------------------------------------------
+
+    def release(self, now: Instant) -> None:
+        """Send what was decided but is not with the broker yet: delayed runs whose time has come,
+        and the outbox, which stays as it is when the broker fails."""
+        if self._pending.delayed is not None and self._pending.delayed <= now:
+            self._release_delayed(now)
+        if self._pending.outbox:
+            self._publish(now)
+
+    def _release_delayed(self, now: Instant) -> None:
+        for entry in self.office.ledger.delayed(now):
+            if entry in self.roster.lines:
+                capacity = self.roster.lines[entry].capacity
+                self.office.ledger.admit(self.office.leadership, entry, capacity=capacity, now=now)
+
+    def _publish(self, now: Instant) -> None:
+        for identity in self.office.ledger.outbox(self.settings.batch_size):
+            run = self.office.ledger.run(identity)
+            template = None if run is None else self.office.ledger.template(run["template"])
+            if run is not None and template is not None:
+                self.office.dispatch.publish(template, identity, run, now=now)
+            self.office.ledger.published([identity])
+
+    def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
+        """Send what entries without a policy have due, together with what is then known of them;
+        False when another beat leads by now, or has sent it."""
+        try:
+            self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+        except (Fenced, StaleWatermark):
+            self.leading, self._epoch = False, -1
+            return False
+        return True
+
+    # -- preview ---------------------------------------------------------------------------
+
+    def preview(self, now: Instant) -> list[Plan]:
+        """What a beat would do now, entry by entry: the plans that `advance` would commit."""
+        stored = self.office.states.load()
+        match = self.settings.first_start is FirstStart.MATCH
+        known = read_roster(self.declared, stored, now=now, match_first=match, events=Events())
+        plans = []
+        for line in known.roster:
+            scope = line.scope(known.watermark, now)
+            existing = self.office.states.existing(line.entry.name, scope.replay_from, now)
+            busy = self.office.states.busy([line.entry.name])[line.entry.name]
+            state = replace(line.state, existing=existing, active=busy.active, waiting=busy.waiting)
+            plans.append(plan(line.entry, state, scope))
+        return plans

@@ -1,0 +1,170 @@
+"""Taking office: what a beat does once when it begins to lead.
+
+It reads what the leaders before it left, notes entries it has never seen, and says what
+cannot be right. From then on the roster in memory is the truth, because only the leader
+writes; a change from outside is seen by the store's version counter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from celery_catchup.engine.roster import Declared, Line, Roster
+from celery_catchup.entries import Entry, EntryState, first_sight
+from celery_catchup.events import Events, StateSuspect
+from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
+from celery_catchup.policy import OnScheduleChange
+from celery_catchup.store import Leadership, States, Stored
+
+# An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
+_SANE = range(946_684_800_000, 7_258_118_400_000)
+
+
+@dataclass(frozen=True)
+class Known:
+    """The roster, and the watermark that the leaders before left; None when there is none."""
+
+    roster: Roster
+    watermark: Instant | None
+
+
+def read_roster(
+    declared: Sequence[Declared], stored: Stored, *, now: Instant, match_first: bool, events: Events
+) -> Known:
+    """The roster as the store has it, with suspicious values set right and said."""
+    watermark = _watermark(stored, now, events)
+    reader = _Reader(stored, now, match_first, events)
+    lines = {one.name: reader.line(one) for one in declared}
+    for line in lines.values():
+        if not line.state.paused:
+            line.wake_at = _first_wake(line, watermark, now)
+    return Known(Roster(lines), watermark)
+
+
+def adopt(states: States, leadership: Leadership, roster: Roster, stored: Stored) -> bool:
+    """Note new and changed entries in the store; False when another beat leads by now."""
+    changes = list(_changes(roster, stored))
+    return states.adopt(leadership, changes) if changes or stored.fresh else True
+
+
+def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
+    for line in roster:
+        name, policy = line.declared.name, stored_policy(line)
+        seen = name in stored.first_seen and name in stored.anchors
+        same = stored.fingerprints.get(name) == line.declared.fingerprint
+        if seen and same and stored.policies.get(name) == policy:
+            continue
+        changed = line.state.changed_at
+        yield {
+            "name": name,
+            "first_seen": str(line.state.first_seen_at),
+            "anchor": str(line.state.first_seen_at),
+            "fingerprint": line.declared.fingerprint,
+            "policy": policy,
+            "changed": None if changed is None else str(changed),
+        }
+
+
+def stored_policy(line: Line) -> str:
+    """What the scripts that release and end runs need of the policy."""
+    policy = line.entry.policy
+    delay = 0 if policy.retry_delay is None else to_milliseconds(policy.retry_delay)
+    return json.dumps(
+        {
+            "capacity": line.capacity,
+            "on_failure": str(policy.on_failure),
+            "max_attempts": policy.max_attempts,
+            "retry_delay_ms": delay,
+            "pause_on_failure": policy.pause_on_failure,
+        },
+        sort_keys=True,
+    )
+
+
+def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
+    if stored.watermark is None:
+        if stored.decided or stored.last_runs:
+            events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
+        return None
+    value = _instant(stored.watermark)
+    if value is None:
+        events.emit(
+            StateSuspect(f"the scheduler's watermark {stored.watermark[:40]!r} is no time; nothing is replayed")
+        )
+    elif value > now:
+        events.emit(
+            StateSuspect(f"the scheduler's watermark {to_rfc3339(value)} is in the future; it counts as now")
+        )
+    return value
+
+
+def _instant(text: str | None) -> Instant | None:
+    try:
+        value = int(text or "")
+    except ValueError:
+        return None
+    return value if value in _SANE else None
+
+
+def _first_wake(line: Line, watermark: Instant | None, now: Instant) -> Instant | None:
+    """The first slot of the range that is still to be decided, or the next one after now."""
+    scope = line.scope(watermark, now)
+    slots = [
+        slot
+        for schedule, reach in zip(line.entry.schedules, scope.reaches, strict=True)
+        if (slot := schedule.timetable.next_after(min(reach.floor, now))) is not None
+    ]
+    if line.state.paused_at is not None:
+        return now
+    return min(slots, default=None)
+
+
+class _Reader:
+    """Reads the state of entries from what is stored."""
+
+    def __init__(self, stored: Stored, now: Instant, match_first: bool, events: Events) -> None:
+        self.stored, self.now, self.events = stored, now, events
+        self.newcomer = first_sight(now, match=match_first)
+
+    def line(self, declared: Declared) -> Line:
+        name, stored = declared.name, self.stored
+        first_seen = self._read("first_seen", stored.first_seen, name)
+        first_seen = self.newcomer if first_seen is None else first_seen
+        anchor = self._read("anchor", stored.anchors, name)
+        entry = declared.build(first_seen if anchor is None else anchor)
+        decided = self._read("watermark", stored.decided, name)
+        if decided is None and name in stored.decided:
+            decided = self.now  # unreadable: what it was decided up to is unknown, so nothing is replayed
+        pause = json.loads(stored.paused.get(name, "{}"))
+        manual = json.loads(stored.manual.get(name, "{}"))
+        return Line(
+            declared,
+            entry,
+            EntryState(
+                first_seen_at=first_seen,
+                decided=decided,
+                manual_start=manual.get("start"),
+                manual_success=manual.get("success"),
+                paused=bool(pause.get("paused")),
+                paused_at=pause.get("at"),
+                changed_at=self._changed(declared, entry),
+            ),
+        )
+
+    def _changed(self, declared: Declared, entry: Entry) -> Instant | None:
+        """Since when the present schedule holds, when the time before is not to be replayed."""
+        if entry.policy.on_schedule_change is OnScheduleChange.REPLAY:
+            return None
+        known = self.stored.fingerprints.get(declared.name)
+        if known is not None and known != declared.fingerprint:
+            return self.now
+        return self._read("change", self.stored.changed, declared.name)
+
+    def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
+        value = _instant(column.get(name))
+        if value is None and name in column:
+            text = column[name][:40]
+            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which is no time"))
+        return value

@@ -1,0 +1,32 @@
+"""The store: everything the package keeps, and the only place that speaks Redis.
+
+Each verb is one Lua script in ``lua/``, so what belongs together changes together. All
+keys of a namespace share one hash tag. Only scripts that may be repeated are repeated.
+"""
+
+from celery_catchup.store.connection import connect
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.leadership import Leadership, Term
+from celery_catchup.store.ledger import Batch, EntryBatch, Fenced, Ledger, PlainBatch, StaleWatermark, Template
+from celery_catchup.store.leases import Claim, Leases
+from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.states import States, Stored
+
+__all__ = [
+    "Batch",
+    "Claim",
+    "EntryBatch",
+    "Fenced",
+    "Keys",
+    "Leadership",
+    "Leases",
+    "Ledger",
+    "PlainBatch",
+    "Scripts",
+    "StaleWatermark",
+    "States",
+    "Stored",
+    "Template",
+    "Term",
+    "connect",
+]

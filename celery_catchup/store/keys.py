@@ -1,0 +1,51 @@
+"""The names of all keys. Entry names are encoded, so that no two keys can collide."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+
+class Keys:
+    """Keys of one namespace; they share a hash tag, so that scripts work on a cluster."""
+
+    def __init__(self, namespace: str) -> None:
+        prefix = f"{{catchup:{quote(namespace, safe='')}}}"
+        self.prefix = prefix
+        self.meta = f"{prefix}:meta"
+        self.leader = f"{prefix}:leader"
+        self.scheduler = f"{prefix}:scheduler"
+        self.version = f"{prefix}:version"
+        self.first_seen = f"{prefix}:first_seen"
+        self.anchors = f"{prefix}:anchors"
+        self.fingerprints = f"{prefix}:fingerprints"
+        self.policies = f"{prefix}:policies"
+        self.changed = f"{prefix}:changed"
+        self.decided = f"{prefix}:decided"
+        self.paused = f"{prefix}:paused"
+        self.manual = f"{prefix}:manual"
+        self.last_runs = f"{prefix}:last_runs"
+        self.ledger = f"{prefix}:ledger"
+        self.runs = f"{prefix}:runs"
+        self.templates = f"{prefix}:templates"
+        self.outbox = f"{prefix}:outbox"
+        self.delayed = f"{prefix}:delayed"
+        self.leases = f"{prefix}:leases"
+
+    def runs_of(self, entry: str) -> str:
+        """The entry's runs by slot."""
+        return self._of("runs", entry)
+
+    def active(self, entry: str) -> str:
+        """The entry's runs that are queued or running."""
+        return self._of("active", entry)
+
+    def chain(self, entry: str) -> str:
+        """The entry's runs that wait their turn."""
+        return self._of("chain", entry)
+
+    def skips(self, entry: str) -> str:
+        """The entry's slots that were skipped, as spans."""
+        return self._of("skips", entry)
+
+    def _of(self, kind: str, entry: str) -> str:
+        return f"{self.prefix}:{kind}:{quote(entry, safe='')}"

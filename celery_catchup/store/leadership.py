@@ -1,0 +1,98 @@
+"""Leadership: one beat leads, the others watch the record of its lease."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from celery_catchup.clock import Clock
+from celery_catchup.model import Instant
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.scripts import Scripts
+
+# The leader stops trusting its lease this much before it ends, so that a slow write cannot
+# begin inside and arrive outside; the fence in every script is what keeps it safe.
+_MARGIN = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What one call of `Leadership.lead` learnt: who leads, and whether something waits to be sent."""
+
+    leads: bool
+    epoch: int
+    owner: str
+    version: int
+    server_ms: int
+    outbox: int
+    delayed: Instant | None
+
+
+class Leadership:
+    """This process's part in the election. Its name is random: hosts and pids are not unique."""
+
+    def __init__(self, scripts: Scripts, keys: Keys, *, clock: Clock, ttl_ms: int) -> None:
+        self._scripts, self._keys, self._clock, self._ttl_ms = scripts, keys, clock, ttl_ms
+        self.owner = secrets.token_hex(8)
+        self.epoch = 0
+        self._trusted_until = 0.0
+        self._observed = ("", 0.0)
+        self._length = ttl_ms
+
+    def lead(self, *, now: Instant, watermark: Instant | None = None) -> Term:
+        """Lead or go on leading when possible; the watermark moves forward with it.
+
+        A standby takes over when the leader's record has not changed for its length by
+        this process's monotonic clock: no other clock is asked.
+        """
+        begun = self._clock.monotonic()
+        seen, since = self._observed
+        stale = seen and begun - since >= self._length / 1000
+        leads, epoch, beat, owner, ttl_ms, version, server_ms, outbox, delayed = self._scripts.call(
+            "lead",
+            {
+                "leader": self._keys.leader,
+                "meta": self._keys.meta,
+                "scheduler": self._keys.scheduler,
+                "version": self._keys.version,
+                "outbox": self._keys.outbox,
+                "delayed": self._keys.delayed,
+            },
+            {
+                "owner": self.owner,
+                "ttl_ms": self._ttl_ms,
+                "seen": seen if stale else "",
+                "watermark": "" if watermark is None else watermark,
+                "now_ms": now,
+            },
+        )
+        self.epoch = epoch if leads else 0
+        self._trusted_until = begun + self._ttl_ms / 1000 * (1 - _MARGIN) if leads else 0.0
+        self._observe(f"{epoch}:{beat}", begun, ttl_ms)
+        return Term(
+            bool(leads), epoch, _text(owner), version, server_ms, outbox, None if delayed < 0 else delayed
+        )
+
+    def _observe(self, record: str, at: float, ttl_ms: int) -> None:
+        if self._observed[0] != record:
+            self._observed = (record, at)
+        self._length = ttl_ms or self._ttl_ms
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the lease can still be relied on without asking."""
+        return self._clock.monotonic() < self._trusted_until
+
+    def fence(self) -> dict[str, str | int]:
+        """What every write of the leader carries."""
+        return {"owner": self.owner, "epoch": self.epoch}
+
+    def resign(self) -> None:
+        """Let a standby take over at once."""
+        if self.epoch:
+            self._scripts.call("resign", {"leader": self._keys.leader}, self.fence())
+            self.epoch, self._trusted_until = 0, 0.0
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,99 @@
+"""Leases of runs: a worker claims before it executes, renews meanwhile, and reports the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from celery_catchup.model import RunState
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.scripts import Scripts
+
+
+class Answer(StrEnum):
+    """What became of a claim."""
+
+    GRANTED = "granted"
+    HELD = "held"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The answer to a claim; ``run`` is the ledger's record when it was granted."""
+
+    answer: Answer
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Finish(StrEnum):
+    """What became of a report."""
+
+    RECORDED = "recorded"
+    SUPERSEDED = "superseded"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+class Leases:
+    """The worker's side of the ledger. ``now_ms`` is for tests: 0 asks the server's clock."""
+
+    def __init__(self, scripts: Scripts, keys: Keys, *, db: int, ttl_ms: int, now_ms: int = 0) -> None:
+        self._scripts, self._keys, self._db = scripts, keys, db
+        self.ttl_ms, self.now_ms = ttl_ms, now_ms
+
+    def claim(self, run_id: str, *, entry: str, owner: str, task: str, worker: str) -> Claim:
+        """Take the run, unless it has ended or somebody executes it under a live lease."""
+        answer = self._scripts.call(
+            "claim",
+            {"ledger": self._keys.ledger, "leases": self._keys.leases, "active": self._keys.active(entry)},
+            {
+                "run_id": run_id,
+                "owner": owner,
+                "task": task,
+                "worker": worker,
+                "ttl_ms": self.ttl_ms,
+                "now_ms": self.now_ms,
+            },
+        )
+        kind = Answer(answer[0].decode())
+        return Claim(kind, json.loads(answer[1]) if kind is Answer.GRANTED else {})
+
+    def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
+        """Keep the leases of ``(run id, owner)``; the runs that were lost come back."""
+        if not held:
+            return []
+        lost = self._scripts.call(
+            "renew",
+            {"ledger": self._keys.ledger, "leases": self._keys.leases},
+            {"ttl_ms": self.ttl_ms, "now_ms": self.now_ms},
+            more_args=[part for pair in held for part in pair],
+        )
+        return [run.decode() for run in lost]
+
+    def finish(
+        self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = ""
+    ) -> tuple[Finish, list[str]]:
+        """Record the end; the runs of the chain that this released come back."""
+        answer = self._scripts.call(
+            "finish",
+            {
+                **{n: getattr(self._keys, n) for n in ("ledger", "leases", "templates", "outbox", "policies")},
+                "active": self._keys.active(entry),
+                "chain": self._keys.chain(entry),
+            },
+            {
+                "run_id": run_id,
+                "owner": owner,
+                "state": str(state),
+                "error": error,
+                "db": self._db,
+                "now_ms": self.now_ms,
+            },
+        )
+        return Finish(answer[0].decode()), [run.decode() for run in answer[1:]]

@@ -1,0 +1,30 @@
+-- Let delayed runs whose time has come join their chain, and release what may start.
+--
+-- The leader calls it each tick for entries that have something waiting: it is what goes on
+-- with a chain whose worker died before it could release the next.
+--
+-- KEYS leader     hash  owner, epoch
+-- KEYS ledger     hash  run id -> run as JSON
+-- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS outbox     zset  runs to be published
+-- KEYS delayed    zset  runs that are sent later, by the time they may go
+-- KEYS active     zset  the entry's active runs
+-- KEYS chain      zset  the entry's waiting runs
+-- ARGV owner, epoch, db
+-- ARGV entry            whose chain it is
+-- ARGV capacity         how many may be active, -1 for any number
+-- ARGV now_ms           slot time
+-- RETURNS run ids that were released, or false when somebody else leads
+if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
+local now = tonumber(ARGV[6])
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0, 1000)) do
+  local run = cjson.decode(redis.call('HGET', KEYS[2], id) or 'null')
+  if run == cjson.null or run == nil then
+    redis.call('ZREM', KEYS[5], id)
+  elseif run.entry == ARGV[4] then
+    redis.call('ZREM', KEYS[5], id)
+    redis.call('ZADD', KEYS[7], run.slot + run.schedule / 1000, id)
+  end
+end
+local keys = { ledger = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[6], chain = KEYS[7] }
+return release(keys, tonumber(ARGV[5]), tonumber(ARGV[3]), now)

@@ -1,0 +1,23 @@
+-- Note entries that are seen for the first time, or whose schedule or policy changed.
+--
+-- KEYS leader        hash  owner, epoch
+-- KEYS first_seen    hash  entry -> instant (ms); kept from the first sight on
+-- KEYS anchors       hash  entry -> phase of its intervals (ms); kept likewise
+-- KEYS fingerprints  hash  entry -> what its schedule looked like
+-- KEYS policies      hash  entry -> policy as JSON, for the scripts that release and end runs
+-- KEYS changed       hash  entry -> since when the current schedule holds (ms)
+-- KEYS meta          hash  schema version of the stored state
+-- ARGV owner, epoch
+-- ARGV schema              version to note when there is none
+-- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, changed or null}
+-- RETURNS 1, or 0 when somebody else leads
+if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
+redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
+for _, entry in ipairs(cjson.decode(ARGV[4])) do
+  redis.call('HSETNX', KEYS[2], entry.name, entry.first_seen)
+  redis.call('HSETNX', KEYS[3], entry.name, entry.anchor)
+  redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)
+  redis.call('HSET', KEYS[5], entry.name, entry.policy)
+  if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
+end
+return 1

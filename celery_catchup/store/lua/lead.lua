@@ -1,0 +1,46 @@
+-- Lead, go on leading, or learn who does; the leader's tick leaves its mark in the same step.
+--
+-- A record that has not changed for its length by the observer's own clock belongs to a dead
+-- leader: the observer names it in `seen` and takes over. The server's clock has no say, so
+-- that its jumps neither steal a lease nor lock everybody out.
+--
+-- KEYS leader     hash    owner, epoch, beat (grows with each renewal), ttl_ms
+-- KEYS meta       hash    schema and the last epoch, which outlives the leader's record
+-- KEYS scheduler  hash    watermark, last_tick
+-- KEYS version    string  grows with every change from outside
+-- KEYS outbox     zset    runs to be published
+-- KEYS delayed    zset    runs that are sent later, by the time they may go
+-- ARGV owner              random per process
+-- ARGV ttl_ms             how long the record holds without a renewal
+-- ARGV seen               "epoch:beat" of a record that stayed unchanged for its length, or ""
+-- ARGV watermark          everything up to here is decided, or "" to leave it
+-- ARGV now_ms             slot time of this tick
+-- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox, when the first delayed run may go or -1}
+local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local record = redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
+local free = not record[1] or not record[2]
+local changes = tonumber(redis.call('GET', version) or '0') or 0
+local time = redis.call('TIME')
+local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local outbox = redis.call('ZCARD', KEYS[5])
+local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
+local delayed = tonumber(first[2] or '-1')
+
+if not free and record[1] ~= owner and (record[2] .. ':' .. (record[3] or '')) ~= seen then
+  return { 0, tonumber(record[2]), tonumber(record[3]) or 0, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed }
+end
+
+local epoch, beat = tonumber(record[2]), (tonumber(record[3]) or 0) + 1
+if record[1] ~= owner then
+  epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, tonumber(record[2] or '0') or 0) + 1
+  beat = 1
+  redis.call('HSET', meta, 'epoch', epoch)
+end
+redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
+redis.call('HSET', scheduler, 'last_tick', now)
+if watermark ~= '' and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
+  redis.call('HSET', scheduler, 'watermark', watermark)
+end
+return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed }

@@ -1,0 +1,94 @@
+-- What the scripts share. It is put in front of each of them, and touches no key by itself.
+
+-- Whether the writer still leads: number and name together, because after a fail-over that
+-- forgot writes two beats can hold the same number.
+local function leads(leader, owner, epoch)
+  local record = redis.call('HMGET', leader, 'owner', 'epoch')
+  return record[1] == owner and record[2] == epoch
+end
+
+local function server_now(now_ms)
+  if tonumber(now_ms) > 0 then return tonumber(now_ms) end
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+-- 2026-02-07T10:00:00Z of epoch milliseconds (days to civil date after Howard Hinnant).
+local function rfc3339(ms)
+  local days = math.floor(ms / 86400000)
+  local rest = ms - days * 86400000
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+  local seconds = math.floor(rest / 1000)
+  local text = string.format('%04d-%02d-%02dT%02d:%02d:%02d', year, month, doy - math.floor((153 * mp + 2) / 5) + 1,
+    math.floor(seconds / 3600), math.floor(seconds / 60) % 60, seconds % 60)
+  local millis = rest % 1000
+  return text .. (millis > 0 and string.format('.%03dZ', millis) or 'Z')
+end
+
+-- The first attempt's task has the run's own id; later ones get new ids, because a revoked id stays revoked.
+local function task_id(id, attempt)
+  return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
+end
+
+-- Fill in what differs between two messages of one template.
+local function render(template, id, run, now)
+  local texts = {
+    task_id = task_id(id, run.attempt),
+    delivery_tag = id .. ':' .. string.format('%d', run.sends),
+    run_id = id,
+    trigger_type = run.trigger,
+    scheduled_time = rfc3339(run.slot),
+    interval_start = run.previous and rfc3339(run.previous) or '',
+    interval_end = rfc3339(run.slot),
+    expires = template.expires_ms and rfc3339(now + template.expires_ms) or '',
+    eta = template.countdown_ms and rfc3339(now + template.countdown_ms) or '',
+  }
+  local raws = { is_catchup = (run.trigger == 'catchup') and 'true' or 'false' }
+  local text = string.gsub(template.message, '"@catchup!([a-z_]+)@"', raws)
+  return (string.gsub(text, '@catchup:([a-z_]+)@', texts))
+end
+
+-- Hand messages to a broker that is this very server; in another database, if it is there.
+local function push(queue, db, own_db, messages)
+  if db ~= own_db then redis.call('SELECT', db) end
+  for _, message in ipairs(messages) do redis.call('LPUSH', queue, message) end
+  if db ~= own_db then redis.call('SELECT', own_db) end
+end
+
+-- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
+-- On an atomic broker the message is pushed here and now; elsewhere the run waits in the outbox.
+local function release(keys, capacity, own_db, now)
+  local active = redis.call('ZCARD', keys.active)
+  local wanted = capacity < 0 and -1 or capacity - active - 1
+  if capacity >= 0 and wanted < 0 then return {} end
+  local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
+  local released, templates = {}, {}
+  for i = 1, #ids, 2 do
+    local id = ids[i]
+    local stored = redis.call('HGET', keys.ledger, id)
+    redis.call('ZREM', keys.chain, id)
+    if stored then
+      local run = cjson.decode(stored)
+      run.state, run.sends, run.queued = 'queued', run.sends + 1, now
+      local name = run.template
+      templates[name] = templates[name] or cjson.decode(redis.call('HGET', keys.templates, name) or '{}')
+      local template = templates[name]
+      redis.call('ZADD', keys.active, ids[i + 1], id)
+      redis.call('HSET', keys.ledger, id, cjson.encode(run))
+      if template.queue then
+        push(template.queue, template.db, own_db, { render(template, id, run, now) })
+      else
+        redis.call('ZADD', keys.outbox, now, id)
+      end
+      released[#released + 1] = id
+    end
+  end
+  return released
+end

@@ -1,0 +1,125 @@
+"""What is known of the entries between ticks: one hash a fact, one round trip for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis
+
+from celery_catchup.errors import StoreError
+from celery_catchup.model import Instant, RunState, Slot
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.scripts import Scripts
+
+SCHEMA = 1
+"""Version of what is stored; a newer one is refused, an older one would be migrated here."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Everything the store knows of the entries, as it was read."""
+
+    watermark: str | None
+    fresh: bool
+    first_seen: Mapping[str, str] = field(default_factory=dict)
+    anchors: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    decided: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, str] = field(default_factory=dict)
+    manual: Mapping[str, str] = field(default_factory=dict)
+    last_runs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """How many runs of an entry are active, and how many wait."""
+
+    active: int
+    waiting: int
+
+
+_COLUMNS = (
+    "first_seen",
+    "anchors",
+    "fingerprints",
+    "policies",
+    "changed",
+    "decided",
+    "paused",
+    "manual",
+    "last_runs",
+)
+
+
+class States:
+    """Reads and notes the state of entries."""
+
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
+        self._client, self._scripts, self._keys = client, scripts, keys
+
+    def load(self) -> Stored:
+        """Everything, in one round trip."""
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self._keys.meta)
+            pipe.hgetall(self._keys.scheduler)
+            for column in _COLUMNS:
+                pipe.hgetall(getattr(self._keys, column))
+            meta, scheduler, *columns = (_texts(answer) for answer in pipe.execute())
+        _check_schema(meta)
+        return Stored(
+            watermark=scheduler.get("watermark"),
+            fresh="schema" not in meta,
+            **dict(zip(_COLUMNS, columns, strict=True)),
+        )
+
+    def scheduler(self) -> Mapping[str, str]:
+        """Watermark, last tick and progress of the catch-up, as written."""
+        answer: Any = self._client.hgetall(self._keys.scheduler)
+        return _texts(answer)
+
+    def adopt(self, leadership: Leadership, entries: Iterable[Mapping[str, object]]) -> bool:
+        """Note new and changed entries; False when somebody else leads."""
+        noted = self._scripts.call(
+            "adopt",
+            {
+                name: getattr(self._keys, name)
+                for name in ("leader", "first_seen", "anchors", "fingerprints", "policies", "changed", "meta")
+            },
+            {**leadership.fence(), "schema": SCHEMA, "entries": json.dumps(list(entries))},
+        )
+        return bool(noted)
+
+    def busy(self, entries: Iterable[str]) -> dict[str, Busy]:
+        """Active and waiting runs of each entry, in one round trip."""
+        names = list(entries)
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.zcard(self._keys.active(name))
+                pipe.zcard(self._keys.chain(name))
+            counts = pipe.execute()
+        return {name: Busy(*counts[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
+
+    def existing(self, entry: str, after: Instant, until: Instant) -> dict[Slot, RunState]:
+        """The entry's runs in the ledger with slots in ``(after, until]``."""
+        ids: Any = self._client.zrangebyscore(self._keys.runs_of(entry), f"({after}", until)
+        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
+        runs = [json.loads(text) for text in stored if text]
+        return {Slot(run["slot"], run["schedule"]): RunState(run["state"]) for run in runs}
+
+
+def _check_schema(meta: Mapping[str, str]) -> None:
+    stored = int(meta.get("schema", SCHEMA))
+    if stored > SCHEMA:
+        raise StoreError(
+            f"the stored state has schema {stored}, this version of celery_catchup knows {SCHEMA}; upgrade it"
+        )
+
+
+def _texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {key.decode(): value.decode(errors="replace") for key, value in answer.items()}

@@ -1,0 +1,186 @@
+"""What holds of every plan, whatever the entry, the policy and the outage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_catchup.entries import Entry, EntryState
+from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
+from celery_catchup.planner import plan
+from celery_catchup.scopes import Reprocess, Scope, backfill, replay
+from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
+
+planned = entries().flatmap(lambda entry: st.tuples(st.just(entry), states(entry), st.none() | instants))
+
+
+def all_slots(entry: Entry, scope: Scope) -> Counter[Slot]:
+    """Brute force: every slot of every schedule in the scope, expired ones included."""
+    return Counter(
+        Slot(at, index)
+        for index, schedule in enumerate(entry.schedules)
+        for at in schedule.timetable.slots(scope.reaches[index].floor, scope.reaches[index].until)
+    )
+
+
+def decided_slots(entry: Entry, *plans: Plan) -> Counter[Slot]:
+    """Every slot that the plans name, as a run or inside a skip."""
+    found = Counter(run.slot for result in plans for run in result.runs)
+    for skip in (skip for result in plans for skip in result.skips):
+        inside = list(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
+        assert (inside[0], inside[-1], len(inside)) == (skip.first, skip.last, skip.count)
+        found.update(Slot(at, skip.schedule) for at in inside)
+    return found
+
+
+def in_batches(entry: Entry, state: EntryState, scope: Scope, limit: int) -> list[Plan]:
+    """Plan with a limit until done, as beat does over several ticks."""
+    plans = [plan(entry, state, scope, limit=limit)]
+    while not plans[-1].complete:
+        started = len(plans[-1].runs)
+        busy = replace(state, waiting=state.waiting + started)
+        used = (state.used or 0) + started if plans[-1].catches_up else None
+        state = replace(busy, decided=plans[-1].watermark, used=used)
+        reached = plans[-1].watermark
+        reaches = tuple(
+            replace(r, floor=max(r.floor, reached), after=max(r.after, reached)) for r in scope.reaches
+        )
+        scope = replace(scope, reaches=reaches)
+        plans.append(plan(entry, state, scope, limit=limit))
+    return plans
+
+
+@given(planned)
+def test_every_slot_is_accounted_for_exactly_once(case: tuple[Entry, EntryState, Instant | None]) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+
+    result = plan(entry, state, scope)
+
+    assert decided_slots(entry, result) == all_slots(entry, scope)
+
+
+@given(planned)
+def test_nothing_is_planned_outside_the_range(case: tuple[Entry, EntryState, Instant | None]) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+
+    result = plan(entry, state, scope)
+
+    assert all(result.replay_from < run.slot.at <= NOON for run in result.runs)
+    assert [run.slot for run in result.runs] == sorted(run.slot for run in result.runs)
+    late = {run.trigger for run in result.runs if NOON - run.slot.at > entry.misfire_threshold}
+    assert late <= {Trigger.CATCHUP}
+
+
+@given(planned)
+def test_planning_again_from_the_watermark_finds_nothing(case: tuple[Entry, EntryState, Instant | None]) -> None:
+    entry, state, watermark = case
+    first = plan(entry, state, replay(entry, state, scheduler_watermark=watermark, now=NOON))
+    state = replace(state, decided=first.watermark, paused_at=None)
+
+    again = plan(entry, state, replay(entry, state, scheduler_watermark=watermark, now=NOON))
+
+    assert (again.runs, again.skips) == ((), ())
+
+
+@given(planned, instants)
+def test_the_watermark_never_moves_back_even_when_the_clock_does(
+    case: tuple[Entry, EntryState, Instant | None], earlier: Instant
+) -> None:
+    entry, state, watermark = case
+    first = plan(entry, state, replay(entry, state, scheduler_watermark=watermark, now=NOON))
+    state = replace(state, decided=first.watermark)
+
+    second = plan(entry, state, replay(entry, state, scheduler_watermark=watermark, now=earlier))
+
+    assert second.watermark >= first.watermark
+    assert earlier > NOON or not second.runs
+
+
+@given(planned, st.integers(1, 5))
+def test_batches_decide_what_one_call_decides(
+    case: tuple[Entry, EntryState, Instant | None], limit: int
+) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+    whole = plan(entry, state, scope)
+
+    parts = in_batches(entry, state, scope, limit)
+
+    assert [run for part in parts for run in part.runs] == list(whole.runs)
+    assert decided_slots(entry, *parts) == decided_slots(entry, whole)
+    watermarks = [part.watermark for part in parts]
+    assert watermarks == sorted(watermarks)
+
+
+@given(
+    entries(select="all", overlap_policy="all", max_runs=None, max_pending=None, skip_if_successful=False),
+    st.lists(minutes, min_size=1, max_size=5),
+    minutes,
+)
+def test_several_restarts_give_the_runs_of_one(entry: Entry, restarts: list[int], length: int) -> None:
+    begin = NOON - length * MINUTE
+    entry = replace(entry, policy=entry.policy.model_copy(update={"window": timedelta(days=30)}))
+    entry = replace(entry, schedules=tuple(replace(s, overrides=None) for s in entry.schedules))
+    state = EntryState(first_seen_at=begin)
+    whole = plan(entry, state, replay(entry, state, scheduler_watermark=begin, now=NOON))
+
+    slots, decided = [], begin
+    for now in sorted([NOON, *(NOON - offset * MINUTE for offset in restarts if offset < length)]):
+        state = EntryState(first_seen_at=begin, decided=decided)
+        part = plan(entry, state, replay(entry, state, scheduler_watermark=begin, now=now))
+        slots += [run.slot for run in part.runs]
+        decided = part.watermark
+
+    assert slots == [run.slot for run in whole.runs]
+
+
+@given(planned, minutes, minutes, st.sampled_from(Reprocess), st.booleans(), st.integers(1, 5))
+def test_a_backfill_accounts_for_its_range_in_either_order(
+    case: tuple[Entry, EntryState, Instant | None],
+    length: int,
+    age: int,
+    reprocess: Reprocess,
+    newest_first: bool,
+    limit: int,
+) -> None:
+    entry, state, _ = case
+    first = max(NOON - (length + age) * MINUTE, to_instant(datetime(2026, 3, 28, 9, tzinfo=UTC)))
+    scope = backfill(
+        entry, start=first, end=max(first, NOON - age * MINUTE), now=NOON, reprocess=reprocess, newest_first=newest_first
+    )
+
+    result = plan(entry, state, scope)
+    part = plan(entry, state, scope, limit=limit)
+
+    assert decided_slots(entry, result) == all_slots(entry, scope)
+    assert [run.slot for run in result.runs] == sorted((run.slot for run in result.runs), reverse=newest_first)
+    assert part.runs == result.runs[: len(part.runs)]
+    assert {run.trigger for run in result.runs} <= {Trigger.BACKFILL}
+    assert not any(state.existing.get(run.slot, RunState.DEAD).in_flight for run in result.runs)
+    assert {s.reason for s in result.skips} <= {SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT}
+
+
+@given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.integers(-23 * 60, 23 * 60))
+def test_a_run_id_depends_on_the_instant_and_not_on_its_spelling(moment: datetime, offset: int) -> None:
+    utc = moment.replace(tzinfo=UTC)
+    elsewhere = utc.astimezone(timezone(timedelta(minutes=offset)))
+
+    here, there = (run_id("app", "etl", Slot(to_instant(m))) for m in (utc, elsewhere))
+
+    assert here == there
+
+
+names = st.text(max_size=5)
+
+
+@given(st.tuples(names, names, names, names), st.tuples(names, names, names, names))
+def test_no_two_different_runs_share_an_id(a: tuple[str, ...], b: tuple[str, ...]) -> None:
+    ids = [run_id(n, e, Slot(NOON), tenant=t, logic_version=v) for n, e, t, v in (a, b)]
+
+    assert (ids[0] == ids[1]) is (a == b)
