@@ -68,11 +68,12 @@ def timetable_of(schedule: object, *, zone: tzinfo, anchor: Instant, name: str) 
 def zone_of(schedule: BaseSchedule, *, default: tzinfo) -> tzinfo:
     """The zone in which a schedule reads the wall clock: its own, its app's, or the default.
 
-    Its ``tz`` is not asked: that could ask whichever app is current, and keep the answer.
+    Celery's ``tz`` is not asked: it would ask whichever app is current, and keep the answer.
     """
-    state = vars(schedule)
+    state, authored = vars(schedule), type(schedule).tz is not BaseSchedule.tz
     app = state.get("_app")
-    zone = state.get("tz") or (default if app is None else app.timezone)
+    own = schedule.tz if authored else state.get("tz")
+    zone = own or (default if app is None else app.timezone)
     # A pytz zone has no offset of its own before a time is localised; its namesake has.
     name = zone if isinstance(zone, str) else getattr(zone, "zone", None)
     return zone_named(name) if isinstance(name, str) else zone

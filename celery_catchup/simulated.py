@@ -50,7 +50,7 @@ class Simulation:
 
     def __init__(self, schedule: BaseSchedule, *, zone: tzinfo, name: str) -> None:
         self._clock = _FrozenClock()
-        self._clone = _clone(schedule, self._clock)
+        self._clone = _clone(schedule, self._clock, zone)
         self._zone = zone
         self._subject = f"{name}: {class_path(schedule)}"
 
@@ -210,15 +210,15 @@ def class_path(schedule: object) -> str:
     return f"{type(schedule).__module__}.{type(schedule).__qualname__}"
 
 
-def _clone(schedule: BaseSchedule, clock: _FrozenClock) -> BaseSchedule:
-    """A twin that asks our clock.
+def _clone(schedule: BaseSchedule, clock: _FrozenClock, zone: tzinfo) -> BaseSchedule:
+    """A twin that asks our clock, and no app for its zone.
 
     Not by ``copy``: what schedules reduce to for pickling loses their app and zone, and
     may iterate a recurrence rule of millions of dates.
     """
     clone = object.__new__(type(schedule))
     # Both: some classes override now() and read the real time there.
-    vars(clone).update(vars(schedule), nowfun=clock, now=clock)
+    vars(clone).update(vars(schedule), nowfun=clock, now=clock, tz=zone)
     return clone
 
 

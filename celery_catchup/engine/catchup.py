@@ -48,7 +48,7 @@ class Catchup:
     _last_sent: Instant | None = None
     _open: dict[str, Line] = field(default_factory=dict)
 
-    def open(self, lines: Sequence[Line], *, watermark: Instant | None, now: Instant) -> None:
+    def open(self, lines: Sequence[Line], *, watermark: Instant, now: Instant) -> None:
         """Begin to catch up those of the entries that have missed slots indeed."""
         counts = {}
         for line in lines:
@@ -65,7 +65,7 @@ class Catchup:
         if behind:
             self._announce(behind, counts, watermark, now)
 
-    def _share(self, lines: Sequence[Line], watermark: Instant | None, now: Instant) -> None:
+    def _share(self, lines: Sequence[Line], watermark: Instant, now: Instant) -> None:
         """Divide what ``catchup_max_runs`` allows in all, the oldest slots first."""
         assert self.cap is not None
         used = 0 if self.progress is None else self.progress.dispatched
@@ -77,7 +77,7 @@ class Catchup:
             line.session.allowance = kept
 
     def _announce(
-        self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant | None, now: Instant
+        self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant, now: Instant
     ) -> None:
         total = sum(counts.values())
         if self.progress is None:

@@ -48,7 +48,7 @@ class Engine:
         self.roster = Roster({})
         self.leading = False
         self._epoch = self._version = -1
-        self._watermark: Instant | None = None
+        self._watermark: Instant = 0
         self._told_leader = ""
         self._pending: Term
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
@@ -81,13 +81,12 @@ class Engine:
         stored = office.states.load()
         match = self.settings.first_start is FirstStart.MATCH
         known = read_roster(self.declared, stored, now=now, match_first=match, events=office.events)
-        if not adopt(office.states, office.leadership, known.roster, stored):
+        if not adopt(office.states, office.leadership, known, stored):
             self._stand_by("another beat")
             return
         new_term = epoch != self._epoch
         self.catchup.forget()
-        self.roster = known.roster
-        self._watermark = now if known.watermark is None else min(known.watermark, now)
+        self.roster, self._watermark = known.roster, known.watermark
         self._epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
         if new_term:
             office.events.emit(Leading(epoch))

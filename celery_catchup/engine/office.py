@@ -24,29 +24,34 @@ _SANE = range(946_684_800_000, 7_258_118_400_000)
 
 @dataclass(frozen=True)
 class Known:
-    """The roster, and the watermark that the leaders before left; None when there is none."""
+    """The roster, and the watermark that the leaders before left: now when there is none that
+    can be right, and then it is to be stored anew."""
 
     roster: Roster
-    watermark: Instant | None
+    watermark: Instant
+    renewed: bool
 
 
 def read_roster(
     declared: Sequence[Declared], stored: Stored, *, now: Instant, match_first: bool, events: Events
 ) -> Known:
     """The roster as the store has it, with suspicious values set right and said."""
-    watermark = _watermark(stored, now, events)
+    found = _watermark(stored, now, events)
+    watermark = now if found is None else found
     reader = _Reader(stored, now, match_first, events)
     lines = {one.name: reader.line(one) for one in declared}
     for line in lines.values():
         if not line.state.paused:
             line.wake_at = _first_wake(line, watermark, now)
-    return Known(Roster(lines), watermark)
+    return Known(Roster(lines), watermark, renewed=found is None)
 
 
-def adopt(states: States, leadership: Leadership, roster: Roster, stored: Stored) -> bool:
-    """Note new and changed entries in the store; False when another beat leads by now."""
-    changes = list(_changes(roster, stored))
-    return states.adopt(leadership, changes) if changes or stored.fresh else True
+def adopt(states: States, leadership: Leadership, known: Known, stored: Stored) -> bool:
+    """Note what is new in the store; False when another beat leads by now."""
+    changes = list(_changes(known.roster, stored))
+    if not (changes or known.renewed):
+        return True
+    return states.adopt(leadership, changes, watermark=known.watermark if known.renewed else None)
 
 
 def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
@@ -84,6 +89,7 @@ def stored_policy(line: Line) -> str:
 
 
 def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
+    """The stored watermark; None, and said so, when there is none that can be right."""
     if stored.watermark is None:
         if stored.decided or stored.last_runs:
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
@@ -97,6 +103,7 @@ def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
         events.emit(
             StateSuspect(f"the scheduler's watermark {to_rfc3339(value)} is in the future; it counts as now")
         )
+        return None
     return value
 
 
@@ -108,7 +115,7 @@ def _instant(text: str | None) -> Instant | None:
     return value if value in _SANE else None
 
 
-def _first_wake(line: Line, watermark: Instant | None, now: Instant) -> Instant | None:
+def _first_wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
     """The first slot of the range that is still to be decided, or the next one after now."""
     scope = line.scope(watermark, now)
     slots = [
@@ -151,6 +158,7 @@ class _Reader:
                 paused_at=pause.get("at"),
                 changed_at=self._changed(declared, entry),
             ),
+            newcomer=name not in stored.first_seen,
         )
 
     def _changed(self, declared: Declared, entry: Entry) -> Instant | None:

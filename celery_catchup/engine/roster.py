@@ -48,13 +48,17 @@ class Line:
     wake_at: Instant | None = None
     session: Session | None = None
     failures: int = 0
+    newcomer: bool = False
 
-    def scope(self, watermark: Instant | None, now: Instant) -> Scope:
-        """The range to decide now; during a catch-up it ends where that began."""
+    def scope(self, watermark: Instant, now: Instant) -> Scope:
+        """The range to decide now; during a catch-up it ends where that began.
+
+        The scheduler's watermark says nothing of an entry that was not there before.
+        """
         return replay(
             self.entry,
             self.state,
-            scheduler_watermark=watermark,
+            scheduler_watermark=self.state.first_seen_at if self.newcomer else watermark,
             now=now if self.session is None else self.session.until,
         )
 

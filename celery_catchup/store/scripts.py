@@ -62,7 +62,7 @@ def read_script(name: str) -> Script:
 def _listed(text: str, what: str) -> tuple[str, ...]:
     """The names behind ``-- KEYS`` or ``-- ARGV``; several on a line are parted by commas."""
     found: list[str] = []
-    for line in re.findall(rf"^-- {what} (\S+(?:, \S+)*)", text, re.MULTILINE):
+    for line in re.findall(rf"^-- {what} ([\w.]+(?:, [\w.]+)*)", text, re.MULTILINE):
         found += line.split(", ")
     return tuple(found)
 

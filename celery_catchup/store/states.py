@@ -83,15 +83,36 @@ class States:
         answer: Any = self._client.hgetall(self._keys.scheduler)
         return _texts(answer)
 
-    def adopt(self, leadership: Leadership, entries: Iterable[Mapping[str, object]]) -> bool:
-        """Note new and changed entries; False when somebody else leads."""
+    def adopt(
+        self,
+        leadership: Leadership,
+        entries: Iterable[Mapping[str, object]],
+        *,
+        watermark: Instant | None = None,
+    ) -> bool:
+        """Note new and changed entries, and a watermark in place of one that cannot be right;
+        False when somebody else leads."""
         noted = self._scripts.call(
             "adopt",
             {
                 name: getattr(self._keys, name)
-                for name in ("leader", "first_seen", "anchors", "fingerprints", "policies", "changed", "meta")
+                for name in (
+                    "leader",
+                    "first_seen",
+                    "anchors",
+                    "fingerprints",
+                    "policies",
+                    "changed",
+                    "meta",
+                    "scheduler",
+                )
             },
-            {**leadership.fence(), "schema": SCHEMA, "entries": json.dumps(list(entries))},
+            {
+                **leadership.fence(),
+                "schema": SCHEMA,
+                "watermark": "" if watermark is None else watermark,
+                "entries": json.dumps(list(entries)),
+            },
         )
         return bool(noted)
 

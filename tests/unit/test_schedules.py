@@ -125,6 +125,12 @@ def test_a_zone_kept_by_the_schedule_wins() -> None:
     assert zone_of(cron, default=UTC) == ZoneInfo("Asia/Tokyo")
 
 
+def test_a_class_may_have_a_zone_of_its_own(berlin: Celery) -> None:
+    tokyo = type("Tokyo", (crontab,), {"tz": ZoneInfo("Asia/Tokyo")})
+
+    assert zone_of(tokyo(app=berlin), default=UTC) == ZoneInfo("Asia/Tokyo")
+
+
 def test_a_zone_by_name_or_of_pytz_becomes_that_of_zoneinfo() -> None:
     class Pytz(tzinfo):
         zone = "Europe/Berlin"
@@ -430,6 +436,13 @@ def test_a_crontab_class_of_its_own_begins_well_in_a_repeated_hour(kind: type[cr
     slots = slots_of(mine, second_pass, count=2)
 
     assert slots == [datetime(2026, 11, 1, 7, 0, tzinfo=UTC), datetime(2026, 11, 1, 7, 20, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("kind", [Estimating, Deciding])
+def test_a_crontab_class_without_an_app_is_read_in_the_given_zone(kind: type[crontab]) -> None:
+    slots = slots_of(kind(minute=0, hour=6), START, count=2, zone=BERLIN)
+
+    assert [slot.astimezone(BERLIN).hour for slot in slots] == [6, 6]
 
 
 @pytest.mark.parametrize("kind", [Estimating, Deciding])

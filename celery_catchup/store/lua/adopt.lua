@@ -7,13 +7,16 @@
 -- KEYS policies      hash  entry -> policy as JSON, for the scripts that release and end runs
 -- KEYS changed       hash  entry -> since when the current schedule holds (ms)
 -- KEYS meta          hash  schema version of the stored state
+-- KEYS scheduler     hash  watermark
 -- ARGV owner, epoch
 -- ARGV schema              version to note when there is none
+-- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
 -- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, changed or null}
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
-for _, entry in ipairs(cjson.decode(ARGV[4])) do
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[8], 'watermark', ARGV[4]) end
+for _, entry in ipairs(cjson.decode(ARGV[5])) do
   redis.call('HSETNX', KEYS[2], entry.name, entry.first_seen)
   redis.call('HSETNX', KEYS[3], entry.name, entry.anchor)
   redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)

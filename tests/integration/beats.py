@@ -1,0 +1,125 @@
+"""Beats without Celery: the engine on a real server, with a clock and a broker of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from redis import Redis
+
+from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office
+from celery_catchup.entries import Entry, Schedule
+from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
+from celery_catchup.model import Instant, PlannedRun, to_rfc3339
+from celery_catchup.policy import Policy
+from celery_catchup.settings import Settings
+from celery_catchup.store import Keys, Leadership, Ledger, Scripts, States, Template, connect
+from celery_catchup.testing import FakeClock
+
+NAMESPACE = "test"
+QUEUE = "celery"
+
+
+class Broker:
+    """Makes messages that the store pushes to a list of the same server, or publishes by itself."""
+
+    def __init__(self, *, atomic: bool = True) -> None:
+        self.atomic = atomic
+        self.failing: set[str] = set()
+        self.published: list[str] = []
+        self.ended: list[str] = []
+        self.down = False
+
+    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        if entry in self.failing:
+            raise DispatchFailedError(f"{entry} cannot be sent")
+        message = json.dumps(
+            {
+                "id": "@catchup:task_id@",
+                "entry": entry,
+                "slot": "@catchup:scheduled_time@",
+                "is_catchup": "@catchup!is_catchup@",
+                "trigger": "@catchup:trigger_type@",
+                "interval": ["@catchup:interval_start@", "@catchup:interval_end@"],
+            }
+        )
+        return Template(message, queue=QUEUE, db=0) if self.atomic else Template(message)
+
+    def publish(self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant) -> None:
+        if self.down:
+            raise DispatchFailedError("the broker is down")
+        self.published.append(to_rfc3339(run["slot"]))
+
+    def end(self, run_ids: list[str], *, terminate: bool) -> None:
+        self.ended += run_ids
+
+
+class Beat:
+    """One beat process, as far as the engine goes."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: FakeClock,
+        entries: Mapping[str, tuple[Any, Mapping[str, Any]]],
+        *,
+        broker: Broker | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock, self.broker, self.events = clock, broker or Broker(), list[Event]()
+        self.client: Redis = connect(url)
+        self.keys, scripts = Keys(NAMESPACE), Scripts(self.client)
+        leadership = Leadership(scripts, self.keys, clock=clock, ttl_ms=10_000)
+        self.ledger = Ledger(self.client, scripts, self.keys, db=0)
+        states = States(self.client, scripts, self.keys)
+        office = Office(leadership, states, self.ledger, self.broker, clock, Events(self.events.append))
+        declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
+        read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
+        self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)
+
+    def tick(self) -> bool:
+        now = self.engine.now()
+        if not self.engine.lead(now):
+            return False
+        self.engine.advance(now)
+        self.engine.release(now)
+        return self.engine.leading
+
+    def run_for(self, *, seconds: int, step: int = 1) -> None:
+        """Tick as a healthy beat does."""
+        for _ in range(0, seconds, step):
+            self.clock.advance(seconds=step)
+            self.tick()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """What a worker would receive, oldest first."""
+        found: Any = self.client.lrange(QUEUE, 0, -1)
+        return [json.loads(message) for message in reversed(found)]
+
+    def sent(self, entry: str | None = None) -> list[str]:
+        """The slots of the messages on the broker."""
+        return [m["slot"] for m in self.messages() if entry in (None, m["entry"])]
+
+    def told(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def dispatched(self, entry: str) -> list[str]:
+        """The slots that became runs, by this beat."""
+        return [to_rfc3339(e.run.slot.at) for e in self.told(RunDispatched) if e.entry == entry]
+
+    def skipped(self, entry: str) -> list[tuple[str, str, int, str]]:
+        """The spans that this beat skipped."""
+        spans = [e.skip for e in self.told(RunSkipped) if e.entry == entry]
+        return [(to_rfc3339(s.first), to_rfc3339(s.last), s.count, str(s.reason)) for s in spans]
+
+
+def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:
+    expressions = [crons] if isinstance(crons, str) else crons
+    policy = Policy.from_raw(raw, where=name)
+
+    def build(anchor: Instant) -> Entry:
+        return Entry(name, tuple(Schedule(parse_cron(cron)) for cron in expressions), policy)
+
+    return Declared(name, f"proj.{name}", fingerprint=repr(expressions), build=build)

@@ -1,0 +1,422 @@
+"""The engine on a real server: what is dispatched after an outage, by whom, and what survives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from celery_catchup.events import (
+    CatchupCompleted,
+    CatchupPlanned,
+    CatchupStarted,
+    EntryFailed,
+    Leading,
+    RunDispatched,
+    StandingBy,
+    StateSuspect,
+)
+from celery_catchup.model import to_instant
+from celery_catchup.store import Keys
+from celery_catchup.testing import FakeClock
+from tests.integration.beats import NAMESPACE, Beat, Broker
+
+HOURLY = "0 * * * *"
+TEN, ELEVEN, NOON = "2026-02-07T10:00:00Z", "2026-02-07T11:00:00Z", "2026-02-07T12:00:00Z"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock("2026-02-07T09:04:00Z")
+
+
+def outage(url: str, clock: FakeClock, policy: dict[str, Any], **options: Any) -> Beat:
+    """A beat that ran until 09:05, and another one that comes back at 12:02 and catches up."""
+    entries = {"etl": (HOURLY, {"window": "6h", **policy})}
+    first = Beat(url, clock, entries, **options)
+    first.tick()
+    first.run_for(seconds=60)
+    first.engine.resign()
+    clock.set("2026-02-07T12:02:00Z")
+    second = Beat(url, clock, entries, **options)
+    second.tick()
+    return second
+
+
+def test_all_makes_a_run_of_every_missed_slot_and_sends_the_first(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"overlap_policy": "all"})
+
+    assert beat.dispatched("etl") == [TEN, ELEVEN, NOON]
+    assert beat.sent() == [TEN]
+    assert [run["state"] for run in beat.ledger.runs_of("etl")] == ["queued", "waiting", "waiting"]
+
+
+def test_the_message_tells_its_slot_its_interval_and_that_it_is_late(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"overlap_policy": "allow"})
+
+    message = beat.messages()[0]
+
+    run = beat.ledger.runs_of("etl")[0]
+    assert message == {
+        "id": run["id"],
+        "entry": "etl",
+        "slot": TEN,
+        "is_catchup": True,
+        "trigger": "catchup",
+        "interval": ["2026-02-07T09:00:00Z", TEN],
+    }
+
+
+def test_skip_runs_the_first_and_says_why_not_the_others(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"overlap_policy": "skip"})
+
+    assert beat.sent() == [TEN]
+    assert beat.skipped("etl") == [(ELEVEN, NOON, 2, "guard_blocked")]
+
+
+def test_latest_runs_the_newest_only(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"select": "latest"})
+
+    assert beat.sent() == [NOON]
+    assert beat.skipped("etl") == [(TEN, ELEVEN, 2, "superseded")]
+
+
+def test_catch_up_off_runs_nothing_and_leaves_a_trace(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"select": False})
+
+    assert beat.sent() == []
+    assert beat.skipped("etl") == [(TEN, NOON, 3, "catchup_off")]
+    assert [span["count"] for span in beat.ledger.skips_of("etl")] == [3]
+
+
+def test_the_events_of_a_catch_up_tell_its_whole_story(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"overlap_policy": "all"})
+
+    (started,), (planned,), (completed,) = map(beat.told, (CatchupStarted, CatchupPlanned, CatchupCompleted))
+    assert (started.entries, started.candidates) == (1, 3)
+    assert (planned.entry, planned.overlap_policy, planned.candidates, planned.window) == ("etl", "all", 3, "6h")
+    assert (completed.dispatched, completed.skipped) == (3, 0)
+
+
+def test_nothing_is_said_when_nothing_was_missed(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "6h"})})
+    beat.tick()
+    beat.run_for(seconds=120)
+
+    assert [type(event) for event in beat.events] == [Leading]
+
+
+def test_a_first_deployment_runs_nothing_old(redis_url: str, clock: FakeClock) -> None:
+    clock.set("2026-02-07T12:00:00Z")
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "7d"})})
+
+    beat.tick()
+    clock.advance(hours=1)
+    beat.tick()
+
+    assert beat.sent() == ["2026-02-07T13:00:00Z"]
+
+
+def test_a_first_deployment_may_match_the_current_minute(redis_url: str, clock: FakeClock) -> None:
+    clock.set("2026-02-07T12:00:40Z")
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "7d"})}, first_start="match")
+
+    beat.tick()
+
+    assert beat.sent() == [NOON]
+
+
+def test_live_slots_are_sent_when_they_come(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": ("* * * * *", {"window": "1h", "overlap_policy": "allow"})})
+    beat.tick()
+    beat.run_for(seconds=185)
+
+    assert beat.sent() == [f"2026-02-07T09:0{minute}:00Z" for minute in (5, 6, 7)]
+    assert {message["trigger"] for message in beat.messages()} == {"scheduler"}
+
+
+def test_a_living_beat_that_was_frozen_catches_up_like_a_restarted_one(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "90m", "overlap_policy": "allow"})})
+    beat.tick()
+    beat.run_for(seconds=60)
+
+    clock.advance(hours=3)
+    beat.tick()
+
+    assert beat.sent() == [ELEVEN, NOON]
+    assert beat.skipped("etl") == [(TEN, TEN, 1, "expired")]
+
+
+def test_a_long_catch_up_is_spread_over_ticks_and_starves_nobody(redis_url: str, clock: FakeClock) -> None:
+    entries = {
+        "busy": ("* * * * *", {"window": "7d", "overlap_policy": "allow"}),
+        "calm": ("5 12 * * *", {"window": "7d", "overlap_policy": "allow"}),
+    }
+    first = Beat(redis_url, clock, entries, batch_size=50)
+    first.tick()
+    first.engine.resign()
+    clock.set("2026-02-07T12:04:00Z")
+    beat = Beat(redis_url, clock, entries, batch_size=50)
+    beat.tick()
+    sent_at_once = len(beat.sent("busy"))
+
+    clock.set("2026-02-07T12:05:00Z")
+    beat.tick()
+    before = len(beat.sent("busy"))
+    calm = beat.sent("calm")
+    for _ in range(10):
+        beat.tick()
+
+    assert sent_at_once == 50
+    assert calm == ["2026-02-07T12:05:00Z"]
+    assert before < 181
+    assert len(beat.sent("busy")) == len(set(beat.sent("busy"))) == 181
+
+
+def test_a_rate_limit_spaces_the_catch_up(redis_url: str, clock: FakeClock) -> None:
+    beat = outage(redis_url, clock, {"overlap_policy": "allow"}, rate_limit="100ms")
+    counts = [len(beat.sent())]
+    for _ in range(6):
+        clock.advance(milliseconds=50)
+        beat.tick()
+        counts.append(len(beat.sent()))
+
+    assert counts == [1, 1, 2, 2, 3, 3, 3]
+
+
+def test_a_cap_over_all_entries_keeps_the_oldest_slots(redis_url: str, clock: FakeClock) -> None:
+    entries = {
+        "a": ("10 * * * *", {"window": "1d", "overlap_policy": "allow"}),
+        "b": ("20 * * * *", {"window": "1d", "overlap_policy": "allow"}),
+    }
+    first = Beat(redis_url, clock, entries, max_runs=3)
+    first.tick()
+    first.engine.resign()
+    clock.set("2026-02-07T12:02:00Z")
+    beat = Beat(redis_url, clock, entries, max_runs=3)
+    for _ in range(3):
+        beat.tick()
+
+    assert beat.sent() == ["2026-02-07T09:10:00Z", "2026-02-07T10:10:00Z", "2026-02-07T09:20:00Z"]
+    assert [span[2:] for span in beat.skipped("a") + beat.skipped("b")] == [(1, "cap_exceeded"), (2, "cap_exceeded")]
+
+
+def test_a_crash_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": ("* * * * *", {"window": "1d", "overlap_policy": "allow"})}
+    Beat(redis_url, clock, entries).tick()
+    clock.advance(minutes=30)
+    crashed = Beat(redis_url, clock, entries, batch_size=7)
+    crashed.tick()
+    clock.advance(seconds=11)
+    crashed.tick()
+
+    after = Beat(redis_url, clock, entries, batch_size=7)
+    after.tick()
+    clock.advance(seconds=11)
+    for _ in range(10):
+        after.tick()
+
+    expected = [f"2026-02-07T09:{minute:02}:00Z" for minute in range(5, 35)]
+    assert after.sent() == expected
+
+
+def test_only_one_of_two_beats_leads_and_the_other_says_so_once(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": ("* * * * *", {"window": "1h", "overlap_policy": "allow"})}
+    leader, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    for _ in range(70):
+        clock.advance(seconds=1)
+        leader.tick()
+        standby.tick()
+
+    assert len(leader.sent()) == 1
+    assert len(standby.told(StandingBy)) == 1
+    assert not standby.told(RunDispatched)
+
+
+def test_a_dead_leader_is_replaced_within_its_lease(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": ("* * * * *", {"window": "1h", "overlap_policy": "allow"})}
+    leader, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    leader.tick()
+    standby.tick()
+
+    waited = 0
+    while not standby.tick():
+        clock.advance(seconds=1)
+        waited += 1
+
+    assert 9 <= waited <= 11
+
+
+def test_a_leader_that_stops_hands_over_at_once(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": (HOURLY, {"window": "1h"})}
+    leader, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    leader.tick()
+    assert not standby.tick()
+
+    leader.engine.resign()
+
+    assert standby.tick()
+
+
+def test_a_leader_that_was_frozen_changes_nothing_when_it_wakes(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": ("* * * * *", {"window": "1h", "overlap_policy": "allow"})}
+    frozen, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    frozen.tick()
+    standby.tick()
+    clock.advance(seconds=61)
+    assert standby.tick()
+    sent = standby.sent()
+
+    # it wakes between its lease check and its writes
+    frozen.engine.advance(frozen.engine.now())
+    leads = frozen.engine.leading
+
+    assert (leads, frozen.tick()) == (False, False)
+    assert standby.sent() == sent
+    assert not frozen.told(RunDispatched)
+
+
+def test_no_watermark_means_no_catch_up_and_a_warning(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}
+    first = Beat(redis_url, clock, entries)
+    first.tick()
+    first.run_for(seconds=3600, step=60)
+    first.engine.resign()
+    first.client.hdel(Keys(NAMESPACE).scheduler, "watermark")
+    clock.advance(hours=3)
+    beat = Beat(redis_url, clock, entries)
+
+    beat.tick()
+
+    assert [event.what for event in beat.told(StateSuspect)] == [
+        "the scheduler's watermark is missing; nothing is replayed"
+    ]
+    assert beat.sent() == [TEN]
+
+
+@pytest.mark.parametrize(
+    ("value", "warning"),
+    [
+        ("rubbish", "the scheduler's watermark 'rubbish' is no time; nothing is replayed"),
+        ("-5", "the scheduler's watermark '-5' is no time; nothing is replayed"),
+        (
+            str(to_instant(FakeClock("2027-01-01T00:00:00Z").now())),
+            "the scheduler's watermark 2027-01-01T00:00:00Z is in the future; it counts as now",
+        ),
+    ],
+)
+def test_a_watermark_that_cannot_be_is_said_and_replays_nothing(
+    redis_url: str, clock: FakeClock, value: str, warning: str
+) -> None:
+    entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}
+    first = Beat(redis_url, clock, entries)
+    first.tick()
+    first.engine.resign()
+    first.client.hset(Keys(NAMESPACE).scheduler, "watermark", value)
+    clock.advance(hours=3)
+    beat = Beat(redis_url, clock, entries)
+
+    beat.tick()
+
+    assert [event.what for event in beat.told(StateSuspect)] == [warning]
+    assert beat.sent() == []
+    clock.advance(hours=1)
+    beat.tick()
+    assert beat.sent() == ["2026-02-07T13:00:00Z"]
+
+
+def test_an_entry_that_cannot_be_sent_is_tried_again_and_loses_nothing(redis_url: str, clock: FakeClock) -> None:
+    entries = {
+        "good": (HOURLY, {"window": "6h", "overlap_policy": "allow"}),
+        "bad": (HOURLY, {"window": "6h", "overlap_policy": "allow"}),
+    }
+    broker = Broker()
+    broker.failing.add("bad")
+    beat = Beat(redis_url, clock, entries, broker=broker)
+    beat.tick()
+    clock.set("2026-02-07T10:00:00Z")
+    beat.tick()
+    beat.run_for(seconds=600)
+    failures = len(beat.told(EntryFailed))
+    assert beat.sent() == [TEN]
+    assert 8 < failures < 25
+
+    beat.engine.resign()
+    healed = Beat(redis_url, clock, entries)
+    healed.tick()
+
+    assert sorted(healed.sent("bad")) == [TEN]
+    assert healed.sent("good") == [TEN]
+
+
+def test_elsewhere_the_outbox_is_published_and_kept_while_the_broker_is_down(redis_url: str, clock: FakeClock) -> None:
+    broker = Broker(atomic=False)
+    broker.down = True
+    entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}
+    beat = Beat(redis_url, clock, entries, broker=broker)
+    beat.tick()
+    clock.set("2026-02-07T10:00:00Z")
+    beat.tick()
+    with pytest.raises(Exception, match="broker is down"):
+        beat.tick()
+    broker.down = False
+
+    beat.tick()
+    beat.tick()
+
+    assert broker.published == [TEN]
+    assert beat.ledger.outbox(10) == []
+
+
+def test_jitter_sends_a_live_run_later_and_once(redis_url: str, clock: FakeClock) -> None:
+    entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow", "jitter": "10m"})}
+    beat = Beat(redis_url, clock, entries)
+    beat.tick()
+    clock.set("2026-02-07T10:00:00Z")
+    beat.tick()
+    (event,) = beat.told(RunDispatched)
+    at_slot = beat.sent()
+    beat.run_for(seconds=601)
+
+    assert at_slot == []
+    assert 0 < event.run.send_at - event.run.slot.at <= 600_000
+    assert beat.sent() == [TEN]
+
+
+def test_an_idle_tick_is_one_round_trip(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {f"e{n}": (HOURLY, {"window": "6h"}) for n in range(50)})
+    beat.tick()
+    beat.tick()
+    before = beat.client.info("stats")["total_commands_processed"]
+
+    for _ in range(10):
+        clock.advance(seconds=1)
+        beat.tick()
+
+    calls = beat.client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    after = beat.client.info("stats")["total_commands_processed"]
+    assert calls >= 10
+    assert after - before < 10 * 12  # commands inside the script are counted too
+
+
+def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock) -> None:
+    entries = {
+        "all": (HOURLY, {"window": "6h", "overlap_policy": "all"}),
+        "skip": (["*/20 * * * *", "0 * * * *"], {"window": "6h", "max_runs": 2}),
+        "off": (HOURLY, {"select": False}),
+    }
+    first = Beat(redis_url, clock, entries)
+    first.tick()
+    first.engine.resign()
+    clock.set("2026-02-07T12:02:00Z")
+    beat = Beat(redis_url, clock, entries)
+
+    plans = {plan.entry: plan for plan in beat.engine.preview(beat.engine.now())}
+    for _ in range(3):
+        beat.tick()
+
+    for name, plan in plans.items():
+        assert [run.slot.at for run in plan.runs] == [
+            event.run.slot.at for event in beat.told(RunDispatched) if event.entry == name
+        ]
+        assert sum(skip.count for skip in plan.skips) == sum(span[2] for span in beat.skipped(name))
