@@ -46,7 +46,9 @@ class Days:
         """The matching days from ``first`` to ``last``, both included."""
         months = _months(first, last)
         ordered = reversed(list(months)) if newest_first else months
-        return chain.from_iterable(self._of_month(*month, first, last, newest_first) for month in ordered)
+        return chain.from_iterable(
+            self._of_month(month, first, last, newest_first=newest_first) for month in ordered
+        )
 
     def count(self, first: int, last: int) -> int:
         """How many days ``between(first, last)`` gives."""
@@ -94,9 +96,11 @@ class Days:
 
     # -- masks ---------------------------------------------------------------------------
 
-    def _of_month(self, year: int, month: int, first: int, last: int, newest_first: bool) -> Iterator[int]:
-        numbers = _bits(self._clipped(year, month, first, last))
-        start = _number(year, month, 1)
+    def _of_month(
+        self, month: tuple[int, int], first: int, last: int, *, newest_first: bool
+    ) -> Iterator[int]:
+        numbers = _bits(self._clipped(*month, first, last))
+        start = _number(*month, 1)
         return map(start.__add__, reversed(numbers) if newest_first else numbers)
 
     def _clipped(self, year: int, month: int, first: int, last: int) -> int:

@@ -65,7 +65,9 @@ class CronTable:
         low, high = max(after + 1, FIRST_INSTANT), min(until, LAST_INSTANT) + 1
         pieces = self._pieces(low, high)
         ordered = reversed(list(pieces)) if newest_first else pieces
-        return chain.from_iterable(self._piece_slots(*piece, high, newest_first) for piece in ordered)
+        return chain.from_iterable(
+            self._piece_slots(*piece, high, newest_first=newest_first) for piece in ordered
+        )
 
     def count(self, after: Instant, until: Instant) -> int:
         """How many slots are in ``(after, until]``, by arithmetic over whole days."""
@@ -124,14 +126,14 @@ class CronTable:
 
     # -- on the wall clock -------------------------------------------------------------
 
-    def _walk(self, start: int, stop: int, offset: int, newest_first: bool) -> Iterator[Instant]:
+    def _walk(self, start: int, stop: int, offset: int, *, newest_first: bool) -> Iterator[Instant]:
         """The wall times in ``[start, stop)``, as instants: day by day over one tuple."""
         first, last = start // DAY, (stop - 1) // DAY
         forward, backward = self._times, self._times[::-1]
 
         def day(number: int) -> Iterator[Instant]:
             times = backward if newest_first else forward
-            if number == first or number == last:
+            if number in (first, last):
                 base = number * DAY
                 times = forward[bisect_left(forward, start - base) : bisect_left(forward, stop - base)]
                 times = times[::-1] if newest_first else times
@@ -191,12 +193,14 @@ class CronTable:
             yield piece, low
             low = piece.end
 
-    def _piece_slots(self, piece: Piece, low: Instant, high: Instant, newest_first: bool) -> Iterator[Instant]:
+    def _piece_slots(
+        self, piece: Piece, low: Instant, high: Instant, *, newest_first: bool
+    ) -> Iterator[Instant]:
         """The slots of one piece that lie in ``[low, high)``."""
         extra, start = self._border(piece)
         start = max(start, low + piece.offset)
         stop = min(piece.end, high) + piece.offset
-        walls = self._walk(start, stop, piece.offset, newest_first) if start < stop else iter(())
+        walls = self._walk(start, stop, piece.offset, newest_first=newest_first) if start < stop else iter(())
         if extra is None or not low <= extra < high:
             return walls
         return chain(walls, [extra]) if newest_first else chain([extra], walls)

@@ -21,6 +21,7 @@ from croniter import CroniterError, croniter
 from celery_catchup.calendar import LAST_OF_MONTH, Days
 from celery_catchup.cron import Border, CronTable
 from celery_catchup.errors import CronError
+from celery_catchup.wording import shown
 
 
 class Dialect(StrEnum):
@@ -70,7 +71,7 @@ def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.E
     where the clock changes, fixed times run once.
     """
     if not isinstance(text, str):
-        raise CronError(f"a cron expression is a text of five fields, got {_shown(text)}")
+        raise CronError(f"a cron expression is a text of five fields, got {shown(text)}")
     fields = _posix_fields(text) if dialect is Dialect.POSIX else _extended_fields(text)
     minutes, hours, days, border = _expand(fields, text)
     return CronTable(minutes, hours, days, zone, border)
@@ -83,7 +84,11 @@ def _posix_fields(text: str) -> tuple[str, ...]:
     fields = tuple(re.split(r"[ \t]+", text.strip(" \t")))
     if text.startswith("@"):
         replacement = _MACROS.get(text.lower())
-        _refuse(text, f"macro {_shown(text)} is not POSIX", f"write {replacement!r}" if replacement else "write five fields")
+        _refuse(
+            text,
+            f"macro {shown(text)} is not POSIX",
+            f"write {replacement!r}" if replacement else "write five fields",
+        )
     _check_count(text, fields)
     for field, value in zip(_FIELDS, fields, strict=True):
         if value != "*":
@@ -93,12 +98,16 @@ def _posix_fields(text: str) -> tuple[str, ...]:
 
 
 def _check_posix_element(text: str, field: _Field, element: str) -> None:
-    named = f"{field.name} {_shown(element)}"
+    named = f"{field.name} {shown(element)}"
     numbers = element.split("-")
     if "/" in element:
         _refuse(text, f"{named} is a step, which POSIX has not", _step_advice(field, element))
     if not all(re.fullmatch(r"[0-9]+", number) for number in numbers) or len(numbers) > 2:
-        _refuse(text, f"{named} is not a number, a range or '*'", f"write numbers from {field.low} to {field.high}")
+        _refuse(
+            text,
+            f"{named} is not a number, a range or '*'",
+            f"write numbers from {field.low} to {field.high}",
+        )
     values = [int(number) if len(number) < 9 else 10**9 for number in numbers]
     if not all(field.low <= value <= field.high for value in values):
         sunday = "; Sunday is 0" if field.name == "day of week" and 7 in values else ""
@@ -111,7 +120,9 @@ def _check_posix_element(text: str, field: _Field, element: str) -> None:
 def _step_advice(field: _Field, element: str) -> str:
     """The list that the step stands for, when it stands for one."""
     start, _, step = element.partition("/")
-    low, high = (start.split("-") + [str(field.high)])[:2] if start != "*" else (str(field.low), str(field.high))
+    low, high = (
+        [*start.split("-"), str(field.high)][:2] if start != "*" else (str(field.low), str(field.high))
+    )
     if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in (low, high, step)) or int(step) == 0:
         return "list the values instead"
     return "write '{}'".format(",".join(map(str, range(int(low), min(int(high), field.high) + 1, int(step)))))
@@ -122,11 +133,11 @@ def _step_advice(field: _Field, element: str) -> str:
 
 def _extended_fields(text: str) -> tuple[str, ...]:
     stripped = text.strip(" \t")
-    if not stripped.isascii() or not stripped.isprintable() and "\t" not in stripped or "\n" in stripped:
+    if not stripped.isascii() or not stripped.replace("\t", " ").isprintable():
         _refuse(text, "it contains a character that is not plain text", "write ASCII on one line")
     if stripped.startswith("@"):
         if stripped.lower() not in _MACROS:
-            _refuse(text, f"unknown macro {_shown(stripped)}", f"use one of {', '.join(_MACROS)}")
+            _refuse(text, f"unknown macro {shown(stripped)}", f"use one of {', '.join(_MACROS)}")
         stripped = _MACROS[stripped.lower()]
     fields = tuple(stripped.split())
     _check_count(text, fields)
@@ -138,7 +149,7 @@ def _plain(text: str, field: _Field, value: str) -> str:
     if re.search(r"(?<![a-z])[rh](?![a-z])", value):
         _refuse(
             text,
-            f"{field.name} {_shown(value)} is random or hashed, so its slots would not be the same twice",
+            f"{field.name} {shown(value)} is random or hashed, so its slots would not be the same twice",
             "write fixed values",
         )
     return ",".join(_plain_element(field, element) for element in value.split(","))
@@ -159,8 +170,10 @@ def _plain_element(field: _Field, element: str) -> str:
 def _check_count(text: str, fields: tuple[str, ...]) -> None:
     if len(fields) != 5 or not all(fields):
         count = len([field for field in fields if field])
-        advice = "write minute, hour, day of month, month, day of week"
-        _refuse(text, f"it has {count} fields where five are needed" if text.strip() else "it is empty", advice)
+        counted = (
+            f"it has {count} field{'s' * (count != 1)} where five are needed" if count else "it is empty"
+        )
+        _refuse(text, counted, "write minute, hour, day of month, month, day of week")
 
 
 @lru_cache(maxsize=4096)
@@ -204,14 +217,9 @@ def _refuse_field(text: str, fields: tuple[str, ...]) -> NoReturn:
             croniter.expand(" ".join(alone))
         except (CroniterError, ValueError, KeyError, IndexError):
             advice = f"use values from {field.low} to {field.high}, '*', lists, ranges or steps"
-            _refuse(text, f"{field.name} {_shown(value)} is not understood", advice)
+            _refuse(text, f"{field.name} {shown(value)} is not understood", advice)
     _refuse(text, "its fields do not go together", "write five plain fields")
 
 
 def _refuse(text: str, problem: str, advice: str) -> NoReturn:
-    raise CronError(f"cron expression {_shown(text)}: {problem}; {advice}")
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+    raise CronError(f"cron expression {shown(text)}: {problem}; {advice}")

@@ -1,17 +1,4 @@
-"""What happened, as values. Logs, metrics and pages subscribe; nobody else is told.
-
-::
-
-    Leading            this beat leads from now on
-    StandingBy         another beat leads
-    CatchupStarted     slots were missed
-    CatchupPlanned     of one entry: how many candidates
-    RunDispatched      a run is durable: its message is on the way, or it waits its turn
-    RunSkipped         slots that will not run, as a span
-    CatchupCompleted   every missed slot is decided
-    EntryFailed        an entry could not be dispatched; it is tried again
-    StateSuspect       something stored cannot be right; what is done instead
-"""
+"""What happened, as values. Logs, metrics and pages subscribe; nobody else is told."""
 
 from __future__ import annotations
 
@@ -23,16 +10,22 @@ from celery_catchup.model import Instant, PlannedRun, Skip
 
 @dataclass(frozen=True, slots=True)
 class Leading:
+    """This beat leads from now on."""
+
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class StandingBy:
+    """Another beat leads."""
+
     leader: str
 
 
 @dataclass(frozen=True, slots=True)
 class CatchupStarted:
+    """Slots were missed; ``(window_start, window_end]`` is looked at."""
+
     entries: int
     candidates: int
     window_start: Instant
@@ -41,6 +34,8 @@ class CatchupStarted:
 
 @dataclass(frozen=True, slots=True)
 class CatchupPlanned:
+    """How many slots of an entry are to be decided."""
+
     entry: str
     overlap_policy: str
     candidates: int
@@ -49,6 +44,8 @@ class CatchupPlanned:
 
 @dataclass(frozen=True, slots=True)
 class RunDispatched:
+    """A run is durable: its message is on the way, or it waits its turn."""
+
     entry: str
     run: PlannedRun
     run_id: str
@@ -56,12 +53,18 @@ class RunDispatched:
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped:
+    """``listed`` has the slots of the span when they are few, else it is empty."""
+
     entry: str
     skip: Skip
+    catches_up: bool
+    listed: tuple[Instant, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CatchupCompleted:
+    """Every missed slot is decided."""
+
     dispatched: int
     skipped: int
     seconds: float
@@ -69,6 +72,8 @@ class CatchupCompleted:
 
 @dataclass(frozen=True, slots=True)
 class EntryFailed:
+    """An entry could not be dispatched; it is tried again."""
+
     entry: str
     reason: str
     retry_in: float
@@ -76,6 +81,8 @@ class EntryFailed:
 
 @dataclass(frozen=True, slots=True)
 class StateSuspect:
+    """Something stored cannot be right, and what is done instead."""
+
     what: str
 
 

@@ -153,9 +153,7 @@ class Plan:
         return len(self.runs) + self.skipped
 
 
-def run_id(
-    namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = ""
-) -> uuid.UUID:
+def run_id(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = "") -> uuid.UUID:
     """The identity of a run: same slot, same run, on every machine, whatever triggered it.
 
     It depends on the instant and not on how its zone spells it.

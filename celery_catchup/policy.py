@@ -134,7 +134,9 @@ class Policy(_Dated):
         Select.ALL, description="Which missed slots are candidates to run."
     )
     window: Annotated[timedelta | None, WINDOW.or_none()] = Field(
-        None, validate_default=True, description="How far back missed slots are recovered."
+        None,
+        validate_default=True,
+        description="How far back missed slots are recovered; needed unless `select` is `False`.",
     )
     overlap_policy: Annotated[OverlapPolicy, word(OverlapPolicy)] = Field(
         OverlapPolicy.SKIP, description="What happens to a slot while a run of the entry is active."

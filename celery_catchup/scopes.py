@@ -59,9 +59,7 @@ class Scope:
         return None if again.get(self.reprocess, failed) else SkipReason.ALREADY_EXISTS
 
 
-def replay(
-    entry: Entry, state: EntryState, *, scheduler_watermark: Instant | None, now: Instant
-) -> Scope:
+def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | None, now: Instant) -> Scope:
     """The time since the entry's last decision, bounded by its window.
 
     Without a readable scheduler watermark nothing is replayed; one in the future counts
@@ -109,7 +107,9 @@ def backfill(
     if start > end:
         raise BackfillError("reversed_range", f"{_range(start, end)} ends before it starts; swap the two")
     if start > now:
-        raise BackfillError("future_range", f"{_range(start, end)} is in the future; its slots will run by themselves")
+        raise BackfillError(
+            "future_range", f"{_range(start, end)} is in the future; its slots will run by themselves"
+        )
     first = min((b.after + 1 for b in entry.bounds if b.after is not None), default=start)
     if start < first:
         raise BackfillError(

@@ -34,7 +34,7 @@ class Timetable(Protocol):
         """The first slot later than ``instant``; None when there is none before the year 10000."""
 
     def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than ``instant``; None when there is none since 1970."""
+        """The last slot earlier than ``instant``; None when there is none."""
 
     def minimum_distance(self) -> int | None:
         """The shortest time between two neighbouring slots in milliseconds; None without two slots."""

@@ -50,8 +50,8 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 @lru_cache(maxsize=1)
-def _names() -> frozenset[str]:
-    return frozenset(available_timezones())
+def _names() -> dict[str, None]:
+    return dict.fromkeys(sorted(available_timezones()))
 
 
 def piece_at(zone: tzinfo, instant: Instant) -> Piece:

@@ -95,9 +95,7 @@ class Catchup:
     def _state(self, line: Line) -> EntryState:
         assert line.session is not None
         session = line.session
-        return replace(
-            line.state, existing=session.existing, used=session.used, allowance=session.allowance
-        )
+        return replace(line.state, existing=session.existing, used=session.used, allowance=session.allowance)
 
     def state_of(self, line: Line) -> EntryState:
         """The entry's state; in a session with what the session has used up."""

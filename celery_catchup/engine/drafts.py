@@ -24,7 +24,9 @@ class Dispatch(Protocol):
     def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
         """The message of a run, with marks where two runs of the entry differ."""
 
-    def publish(self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant) -> None:
+    def publish(
+        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
+    ) -> None:
         """Publish a run of the outbox; returns when the broker has confirmed it."""
 
     def end(self, run_ids: list[str], *, terminate: bool) -> None:
@@ -40,6 +42,7 @@ class Draft:
     batch: EntryBatch
     templates: Mapping[str, Template]
     ids: tuple[str, ...]
+    catches_up: bool
 
     @property
     def matters(self) -> bool:
@@ -75,7 +78,7 @@ def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draf
         anchor=anchor,
         resumes=plan.complete and line.state.paused_at is not None,
     )
-    return Draft(line, plan, batch, templates, tuple(run.id for run in runs))
+    return Draft(line, plan, batch, templates, tuple(run.id for run in runs), line.session is not None)
 
 
 def _record(line: Line, planned: PlannedRun, template: str) -> dict[str, Any]:

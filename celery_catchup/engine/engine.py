@@ -16,10 +16,21 @@ from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import FirstStart, Settings
-from celery_catchup.store import Batch, Fenced, Leadership, Ledger, PlainBatch, StaleWatermark, States, Term
+from celery_catchup.store import (
+    Batch,
+    FencedError,
+    Leadership,
+    Ledger,
+    PlainBatch,
+    StaleWatermarkError,
+    States,
+    Term,
+)
 
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
+_FEW = 100
+"""Skipped slots of one span that are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class Engine:
     """Leads when it may, and then decides and dispatches every slot that is due.
 
     Every method may raise a Redis error: nothing is lost then, the next tick goes on at
-    the very slot. `Fenced` never leaves it: a beat that lost the lead stands by.
+    the very slot. `FencedError` never leaves it: a beat that lost the lead stands by.
     """
 
     def __init__(
@@ -47,14 +58,12 @@ class Engine:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
         self.roster = Roster({})
         self.leading = False
-        self._epoch = self._version = -1
+        self.epoch = self._version = -1
         self._watermark: Instant = 0
         self._told_leader = ""
         self._pending: Term
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        self.catchup = Catchup(
-            office.states, office.events, office.clock.monotonic, settings.max_runs, pause
-        )
+        self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
 
     def now(self) -> Instant:
         """The present as slots are compared with it."""
@@ -72,7 +81,7 @@ class Engine:
         if watermark is not None:
             self._watermark = watermark
         self._pending = term
-        if (term.epoch, term.version) != (self._epoch, self._version):
+        if (term.epoch, term.version) != (self.epoch, self._version):
             self._take_office(term.epoch, term.version, now)
         return self.leading
 
@@ -84,15 +93,15 @@ class Engine:
         if not adopt(office.states, office.leadership, known, stored):
             self._stand_by("another beat")
             return
-        new_term = epoch != self._epoch
+        new_term = epoch != self.epoch
         self.catchup.forget()
         self.roster, self._watermark = known.roster, known.watermark
-        self._epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
+        self.epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
         if new_term:
             office.events.emit(Leading(epoch))
 
     def _stand_by(self, leader: str) -> None:
-        self.leading, self._epoch = False, -1
+        self.leading, self.epoch = False, -1
         self.catchup.forget()
         if self._told_leader != leader:
             self._told_leader = leader
@@ -100,7 +109,7 @@ class Engine:
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""
-        self.leading, self._epoch = False, -1
+        self.leading, self.epoch = False, -1
         self.office.leadership.resign()
 
     # -- advance ---------------------------------------------------------------------------
@@ -111,8 +120,8 @@ class Engine:
         due = self.roster.due(now)
         try:
             self._advance(due, now)
-        except (Fenced, StaleWatermark):
-            self.leading, self._epoch = False, -1
+        except (FencedError, StaleWatermarkError):
+            self.leading, self.epoch = False, -1
         except BaseException:
             for line in due:
                 self.roster.wake(line.entry.name, line.wake_at)
@@ -206,14 +215,18 @@ class Engine:
 
     def _settle(self, one: Draft, existing: set[str], now: Instant) -> None:
         line, result = one.line, one.plan
-        with_state(line, decided=result.watermark, paused_at=None if result.complete else line.state.paused_at)
+        with_state(
+            line, decided=result.watermark, paused_at=None if result.complete else line.state.paused_at
+        )
         self.roster.wake(line.entry.name, result.wake_at if result.complete else self._later(line, now))
         self.roster.note(line)
         for run, identity in zip(result.runs, one.ids, strict=True):
             if identity not in existing:
                 self.office.events.emit(RunDispatched(line.entry.name, run, identity))
         for skip in result.skips:
-            self.office.events.emit(RunSkipped(line.entry.name, skip))
+            slots = line.entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last)
+            listed = tuple(slots) if skip.count <= _FEW else ()
+            self.office.events.emit(RunSkipped(line.entry.name, skip, one.catches_up, listed))
 
     def _end_others(self, drafts: list[Draft]) -> None:
         """Restarts, stops and replacing policies end what is active before the new run starts."""
@@ -255,8 +268,8 @@ class Engine:
         False when another beat leads by now, or has sent it."""
         try:
             self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
-        except (Fenced, StaleWatermark):
-            self.leading, self._epoch = False, -1
+        except (FencedError, StaleWatermarkError):
+            self.leading, self.epoch = False, -1
             return False
         return True
 

@@ -38,7 +38,7 @@ def read_roster(
     """The roster as the store has it, with suspicious values set right and said."""
     found = _watermark(stored, now, events)
     watermark = now if found is None else found
-    reader = _Reader(stored, now, match_first, events)
+    reader = _Reader(stored, now, events, match_first=match_first)
     lines = {one.name: reader.line(one) for one in declared}
     for line in lines.values():
         if not line.state.paused:
@@ -97,7 +97,9 @@ def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
     value = _instant(stored.watermark)
     if value is None:
         events.emit(
-            StateSuspect(f"the scheduler's watermark {stored.watermark[:40]!r} is no time; nothing is replayed")
+            StateSuspect(
+                f"the scheduler's watermark {stored.watermark[:40]!r} is no time; nothing is replayed"
+            )
         )
     elif value > now:
         events.emit(
@@ -131,7 +133,7 @@ def _first_wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
 class _Reader:
     """Reads the state of entries from what is stored."""
 
-    def __init__(self, stored: Stored, now: Instant, match_first: bool, events: Events) -> None:
+    def __init__(self, stored: Stored, now: Instant, events: Events, *, match_first: bool) -> None:
         self.stored, self.now, self.events = stored, now, events
         self.newcomer = first_sight(now, match=match_first)
 

@@ -7,8 +7,16 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 from celery_catchup.store.connection import connect
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership, Term
-from celery_catchup.store.ledger import Batch, EntryBatch, Fenced, Ledger, PlainBatch, StaleWatermark, Template
 from celery_catchup.store.leases import Claim, Leases
+from celery_catchup.store.ledger import (
+    Batch,
+    EntryBatch,
+    FencedError,
+    Ledger,
+    PlainBatch,
+    StaleWatermarkError,
+    Template,
+)
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
 
@@ -16,14 +24,14 @@ __all__ = [
     "Batch",
     "Claim",
     "EntryBatch",
-    "Fenced",
+    "FencedError",
     "Keys",
     "Leadership",
     "Leases",
     "Ledger",
     "PlainBatch",
     "Scripts",
-    "StaleWatermark",
+    "StaleWatermarkError",
     "States",
     "Stored",
     "Template",

@@ -83,7 +83,9 @@ class Leases:
         answer = self._scripts.call(
             "finish",
             {
-                **{n: getattr(self._keys, n) for n in ("ledger", "leases", "templates", "outbox", "policies")},
+                **{
+                    n: getattr(self._keys, n) for n in ("ledger", "leases", "templates", "outbox", "policies")
+                },
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },

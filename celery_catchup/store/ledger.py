@@ -17,11 +17,11 @@ from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.scripts import Scripts
 
 
-class Fenced(CatchupError):
+class FencedError(CatchupError):
     """Somebody else leads by now; nothing was written."""
 
 
-class StaleWatermark(CatchupError):
+class StaleWatermarkError(CatchupError):
     """The entry was decided by somebody else in between; nothing was written."""
 
 
@@ -123,7 +123,7 @@ class Ledger:
     def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> list[Committed]:
         """All of the batch or nothing; repeating it changes nothing.
 
-        Raises `Fenced` when this beat leads no more, `StaleWatermark` when an entry is not
+        Raises `FencedError` when this beat leads no more, `StaleWatermarkError` when an entry is not
         where the plan started from.
         """
         answer = self._scripts.call(
@@ -161,7 +161,7 @@ class Ledger:
             {**leadership.fence(), "db": self._db, "entry": entry, "capacity": capacity, "now_ms": now},
         )
         if released is None:
-            raise Fenced("another beat leads by now; this one stands down")
+            raise FencedError("another beat leads by now; this one stands down")
         return [run.decode() for run in released]
 
     def active(self, entry: str) -> list[str]:
@@ -217,7 +217,10 @@ def _encoded(batch: Batch) -> str:
             "templates": {name: template.encoded() for name, template in batch.templates.items()},
             "entries": [entry.encoded() for entry in batch.entries],
             "plain": [
-                {name: getattr(plain, name) for name in ("name", "expected", "value", "queue", "db", "messages")}
+                {
+                    name: getattr(plain, name)
+                    for name in ("name", "expected", "value", "queue", "db", "messages")
+                }
                 for plain in batch.plain
             ],
             "progress": dict(batch.progress),
@@ -241,8 +244,8 @@ def _skip(skip: Skip, previous: Instant | None) -> dict[str, Any]:
 def _outcome(answer: Sequence[Any]) -> list[Committed]:
     status = answer[0].decode()
     if status == "fenced":
-        raise Fenced("another beat leads by now; this one stands down")
+        raise FencedError("another beat leads by now; this one stands down")
     if status == "stale":
-        raise StaleWatermark(f"entry {answer[1].decode()!r} was decided by another beat in between")
+        raise StaleWatermarkError(f"entry {answer[1].decode()!r} was decided by another beat in between")
     entries = json.loads(answer[1]) or []
     return [Committed(tuple(e["existing"]), tuple(e["released"])) for e in entries]

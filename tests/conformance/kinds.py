@@ -48,9 +48,7 @@ def run_plan(case: Fields) -> None:
     cap = case.take("catchup_max_runs", None)
     entry = entry_of(case)
     state = state_of(case, entry)
-    scope = replace(
-        replay(entry, state, scheduler_watermark=watermark, now=now), newest_first=newest_first
-    )
+    scope = replace(replay(entry, state, scheduler_watermark=watermark, now=now), newest_first=newest_first)
     if cap is not None:
         state = replace(state, allowance=share([plan(entry, state, scope)], cap)[0])
 
@@ -116,7 +114,9 @@ def run_sequence(case: Fields) -> None:
     for raw in steps:
         with fields(raw) as step:
             assert step.take("event", None) in (None, "entry_reloaded")
-            state = replace(state, existing={**state.existing, **existing_of(step.take("existing_runs", []), entry)})
+            state = replace(
+                state, existing={**state.existing, **existing_of(step.take("existing_runs", []), entry)}
+            )
             state = _run_step(step, entry, state)
 
 
@@ -136,7 +136,9 @@ def _run_step(step: Fields, entry: Entry, state: EntryState) -> EntryState:
         dispatched += started(result)
         skipped += listed(entry, result.skips)
         made = {run.slot: RunState.QUEUED for run in result.runs}
-        state = replace(state, decided=result.watermark, existing={**state.existing, **made}, used=len(dispatched))
+        state = replace(
+            state, decided=result.watermark, existing={**state.existing, **made}, used=len(dispatched)
+        )
         reached = result.watermark
         if result.complete:
             break
@@ -189,9 +191,13 @@ def run_global_cap(case: Fields) -> None:
     watermark, now = case.time("scheduler_watermark"), case.time("now")
     cap, zone = case.take("catchup_max_runs"), case.take("timezone")
     shared = {"overlap_policy": "all", **policy_fields(case)}
-    entries = [entry_of(Fields({"timezone": zone, **raw}), **shared) for raw in map(_unnamed, case.take("entries"))]
+    entries = [
+        entry_of(Fields({"timezone": zone, **raw}), **shared) for raw in map(_unnamed, case.take("entries"))
+    ]
     states = [EntryState(LONG_AGO) for _ in entries]
-    scopes = [replay(e, s, scheduler_watermark=watermark, now=now) for e, s in zip(entries, states, strict=True)]
+    scopes = [
+        replay(e, s, scheduler_watermark=watermark, now=now) for e, s in zip(entries, states, strict=True)
+    ]
     before = [plan(*planned) for planned in zip(entries, states, scopes, strict=True)]
     states = [EntryState(LONG_AGO, allowance=kept) for kept in share(before, cap)]
 
@@ -232,7 +238,9 @@ def run_first_start(case: Fields) -> None:
 
 
 def run_frequency_guard(case: Fields) -> None:
-    zone_case = Fields({"cron": [case.take("cron")], "timezone": case.take("timezone", "UTC"), "window": "1d"})
+    zone_case = Fields(
+        {"cron": [case.take("cron")], "timezone": case.take("timezone", "UTC"), "window": "1d"}
+    )
     timetable = entry_of(zone_case).schedules[0].timetable
     poll = parse_duration(case.take("poll_interval"), units=FINE_UNITS)
     with fields(case.take("expected")) as expected:
@@ -304,5 +312,7 @@ def run_posix_cron(case: Fields) -> None:
 
 
 KINDS: dict[str, Callable[[Fields], None]] = {
-    name.removeprefix("run_"): function for name, function in list(globals().items()) if name.startswith("run_")
+    name.removeprefix("run_"): function
+    for name, function in list(globals().items())
+    if name.startswith("run_")
 }

@@ -43,7 +43,13 @@ def test_case(case: dict[str, Any]) -> None:
 
 
 def test_a_field_that_nobody_knows_is_a_failure() -> None:
-    case = {"id": "X", "kind": "duration", "input": "6h", "colour": "blue", "expected": {"valid": True, "seconds": 21600}}
+    case = {
+        "id": "X",
+        "kind": "duration",
+        "input": "6h",
+        "colour": "blue",
+        "expected": {"valid": True, "seconds": 21600},
+    }
 
     with pytest.raises(AssertionError, match="colour"), fields(case) as given:
         KINDS["duration"](given)

@@ -47,7 +47,9 @@ class Broker:
         )
         return Template(message, queue=QUEUE, db=0) if self.atomic else Template(message)
 
-    def publish(self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant) -> None:
+    def publish(
+        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
+    ) -> None:
         if self.down:
             raise DispatchFailedError("the broker is down")
         self.published.append(to_rfc3339(run["slot"]))

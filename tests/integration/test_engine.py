@@ -51,7 +51,9 @@ def test_all_makes_a_run_of_every_missed_slot_and_sends_the_first(redis_url: str
     assert [run["state"] for run in beat.ledger.runs_of("etl")] == ["queued", "waiting", "waiting"]
 
 
-def test_the_message_tells_its_slot_its_interval_and_that_it_is_late(redis_url: str, clock: FakeClock) -> None:
+def test_the_message_tells_its_slot_its_interval_and_that_it_is_late(
+    redis_url: str, clock: FakeClock
+) -> None:
     beat = outage(redis_url, clock, {"overlap_policy": "allow"})
 
     message = beat.messages()[0]
@@ -94,7 +96,12 @@ def test_the_events_of_a_catch_up_tell_its_whole_story(redis_url: str, clock: Fa
 
     (started,), (planned,), (completed,) = map(beat.told, (CatchupStarted, CatchupPlanned, CatchupCompleted))
     assert (started.entries, started.candidates) == (1, 3)
-    assert (planned.entry, planned.overlap_policy, planned.candidates, planned.window) == ("etl", "all", 3, "6h")
+    assert (planned.entry, planned.overlap_policy, planned.candidates, planned.window) == (
+        "etl",
+        "all",
+        3,
+        "6h",
+    )
     assert (completed.dispatched, completed.skipped) == (3, 0)
 
 
@@ -135,7 +142,9 @@ def test_live_slots_are_sent_when_they_come(redis_url: str, clock: FakeClock) ->
     assert {message["trigger"] for message in beat.messages()} == {"scheduler"}
 
 
-def test_a_living_beat_that_was_frozen_catches_up_like_a_restarted_one(redis_url: str, clock: FakeClock) -> None:
+def test_a_living_beat_that_was_frozen_catches_up_like_a_restarted_one(
+    redis_url: str, clock: FakeClock
+) -> None:
     beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "90m", "overlap_policy": "allow"})})
     beat.tick()
     beat.run_for(seconds=60)
@@ -198,10 +207,15 @@ def test_a_cap_over_all_entries_keeps_the_oldest_slots(redis_url: str, clock: Fa
         beat.tick()
 
     assert beat.sent() == ["2026-02-07T09:10:00Z", "2026-02-07T10:10:00Z", "2026-02-07T09:20:00Z"]
-    assert [span[2:] for span in beat.skipped("a") + beat.skipped("b")] == [(1, "cap_exceeded"), (2, "cap_exceeded")]
+    assert [span[2:] for span in beat.skipped("a") + beat.skipped("b")] == [
+        (1, "cap_exceeded"),
+        (2, "cap_exceeded"),
+    ]
 
 
-def test_a_crash_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(redis_url: str, clock: FakeClock) -> None:
+def test_a_crash_in_the_middle_of_a_catch_up_loses_and_doubles_nothing(
+    redis_url: str, clock: FakeClock
+) -> None:
     entries = {"etl": ("* * * * *", {"window": "1d", "overlap_policy": "allow"})}
     Beat(redis_url, clock, entries).tick()
     clock.advance(minutes=30)
@@ -325,7 +339,9 @@ def test_a_watermark_that_cannot_be_is_said_and_replays_nothing(
     assert beat.sent() == ["2026-02-07T13:00:00Z"]
 
 
-def test_an_entry_that_cannot_be_sent_is_tried_again_and_loses_nothing(redis_url: str, clock: FakeClock) -> None:
+def test_an_entry_that_cannot_be_sent_is_tried_again_and_loses_nothing(
+    redis_url: str, clock: FakeClock
+) -> None:
     entries = {
         "good": (HOURLY, {"window": "6h", "overlap_policy": "allow"}),
         "bad": (HOURLY, {"window": "6h", "overlap_policy": "allow"}),
@@ -349,7 +365,9 @@ def test_an_entry_that_cannot_be_sent_is_tried_again_and_loses_nothing(redis_url
     assert healed.sent("good") == [TEN]
 
 
-def test_elsewhere_the_outbox_is_published_and_kept_while_the_broker_is_down(redis_url: str, clock: FakeClock) -> None:
+def test_elsewhere_the_outbox_is_published_and_kept_while_the_broker_is_down(
+    redis_url: str, clock: FakeClock
+) -> None:
     broker = Broker(atomic=False)
     broker.down = True
     entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}

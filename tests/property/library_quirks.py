@@ -36,7 +36,9 @@ class Quirk:
 
 
 def one_value_is_the_whole_field(fields: Fields) -> Fields:
-    return _elements(fields, lambda index, element: _full(index, element) if _single(index, element) else element)
+    return _elements(
+        fields, lambda index, element: _full(index, element) if _single(index, element) else element
+    )
 
 
 def last_value_with_a_step_is_the_whole_field(fields: Fields) -> Fields:
@@ -71,7 +73,9 @@ def nth_weekday_hides_the_day_of_month(fields: Fields) -> Fields:
     possible = {day for week in weeks for day in range(7 * week - 6, 7 * week + 1)}
     if re.search(r"l\d", fields[DAY_OF_WEEK]):
         lengths = {LONGEST.get(month, 31) for month in _values(MONTH, fields[MONTH])}
-        possible |= {day for length in lengths for day in range(length - (7 if length == 29 else 6), length + 1)}
+        possible |= {
+            day for length in lengths for day in range(length - (7 if length == 29 else 6), length + 1)
+        }
     if not possible or fields[DAY_OF_MONTH] in ("*", "?"):
         return fields
     if days and not days & possible:
@@ -127,7 +131,11 @@ def form_is_unknown(fields: Fields) -> Fields | None:
 
 # Each library's quirks in the order in which they are to be applied.
 QUIRKS = (
-    Quirk(Library.CRONITER, "5-5 means the whole field; every cron reads one value", one_value_is_the_whole_field),
+    Quirk(
+        Library.CRONITER,
+        "5-5 means the whole field; every cron reads one value",
+        one_value_is_the_whole_field,
+    ),
     Quirk(
         Library.CRONITER,
         "59/15 means the whole field; from the last value on there is one value",
@@ -135,12 +143,12 @@ QUIRKS = (
     ),
     Quirk(
         Library.CRONITER,
-        "*/2 in a day field counts as restricted and is ORed; Debian's cron looks at the leading star and ANDs",
+        "*/2 in a day field counts as restricted and is ORed; Debian's cron sees the leading star and ANDs",
         star_with_a_step_restricts_a_day_field,
     ),
     Quirk(
         Library.CRONITER,
-        "a list of days that contains a star is a star, and ANDed; Debian's cron looks at the first character",
+        "a list of days with a star in it is a star, and ANDed; Debian's cron sees only a leading star",
         star_in_a_list_of_days_is_a_star,
     ),
     Quirk(
@@ -168,7 +176,11 @@ QUIRKS = (
         "5/2 as day of week goes on to 7, which is Sunday; croniter, whose form it is, stops at 6",
         open_ended_steps_reach_the_second_sunday,
     ),
-    Quirk(Library.CRONSIM, "a date that never comes is refused; cron accepts and never runs it", impossible_date_is_refused),
+    Quirk(
+        Library.CRONSIM,
+        "a date that never comes is refused; cron accepts and never runs it",
+        impossible_date_is_refused,
+    ),
     Quirk(Library.CRONSIM, "fri-mon is refused; croniter wraps it around", backwards_range_is_refused),
     Quirk(Library.CRONSIM, "it has no ?, 15W and L5; croniter has", form_is_unknown),
 )
@@ -176,7 +188,8 @@ QUIRKS = (
 
 def _elements(fields: Fields, rewrite: Callable[[int, str], str]) -> Fields:
     return tuple(
-        ",".join(rewrite(index, element) for element in field.split(",")) for index, field in enumerate(fields)
+        ",".join(rewrite(index, element) for element in field.split(","))
+        for index, field in enumerate(fields)
     )
 
 

@@ -18,7 +18,9 @@ MINUTE_MS = 60_000
 DAY_MINUTES = 24 * 60
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 
-MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+MONTHS = {
+    name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)
+}
 WEEKDAYS = {name: number for number, name in enumerate("sun mon tue wed thu fri sat".split())}
 
 

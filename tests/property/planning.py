@@ -16,9 +16,20 @@ from celery_catchup.policy import Policy, SchedulePolicy
 NOON: Instant = to_instant(datetime(2026, 3, 29, 12, tzinfo=UTC))  # hours after Europe's change of clocks
 MINUTE = 60_000
 ZONES = [ZoneInfo("UTC"), ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")]
-CRONS = ["* * * * *", "*/7 * * * *", "0 * * * *", "30 2 * * *", "0,30 1-3 * * *", "0 0 * * 0", "15 9 * * 1-5", "0 0 30 2 *"]
+CRONS = [
+    "* * * * *",
+    "*/7 * * * *",
+    "0 * * * *",
+    "30 2 * * *",
+    "0,30 1-3 * * *",
+    "0 0 * * 0",
+    "15 9 * * 1-5",
+    "0 0 30 2 *",
+]
 
-crons = st.builds(lambda text, zone: parse_cron(text, zone=zone), st.sampled_from(CRONS), st.sampled_from(ZONES))
+crons = st.builds(
+    lambda text, zone: parse_cron(text, zone=zone), st.sampled_from(CRONS), st.sampled_from(ZONES)
+)
 minutes = st.integers(0, 36 * 60)
 durations = st.integers(1, 36 * 60).map(lambda n: timedelta(minutes=n))
 instants = st.integers(-36 * 60, 30).map(lambda n: NOON + n * MINUTE)
@@ -46,7 +57,9 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
         "keep": draw(st.sampled_from(["oldest", "newest"])),
         "on_resume": draw(st.sampled_from(["catchup", "discard"])),
         "skip_if_successful": draw(st.booleans()),
-        "misfire_threshold": draw(st.sampled_from([timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=2)])),
+        "misfire_threshold": draw(
+            st.sampled_from([timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=2)])
+        ),
         "jitter": draw(st.none() | st.just(timedelta(minutes=5))),
     } | fixed
     if policy["overlap_policy"] == "all":
@@ -54,7 +67,9 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
     if draw(st.booleans()):
         policy["start_date"] = datetime(2026, 3, 28, 9, tzinfo=UTC)
     kept = {key: value for key, value in policy.items() if value is not None}
-    return Entry("etl", tuple(draw(st.lists(schedules, min_size=1, max_size=3))), Policy.from_raw(kept, where="etl"))
+    return Entry(
+        "etl", tuple(draw(st.lists(schedules, min_size=1, max_size=3))), Policy.from_raw(kept, where="etl")
+    )
 
 
 @st.composite

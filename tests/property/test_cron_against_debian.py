@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import os
 import random
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
 from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.model import to_datetime, to_rfc3339
-from celery_catchup.timetables import Timetable
 from tests.property.expressions import DAY_MS, YEARS, ZONES, expression, moment, show, transitions
-from tests.property.oracle_debian import MINUTE_MS, Job, debian_fires
+from tests.property.neighbours import check_neighbours
+from tests.property.oracle_debian import Job, debian_fires
 
 CASES = int(os.environ.get("CATCHUP_DIFFERENTIAL", "2000"))
 SOAK_CASES = 20_000
@@ -49,49 +47,20 @@ class Case:
             del theirs[0]
         return cls(seed, text, zone, after, until, theirs)
 
-    def disagree(self, what: str, ours: list[int], theirs: list[int]) -> str:
-        only_ours, only_theirs = Counter(ours) - Counter(theirs), Counter(theirs) - Counter(ours)
-        return (
-            f"{what} of {self.text!r} in {self.zone.key}, window ({self.after}, {self.until}],"
-            f" seed {self.seed!r}\n"
-            f"  from   {show([self.after], self.zone)} until {show([self.until], self.zone)}\n"
-            f"  only ours   {show(sorted(only_ours.elements()), self.zone)}\n"
-            f"  only theirs {show(sorted(only_theirs.elements()), self.zone)}"
-        )
+    def __str__(self) -> str:
+        ends = f"from {show([self.after], self.zone)} until {show([self.until], self.zone)}"
+        return f"{self.text!r} in {self.zone.key}, ({self.after}, {self.until}], {ends}, seed {self.seed!r}"
 
 
 def check(case: Case) -> None:
     table = parse_cron(case.text, zone=case.zone)
-    theirs = case.theirs
 
     ours = list(table.slots(case.after, case.until))
-    assert ours == theirs, case.disagree("slots", ours, theirs)
+    assert ours == case.theirs, f"slots of {case}\n{_difference(ours, case)}"
     backwards = list(table.slots(case.after, case.until, newest_first=True))
-    assert backwards == theirs[::-1], case.disagree("slots, newest first,", backwards, theirs[::-1])
-    count = table.count(case.after, case.until)
-    assert count == len(theirs), case.disagree(f"count {count} instead of {len(theirs)}", ours, theirs)
-    check_neighbours(case, table)
-
-
-def check_neighbours(case: Case, table: Timetable) -> None:
-    """From anywhere in the window the neighbouring slots are found, and none outside is drawn in."""
-    for instant in _probes(case):
-        left, right = bisect_left(case.theirs, instant), bisect_right(case.theirs, instant)
-        at = f"({to_rfc3339(instant)} = {instant})"
-        following = table.next_after(instant)
-        if right < len(case.theirs):
-            told = case.disagree(f"next_after {at}", _known(following), [case.theirs[right]])
-            assert following == case.theirs[right], told
-        else:
-            told = case.disagree(f"next_after {at}", _known(following), [])
-            assert following is None or following > case.until, told
-        preceding = table.previous_before(instant)
-        if left > 0:
-            told = case.disagree(f"previous_before {at}", _known(preceding), [case.theirs[left - 1]])
-            assert preceding == case.theirs[left - 1], told
-        else:
-            told = case.disagree(f"previous_before {at}", _known(preceding), [])
-            assert preceding is None or preceding <= case.after, told
+    assert backwards == ours[::-1], f"slots, newest first, of {case}\n{_difference(backwards, case)}"
+    assert table.count(case.after, case.until) == len(ours), f"count of {case}"
+    check_neighbours(table, ours, zone=case.zone, after=case.after, until=case.until, told=str(case))
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -109,6 +78,20 @@ def test_yearly_slots_are_found_over_decades_and_on_the_very_day_of_a_jump(name:
     anywhere = [rng.randrange(3 * 366 * DAY_MS, 80 * 365 * DAY_MS) for _ in range(4)]
     for moment_of_interest in rng.sample(changes, min(len(changes), 8)) + anywhere:
         check(_yearly(rng, zone, moment_of_interest))
+
+
+@pytest.mark.parametrize("name", ZONES)
+def test_no_two_slots_are_closer_than_the_minimum_distance(name: str) -> None:
+    rng = random.Random(name)
+    zone = ZoneInfo(name)
+    for text in (expression(rng) for _ in range(10)):
+        table = parse_cron(text, zone=zone)
+        slots = list(table.slots(after := moment(rng, zone), after + 2 * 366 * DAY_MS))
+
+        nearest = min((later - earlier for earlier, later in pairwise(slots)), default=None)
+
+        least = table.minimum_distance()
+        assert nearest is None or (least is not None and least <= nearest), f"{text!r} in {name} from {after}"
 
 
 @pytest.mark.soak
@@ -129,21 +112,12 @@ def _window(rng: random.Random, text: str) -> int:
     return rng.randint(DAY_MS // 4, longest * DAY_MS)
 
 
-def _probes(case: Case) -> Iterator[int]:
-    """Both ends, slots and their surroundings, random instants, and the hours around each jump."""
-    rng = random.Random(case.seed)
-    yield from (case.after, case.until)
-    for slot in rng.sample(case.theirs, min(len(case.theirs), 10)):
-        yield from (instant for instant in (slot - 1, slot, slot + 1) if case.after <= instant <= case.until)
-    yield from (rng.randint(case.after, case.until) for _ in range(5))
-    years = range(to_datetime(case.after).year, to_datetime(case.until).year + 1)
-    for change in (change for year in years for change in transitions(case.zone, year)):
-        near = [change, *(change + rng.randrange(-150, 150) * MINUTE_MS for _ in range(10))]
-        yield from (instant for instant in near if case.after <= instant <= case.until)
-
-
-def _known(slot: int | None) -> list[int]:
-    return [] if slot is None else [slot]
+def _difference(ours: list[int], case: Case) -> str:
+    only_ours, only_theirs = Counter(ours) - Counter(case.theirs), Counter(case.theirs) - Counter(ours)
+    return (
+        f"  only ours   {show(sorted(only_ours.elements()), case.zone)}\n"
+        f"  only theirs {show(sorted(only_theirs.elements()), case.zone)}"
+    )
 
 
 def _yearly(rng: random.Random, zone: ZoneInfo, change: int) -> Case:

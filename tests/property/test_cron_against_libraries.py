@@ -27,7 +27,9 @@ Slots = list[datetime] | None
 
 def our_slots(text: str, start: datetime) -> list[datetime]:
     after = to_instant(start)
-    return list(map(to_datetime, islice(parse_cron(text, zone=UTC).slots(after, to_instant(start + FAR)), SLOTS)))
+    return list(
+        map(to_datetime, islice(parse_cron(text, zone=UTC).slots(after, to_instant(start + FAR)), SLOTS))
+    )
 
 
 def croniter_slots(text: str, start: datetime) -> Slots:

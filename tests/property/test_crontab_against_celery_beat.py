@@ -1,4 +1,4 @@
-"""A ``crontab()`` has the slots at which the installed Celery's beat fires it, across every jump of the clock.
+"""A ``crontab()`` has the slots at which the installed Celery's beat fires it, wherever the clock jumps.
 
 Celery may change its rule for daylight saving; then these tests say so.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -28,6 +28,7 @@ from tests.property.expressions import (
     show,
     transitions,
 )
+from tests.property.neighbours import check_neighbours
 from tests.property.simulated_beat import fires
 
 ZONES = (
@@ -43,7 +44,7 @@ ZONES = (
 WINDOWS = int(os.environ.get("CATCHUP_BEAT_WINDOWS", "320"))
 SOAK_WINDOWS = 2000
 
-# Sparse minutes, because beat is slow; days as Celery takes them, and rarely restricted, so that something runs.
+# Sparse minutes, because beat is slow; Celery's days (no 7), rarely restricted, so that something runs.
 FIELDS = (
     Kind(MINUTE.low, MINUTE.high, stars=2),
     HOUR,
@@ -71,13 +72,15 @@ def check(seed: str, name: str) -> int:
     table = timetable_of(crontab(*_arguments(text)), zone=zone, anchor=start, name="entry")
     ours = list(table.slots(start, stop))
 
+    told = f"{text!r} (a crontab) in {name}, ({start}, {stop}], jump at {show([change], zone)}, seed {seed!r}"
     assert ours == theirs, (
-        f"{text!r} (a crontab) in {name}, window ({start}, {stop}], jump at {show([change], zone)}, seed {seed!r}\n"
+        f"{told}\n"
         f"  only ours {show([slot for slot in ours if slot not in theirs], zone)}\n"
         f"  only beat {show([slot for slot in theirs if slot not in ours], zone)}"
     )
-    assert list(table.slots(start, stop, newest_first=True)) == theirs[::-1], f"{text!r}, seed {seed!r}"
-    assert table.count(start, stop) == len(theirs), f"{text!r}, seed {seed!r}"
+    assert list(table.slots(start, stop, newest_first=True)) == theirs[::-1], told
+    assert table.count(start, stop) == len(theirs), told
+    check_neighbours(table, theirs, zone=zone, after=start, until=stop, told=told)
     return len(theirs)
 
 
@@ -95,12 +98,15 @@ def test_slots_are_the_times_at_which_beat_fires_in_many_windows(name: str) -> N
         check(f"soak {name} {number}", name)
 
 
-def test_an_app_in_utc_reads_its_crontabs_in_utc() -> None:
-    start = to_datetime(transitions(ZoneInfo("Europe/London"), 2026)[0]) - timedelta(hours=10)
+def test_a_crontab_is_read_in_the_zone_of_its_app() -> None:
+    start = datetime(2026, 6, 1, tzinfo=UTC)
+    schedule = crontab(minute=30, hour=1)
 
-    fired = fires(crontab(minute=30, hour=1), "UTC", start, start + timedelta(days=1))
+    theirs = fires(schedule, "Asia/Kolkata", start, start + timedelta(days=1))
+    ours = timetable_of(schedule, zone=UTC, anchor=0, name="entry").next_after(to_instant(start))
 
-    assert [f"{moment:%H:%M}" for moment in fired] == ["01:30"]
+    assert [f"{fired:%H:%M}" for fired in theirs] == ["20:00"]
+    assert ours == to_instant(theirs[0].replace(second=0, microsecond=0))
 
 
 def _crontab(rng: random.Random) -> tuple[crontab, str]:

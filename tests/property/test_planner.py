@@ -78,7 +78,9 @@ def test_nothing_is_planned_outside_the_range(case: tuple[Entry, EntryState, Ins
 
 
 @given(planned)
-def test_planning_again_from_the_watermark_finds_nothing(case: tuple[Entry, EntryState, Instant | None]) -> None:
+def test_planning_again_from_the_watermark_finds_nothing(
+    case: tuple[Entry, EntryState, Instant | None],
+) -> None:
     entry, state, watermark = case
     first = plan(entry, state, replay(entry, state, scheduler_watermark=watermark, now=NOON))
     state = replace(state, decided=first.watermark, paused_at=None)
@@ -152,14 +154,21 @@ def test_a_backfill_accounts_for_its_range_in_either_order(
     entry, state, _ = case
     first = max(NOON - (length + age) * MINUTE, to_instant(datetime(2026, 3, 28, 9, tzinfo=UTC)))
     scope = backfill(
-        entry, start=first, end=max(first, NOON - age * MINUTE), now=NOON, reprocess=reprocess, newest_first=newest_first
+        entry,
+        start=first,
+        end=max(first, NOON - age * MINUTE),
+        now=NOON,
+        reprocess=reprocess,
+        newest_first=newest_first,
     )
 
     result = plan(entry, state, scope)
     part = plan(entry, state, scope, limit=limit)
 
     assert decided_slots(entry, result) == all_slots(entry, scope)
-    assert [run.slot for run in result.runs] == sorted((run.slot for run in result.runs), reverse=newest_first)
+    assert [run.slot for run in result.runs] == sorted(
+        (run.slot for run in result.runs), reverse=newest_first
+    )
     assert part.runs == result.runs[: len(part.runs)]
     assert {run.trigger for run in result.runs} <= {Trigger.BACKFILL}
     assert not any(state.existing.get(run.slot, RunState.DEAD).in_flight for run in result.runs)

@@ -1,0 +1,75 @@
+"""What can go wrong between a run and its broker, and how a sentence about it is put."""
+
+from __future__ import annotations
+
+from amqp.exceptions import AccessRefused, MessageNacked, NotFound, PreconditionFailed, ResourceLocked
+from redis.exceptions import RedisError
+
+from celery_catchup.errors import CatchupError
+from celery_catchup.store.connection import explain
+from celery_catchup.wording import masked
+
+_NO_ROUTE = 312  # AMQP: a mandatory message that no queue takes
+_NEVER_WORKS = (AccessRefused, PreconditionFailed, ResourceLocked)
+_LONGEST = 200  # characters of somebody else's message that ours repeats
+
+
+class DispatchError(CatchupError):
+    """A run did not reach its broker; ``code`` is stable.
+
+    ============== ===================================================================
+    unreachable    the broker does not answer, or not in time; whether it has the
+                   message is then unknown: send it again later
+    full           the broker accepts no more messages for now: send it again later
+    unroutable     no queue takes the message
+    refused        the broker refuses the queue as it is declared, or the user
+    guard_blocked  the task's own guard (celery-singleton, celery-once) kept it back
+    invalid        the entry cannot be made a message at all
+    ============== ===================================================================
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def temporary(self) -> bool:
+        """Whether waiting helps: the broker is at fault, and not the entry."""
+        return self.code in ("unreachable", "full")
+
+
+def told(error: BaseException) -> str:
+    """What an exception says, on one line, without a password."""
+    if isinstance(error, RedisError):
+        return masked(explain(error))
+    lines = str(error).splitlines()
+    return masked(lines[0][:_LONGEST]) if lines else type(error).__name__
+
+
+def publish_error(error: Exception, *, where: str) -> DispatchError:
+    """Why a publish to ``where`` failed, in our words."""
+    if isinstance(error, DispatchError):
+        return error
+    if isinstance(error, NotFound) or getattr(error, "reply_code", None) == _NO_ROUTE:
+        return unroutable(where)
+    if isinstance(error, MessageNacked) or _out_of_memory(error):
+        return DispatchError("full", f"{where} is full; consume from it or raise its limit")
+    if isinstance(error, _NEVER_WORKS):
+        return DispatchError("refused", f"the broker refuses {where}: {told(error)}")
+    return unreachable(error)
+
+
+def unroutable(where: str) -> DispatchError:
+    """No queue takes the message; Celery would drop it without a word."""
+    return DispatchError(
+        "unroutable", f"a message to {where} is unroutable: no queue takes it; bind one, or mend task_routes"
+    )
+
+
+def unreachable(error: BaseException) -> DispatchError:
+    """The broker, or the way to it, is at fault."""
+    return DispatchError("unreachable", f"broker unreachable: {told(error)}")
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, RedisError) and "OOM" in str(error)

@@ -1,0 +1,189 @@
+"""What beat says, in logfmt with fixed words: never silent, never a flood."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import singledispatchmethod
+
+from celery_catchup.events import (
+    CatchupCompleted,
+    CatchupPlanned,
+    CatchupStarted,
+    EntryFailed,
+    Event,
+    Leading,
+    RunDispatched,
+    RunSkipped,
+    StandingBy,
+    StateSuspect,
+)
+from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
+
+logger = logging.getLogger("celery_catchup")
+
+MOST_LINES = 100
+"""Lines of one kind per entry and catch-up; what is beyond becomes one summary."""
+
+_PLAIN = re.compile(r"[\w.:/@+-]+")
+
+
+def logfmt(msg: str, **fields: object) -> str:
+    """One line: ``msg="Catch-up started" entries_with_catchup=3``; whatever a name contains."""
+    shown = (f"{name}={_value(value)}" for name, value in fields.items())
+    return " ".join([f"msg={json.dumps(msg, ensure_ascii=False)}", *shown])
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def speak_at_info() -> None:
+    """Be heard under ``celery beat``'s default level, unless somebody has set one for us."""
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+
+
+@dataclass
+class _Rest:
+    """What was not said line by line."""
+
+    lines: int = 0
+    count: int = 0
+    first: Instant = 0
+    last: Instant = 0
+
+    def add(self, first: Instant, last: Instant, count: int) -> None:
+        """Count some more."""
+        self.first = self.first or first
+        self.last = last
+        self.count += count
+
+
+class LogLines:
+    """Writes events to the log; a subscriber of `Events`."""
+
+    def __init__(self) -> None:
+        self._rests: defaultdict[tuple[str, str, str], _Rest] = defaultdict(_Rest)
+
+    def __call__(self, event: Event) -> None:
+        """Write the line of an event, if it is time for one."""
+        self._say(event)
+
+    @singledispatchmethod
+    def _say(self, event: object) -> None:
+        raise TypeError(f"no line for {event!r}")
+
+    @_say.register
+    def _(self, event: Leading) -> None:
+        logger.info(logfmt("Leading", epoch=event.epoch))
+
+    @_say.register
+    def _(self, event: StandingBy) -> None:
+        logger.info(logfmt("Standing by", leader=event.leader))
+
+    @_say.register
+    def _(self, event: CatchupStarted) -> None:
+        logger.info(
+            logfmt(
+                "Catch-up started",
+                entries_with_catchup=event.entries,
+                total_candidates=event.candidates,
+                window_start=to_rfc3339(event.window_start),
+                window_end=to_rfc3339(event.window_end),
+            )
+        )
+
+    @_say.register
+    def _(self, event: CatchupPlanned) -> None:
+        logger.info(
+            logfmt(
+                "Catch-up planned",
+                entry=event.entry,
+                overlap_policy=event.overlap_policy,
+                candidates=event.candidates,
+                window=event.window,
+            )
+        )
+
+    @_say.register
+    def _(self, event: RunDispatched) -> None:
+        at = event.run.slot.at
+        fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at), "run_id": event.run_id}
+        if event.run.trigger is not Trigger.CATCHUP:
+            logger.debug(logfmt("Run dispatched", **fields))
+        elif self._may_say("Catch-up run dispatched", event.entry, "", at, at, 1):
+            logger.info(logfmt("Catch-up run dispatched", **fields))
+
+    @_say.register
+    def _(self, event: RunSkipped) -> None:
+        skip, reason = event.skip, str(event.skip.reason)
+        msg = "Catch-up run skipped" if event.catches_up else "Run skipped"
+        for at in event.listed:
+            if self._may_say(msg, event.entry, reason, at, at, 1):
+                fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at), "reason": reason}
+                logger.info(logfmt(msg, **fields, **_recovery(event.entry, skip.reason, at, at)))
+        if not event.listed:
+            self._rests[msg, event.entry, reason].add(skip.first, skip.last, skip.count)
+        if not event.catches_up:
+            self._summarise()
+
+    @_say.register
+    def _(self, event: CatchupCompleted) -> None:
+        self._summarise()
+        logger.info(
+            logfmt(
+                "Catch-up completed",
+                dispatched=event.dispatched,
+                skipped=event.skipped,
+                duration=f"{event.seconds:.1f}s",
+            )
+        )
+
+    @_say.register
+    def _(self, event: EntryFailed) -> None:
+        logger.error(
+            logfmt(
+                "Entry cannot be dispatched",
+                entry=event.entry,
+                error=event.reason,
+                retry_in=f"{event.retry_in:g}s",
+            )
+        )
+
+    @_say.register
+    def _(self, event: StateSuspect) -> None:
+        logger.warning(logfmt("State suspect", detail=event.what))
+
+    def _may_say(self, msg: str, entry: str, reason: str, first: Instant, last: Instant, count: int) -> bool:
+        rest = self._rests[msg, entry, reason]
+        rest.lines += 1
+        if rest.lines > MOST_LINES:
+            rest.add(first, last, count)
+        return rest.lines <= MOST_LINES
+
+    def _summarise(self) -> None:
+        """One line for what went beyond the limit, then a fresh start."""
+        for (msg, entry, reason), rest in self._rests.items():
+            if rest.count:
+                fields: dict[str, object] = {
+                    "entry": entry,
+                    "first_scheduled_time": to_rfc3339(rest.first),
+                    "last_scheduled_time": to_rfc3339(rest.last),
+                    "count": rest.count,
+                }
+                recovery = _recovery(entry, SkipReason(reason), rest.first, rest.last) if reason else {}
+                logger.info(logfmt(msg, **fields, **({"reason": reason} if reason else {}), **recovery))
+        self._rests.clear()
+
+
+def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> dict[str, str]:
+    """The command that would run lost slots after all; what exists already is not lost."""
+    if reason in (SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT):
+        return {}
+    command = f"celery catchup backfill {entry} --start {to_rfc3339(first)} --end {to_rfc3339(last)}"
+    return {"recover": command}

@@ -1,0 +1,153 @@
+"""Entries without a policy: exactly as under Celery's own scheduler, but nothing is lost on the way.
+
+Celery's schedules say when they are due. What is different is the order: the message and
+the new state become durable together, so that a failing broker delays a run and loses none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from celery.beat import ScheduleEntry
+
+from celery_catchup.cron import CronTable
+from celery_catchup.engine import DispatchFailedError
+from celery_catchup.errors import ScheduleError
+from celery_catchup.logs import logfmt
+from celery_catchup.model import Instant, to_datetime, to_instant
+from celery_catchup.schedules import timetable_of
+from celery_catchup.store import PlainBatch
+
+logger = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """Makes the message of an entry without a policy, or publishes it where that cannot be atomic."""
+
+    def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+        """Queue, database and messages to be pushed; no message when it was published already."""
+
+
+@dataclass
+class _Due:
+    entry: ScheduleEntry
+    next_check: float | None
+    batch: PlainBatch
+
+
+class PlainEntries:
+    """When each entry is next to be asked, and what is known of it."""
+
+    def __init__(self, entries: Mapping[str, ScheduleEntry], *, longest: float) -> None:
+        self.entries = dict(entries)
+        self._stored: dict[str, str] = {}
+        self._heap: list[tuple[Instant, str]] = []
+        self._longest = longest
+
+    def load(self, last_runs: Mapping[str, str], now: Instant) -> list[PlainBatch]:
+        """Take over what is stored; what is to be noted of entries seen for the first time comes back."""
+        self._stored = {name: last_runs.get(name, "") for name in self.entries}
+        new = []
+        for name, entry in self.entries.items():
+            known = _parse(self._stored[name])
+            if known is None:
+                new.append(PlainBatch(name, self._stored[name], _format(now, 0)))
+            ran_at, count = known or (now, 0)
+            entry.last_run_at, entry.total_run_count = to_datetime(ran_at), count
+        self._heap = [(now, name) for name in self.entries]
+        heapq.heapify(self._heap)
+        return new
+
+    def noted(self, batches: Iterable[PlainBatch]) -> None:
+        """These are stored now."""
+        self._stored.update({batch.name: batch.value for batch in batches})
+
+    def send_due(
+        self, now: Instant, sender: Sender, commit: Callable[[list[PlainBatch]], bool], *, limit: int
+    ) -> None:
+        """Send what is due, up to a number of entries, in one step with its state."""
+        due: list[_Due] = []
+        while self._heap and self._heap[0][0] <= now and len(due) < limit:
+            _, name = heapq.heappop(self._heap)
+            one = self._ask(self.entries[name], now, sender)
+            if one is not None:
+                due.append(one)
+        if due and commit([one.batch for one in due]):
+            for one in due:
+                self._sent(one, now)
+        else:
+            for one in due:
+                heapq.heappush(self._heap, (now, one.entry.name))
+
+    def _ask(self, entry: ScheduleEntry, now: Instant, sender: Sender) -> _Due | None:
+        """Whether the entry is due; else when to ask again. One that fails is asked again later."""
+        try:
+            is_due, following = entry.is_due()
+            if is_due:
+                return self._due(entry, following, now, sender)
+        except DispatchFailedError as error:
+            logger.error(
+                logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
+            )
+            following = 1.0
+        except Exception as error:  # a schedule of the user's own may raise anything
+            logger.exception(
+                logfmt("Entry cannot be asked when it is due", entry=entry.name, error=repr(error))
+            )
+            following = self._longest
+        self._later(entry.name, following, now)
+        return None
+
+    def _due(self, entry: ScheduleEntry, following: float | None, now: Instant, sender: Sender) -> _Due:
+        queue, db, messages = sender.plain(entry, slot=_slot_of(entry, now), now=now)
+        value = _format(now, entry.total_run_count + 1)
+        batch = PlainBatch(entry.name, self._stored[entry.name], value, queue, db, messages)
+        return _Due(entry, following, batch)
+
+    def _sent(self, one: _Due, now: Instant) -> None:
+        logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
+        self.noted([one.batch])
+        name = one.entry.name
+        self.entries[name] = one.entry.next(last_run_at=to_datetime(now))
+        self._later(name, one.next_check, now)
+
+    def _later(self, name: str, seconds: Any, now: Instant) -> None:
+        wait = seconds if isinstance(seconds, int | float) else self._longest
+        heapq.heappush(self._heap, (now + max(0, int(min(wait, self._longest) * 1000)), name))
+
+    def next_wake(self) -> Instant | None:
+        """When the next entry is to be asked."""
+        return self._heap[0][0] if self._heap else None
+
+
+def _slot_of(entry: ScheduleEntry, now: Instant) -> Instant:
+    """The slot that a run is for: the newest of a crontab, else when it became due."""
+    try:
+        table = timetable_of(entry.schedule, zone=entry.app.timezone, anchor=0, name=str(entry.name))
+        newest = table.previous_before(now + 1) if isinstance(table, CronTable) else None
+    except ScheduleError:
+        newest = None
+    if newest is not None:
+        return newest
+    remaining = entry.schedule.remaining_estimate(entry.last_run_at)
+    return now if remaining is None else now + int(remaining.total_seconds() * 1000)
+
+
+def _format(ran_at: Instant, count: int) -> str:
+    return f"{ran_at} {count}"
+
+
+def _parse(text: str) -> tuple[Instant, int] | None:
+    ran_at, _, count = text.partition(" ")
+    return (int(ran_at), int(count)) if ran_at.isdecimal() and count.isdecimal() else None
+
+
+def last_run(entry: ScheduleEntry) -> Instant:
+    """When the entry last ran, as an instant."""
+    moment: datetime = entry.schedule.maybe_make_aware(entry.last_run_at)
+    return to_instant(moment)

@@ -1,0 +1,44 @@
+"""Troubles that pass: said once, then at growing intervals, and once more when they are over."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+from celery_catchup.logs import logfmt
+
+_INTERVALS = (0.0, 10.0, 60.0, 600.0)
+"""Seconds between two lines about the same trouble; the last one repeats."""
+_SHORTEST, _LONGEST = 1.0, 5.0
+"""Seconds to wait before the next try: soon enough to be back at once, too long for a storm."""
+
+
+class Trouble:
+    """One kind of trouble, such as an unreachable Redis."""
+
+    def __init__(self, what: str, *, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
+        self._what, self._logger, self._monotonic = what, logger, monotonic
+        self._since: float | None = None
+        self._said, self._say_at, self._tries = 0, 0.0, 0
+
+    def happened(self, detail: str) -> float:
+        """Say so, if it is time to; how many seconds to wait before the next try."""
+        now = self._monotonic()
+        if self._since is None:
+            self._since, self._said, self._say_at, self._tries = now, 0, now, 0
+        if now >= self._say_at:
+            waiting = {} if self._said == 0 else {"for": f"{now - self._since:.0f}s"}
+            self._logger.error(logfmt(self._what, error=detail, **waiting))
+            self._said += 1
+            self._say_at = now + _INTERVALS[min(self._said, len(_INTERVALS) - 1)]
+        self._tries += 1
+        # Some jitter keeps many beats from asking in step.
+        return min(_SHORTEST * 2 ** min(self._tries - 1, 4), _LONGEST) * random.uniform(0.8, 1.2)
+
+    def over(self) -> None:
+        """It works again."""
+        if self._since is not None:
+            seconds = self._monotonic() - self._since
+            self._logger.warning(logfmt(f"{self._what}: over", after=f"{seconds:.0f}s"))
+            self._since = None

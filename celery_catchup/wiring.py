@@ -1,0 +1,126 @@
+"""Where things are put together: an app's settings become an open store."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis import Redis
+
+from celery_catchup.mistakes import refuse
+from celery_catchup.redis_urls import SCHEMES
+from celery_catchup.settings import PREFIX, Settings
+from celery_catchup.store import Keys, Scripts, connect
+from celery_catchup.wording import masked, shown
+
+NAMELESS = "celery"
+"""The namespace of an app that was made without a name."""
+
+_CERT_REQS = {ssl.CERT_NONE: "none", ssl.CERT_OPTIONAL: "optional", ssl.CERT_REQUIRED: "required"}
+
+
+@dataclass(frozen=True)
+class StoreHandle:
+    """An open store: where it is, and what its users need to speak to it."""
+
+    client: Redis = field(repr=False)
+    keys: Keys = field(repr=False)
+    scripts: Scripts = field(repr=False)
+    namespace: str
+    db: int
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.client.close()
+
+
+def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
+    """The store of an app. Nothing is sent before the first command.
+
+    Raises `ConfigurationError` when no setting tells where it is.
+    """
+    settings = read_settings(app) if settings is None else settings
+    options = app.conf.get("broker_transport_options") or {}
+    client = connect(store_url(app, settings), sentinel_options=options)
+    namespace = namespace_of(app, settings)
+    return StoreHandle(client, Keys(namespace), Scripts(client), namespace, database_of(client))
+
+
+def read_settings(app: Any, *, only: Iterable[str] = ()) -> Settings:
+    """The app's ``catchup_*`` settings; those named in ``only``, when given, the others at their defaults."""
+    raw = raw_settings(app)
+    wanted = {PREFIX + name for name in only} or set(raw)
+    return Settings.read({name: value for name, value in raw.items() if name in wanted})
+
+
+def raw_settings(app: Any) -> dict[str, object]:
+    """What the user wrote under ``catchup_*``, whatever namespace the app reads its settings under."""
+    prefix = (app.conf.prefix or "").lower()
+    found: dict[str, object] = {}
+    for key in app.conf:
+        name = str(key).lower().removeprefix(prefix)
+        if name.startswith(PREFIX):
+            found.setdefault(name, app.conf[key])
+    return found
+
+
+def namespace_of(app: Any, settings: Settings) -> str:
+    """What keeps this app's keys apart from those of others on the server."""
+    return settings.namespace or app.main or NAMELESS
+
+
+def store_url(app: Any, settings: Settings) -> str:
+    """``catchup_redis_url``, or the broker when that is Redis."""
+    if settings.redis_url is not None:
+        return settings.redis_url
+    broker = _broker_url(app)
+    if broker.partition("://")[0] in SCHEMES:
+        return _for_redis_py(broker, app.conf.get("broker_use_ssl"))
+    scheme = shown(broker.partition("://")[0])
+    raise refuse(
+        f"{PREFIX}redis_url",
+        f"missing, and the broker is {scheme}, not Redis; write where state is kept, such as redis://localhost/0",
+    )
+
+
+def masked_url(app: Any) -> str:
+    """Where the store is, without a password; for people."""
+    return masked(store_url(app, read_settings(app, only=("redis_url",))))
+
+
+def database_of(client: Redis) -> int:
+    """The number of the database that a client speaks to."""
+    return int(client.connection_pool.connection_kwargs.get("db") or 0)
+
+
+def _broker_url(app: Any) -> str:
+    """The broker to which messages are sent; of several, the first. Sentinels stay together."""
+    urls = app.conf.broker_write_url or ""
+    first = urls if isinstance(urls, str) else next(iter(urls), "")
+    return first if first.startswith("sentinel://") else first.partition(";")[0]
+
+
+def _for_redis_py(url: str, use_ssl: object) -> str:
+    """kombu's spelling of a URL as redis-py reads it.
+
+    Of the options only those of TLS and the database matter here; redis-py would choke on
+    the rest.
+    """
+    scheme, host, path, query, _ = urlsplit(url)
+    if scheme not in ("redis", "rediss"):
+        return url
+    given = dict(parse_qsl(query)) | (dict(use_ssl) if isinstance(use_ssl, Mapping) else {})
+    secure = scheme == "rediss" or bool(use_ssl)
+    options = {name: _option(value) for name, value in given.items() if name.startswith("ssl_") and secure}
+    options |= {"db": given["virtual_host"].strip("/")} if "virtual_host" in given else {}
+    return urlunsplit(("rediss" if secure else scheme, host or "localhost", path, urlencode(options), ""))
+
+
+def _option(value: object) -> str:
+    """``ssl.CERT_NONE`` and kombu's ``"CERT_NONE"`` are redis-py's ``"none"``."""
+    if isinstance(value, ssl.VerifyMode):
+        return _CERT_REQS[value]
+    return str(value).lower().removeprefix("cert_") if str(value).startswith("CERT_") else str(value)
