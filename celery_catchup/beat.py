@@ -14,6 +14,7 @@ from celery import beat
 from celery.utils.log import get_logger
 from redis.exceptions import RedisError
 
+from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import Configuration, load
 from celery_catchup.declarations import CatchupEntry, Division, divide
@@ -24,7 +25,7 @@ from celery_catchup.model import Instant
 from celery_catchup.plain import PlainEntries
 from celery_catchup.store.connection import explain
 from celery_catchup.troubles import Trouble
-from celery_catchup.wiring import Beatwork, assemble, masked_url, raw_settings
+from celery_catchup.wiring import masked_url, raw_settings
 
 logger: logging.Logger = get_logger("celery_catchup.beat")
 

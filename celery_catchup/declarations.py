@@ -130,7 +130,8 @@ def divide(
 
     Schedules that are too frequent for beat to observe, or that have no slots, are mistakes.
     """
-    declared, plain, warnings, mistakes = [], [], [], []
+    declared, plain, warnings = [], [], []
+    mistakes: list[Mistake] = []
     for name, policy in configuration.policies.items():
         if policy is None:
             plain.append(name)

@@ -8,6 +8,7 @@
     ├── CronError               text that is not a cron expression          (a ValueError)
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
+    ├── LeaseLostError          another worker has this run by now; raised by ``run.check()``
     └── StoreError              Redis cannot be used as it is; the message says what to do
 
 Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
@@ -41,6 +42,10 @@ class BackfillError(CatchupError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class LeaseLostError(CatchupError):
+    """The run that is being executed belongs to another worker by now."""
 
 
 class StoreError(CatchupError):

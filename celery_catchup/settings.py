@@ -42,6 +42,13 @@ class FirstStart(StrEnum):
     MATCH = "match"
 
 
+class OnStoreFailure(StrEnum):
+    """What a worker does with a run that it cannot claim because Redis is away."""
+
+    RETRY = "retry"
+    EXECUTE = "execute"
+
+
 class Preset(StrEnum):
     """A set of defaults under one name."""
 
@@ -128,6 +135,10 @@ class Settings(Written):
     )
     batch_size: Annotated[int, _BATCH] = Field(
         500, description="Most runs decided in one tick, so that catch-up never starves live slots."
+    )
+    on_store_failure: Annotated[OnStoreFailure, word(OnStoreFailure)] = Field(
+        OnStoreFailure.RETRY,
+        description="What a worker does with a run while Redis is away: try it later, or execute it unclaimed.",
     )
     export_env: Annotated[bool, FLAG] = Field(
         False, description="Set the `CATCHUP_*` environment variables around each task."

@@ -6,9 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from celery_catchup.embedded import EmbeddedServer
 from tests import services
+
+# The same examples on every machine, so that a change is judged by what it changed; `thorough`
+# looks for new ones: pytest tests/property --hypothesis-profile=thorough
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile(
+    "thorough", max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from amqp.exceptions import AccessRefused, MessageNacked, NotFound, PreconditionFailed, ResourceLocked
 from redis.exceptions import RedisError
 
-from celery_catchup.errors import CatchupError
+from celery_catchup.engine import DispatchFailedError
 from celery_catchup.store.connection import explain
 from celery_catchup.wording import masked
 
-_NO_ROUTE = 312  # AMQP: a mandatory message that no queue takes
-_NEVER_WORKS = (AccessRefused, PreconditionFailed, ResourceLocked)
+# Reply codes of AMQP.
+_NO_ROUTE, _NOT_FOUND = 312, 404  # no queue takes a mandatory message; no such exchange
+_REFUSALS = (403, 405, 406)  # access refused, resource locked, declared in another way before
 _LONGEST = 200  # characters of somebody else's message that ours repeats
 
 
-class DispatchError(CatchupError):
+class DispatchError(DispatchFailedError):
     """A run did not reach its broker; ``code`` is stable.
 
     ============== ===================================================================
@@ -50,11 +50,12 @@ def publish_error(error: Exception, *, where: str) -> DispatchError:
     """Why a publish to ``where`` failed, in our words."""
     if isinstance(error, DispatchError):
         return error
-    if isinstance(error, NotFound) or getattr(error, "reply_code", None) == _NO_ROUTE:
+    code = getattr(error, "reply_code", None)
+    if code in (_NO_ROUTE, _NOT_FOUND):
         return unroutable(where)
-    if isinstance(error, MessageNacked) or _out_of_memory(error):
+    if type(error).__name__ == "MessageNacked" or _out_of_memory(error):
         return DispatchError("full", f"{where} is full; consume from it or raise its limit")
-    if isinstance(error, _NEVER_WORKS):
+    if code in _REFUSALS:
         return DispatchError("refused", f"the broker refuses {where}: {told(error)}")
     return unreachable(error)
 

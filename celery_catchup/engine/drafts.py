@@ -15,7 +15,15 @@ from celery_catchup.store.ledger import NewRun
 
 
 class DispatchFailedError(CatchupError):
-    """A message could not be made or published; the run stays undecided or unpublished."""
+    """A message could not be made or published; the run stays undecided or unpublished.
+
+    ``temporary``: the broker is at fault, and waiting helps; else it is the entry.
+    """
+
+    @property
+    def temporary(self) -> bool:
+        """Whether waiting helps."""
+        return True
 
 
 class Dispatch(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.catchup import Catchup
@@ -259,9 +260,19 @@ class Engine:
         for identity in self.office.ledger.outbox(self.settings.batch_size):
             run = self.office.ledger.run(identity)
             template = None if run is None else self.office.ledger.template(run["template"])
-            if run is not None and template is not None:
-                self.office.dispatch.publish(template, identity, run, now=now)
-            self.office.ledger.published([identity])
+            if run is None or template is None or self._published(template, identity, run, now):
+                self.office.ledger.published([identity])
+
+    def _published(self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant) -> bool:
+        """Publish one run; one that the broker will never take must not keep back the others."""
+        try:
+            self.office.dispatch.publish(template, identity, run, now=now)
+        except DispatchFailedError as error:
+            if error.temporary:
+                raise
+            self.office.events.emit(EntryFailed(run["entry"], str(error), self.settings.poll_interval.total_seconds()))
+            return False
+        return True
 
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;

@@ -30,6 +30,7 @@ class Keys:
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
         self.leases = f"{prefix}:leases"
+        self.workers = f"{prefix}:workers"
 
     def runs_of(self, entry: str) -> str:
         """The entry's runs by slot."""

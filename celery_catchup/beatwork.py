@@ -1,0 +1,98 @@
+"""A beat's parts, put together: store, dispatcher and engine for one app."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celery.beat import ScheduleEntry
+from kombu.exceptions import OperationalError
+
+from celery_catchup.clock import Clock
+from celery_catchup.configuration import Configuration
+from celery_catchup.declarations import Division
+from celery_catchup.dispatch import Dispatcher
+from celery_catchup.engine import Engine, Office
+from celery_catchup.events import Events
+from celery_catchup.logs import LogLines, logfmt
+from celery_catchup.model import Instant, PlannedRun, to_milliseconds
+from celery_catchup.store import Leadership, Ledger, States, Template
+from celery_catchup.wiring import StoreHandle, open_store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Beatwork:
+    """What a beat works with; nothing is sent before the first tick."""
+
+    store: StoreHandle
+    states: States
+    engine: Engine
+    sender: Dispatcher
+    _told: str = ""
+
+    def probe(self) -> None:
+        """Find out how messages reach the broker, and say it when it is news."""
+        self.sender.probe()
+        if self._told != self.sender.reason:
+            self._told = self.sender.reason
+            logger.info(logfmt("Dispatch", mode=self.sender.mode, detail=self.sender.reason))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.sender.close()
+        self.store.close()
+
+
+def assemble(
+    app: Any,
+    configuration: Configuration,
+    division: Division,
+    *,
+    schedule: Mapping[str, ScheduleEntry],
+    clock: Clock,
+) -> Beatwork:
+    """The parts of a beat for this app and its entries."""
+    settings = configuration.settings
+    store = open_store(app, settings)
+    states = States(store.client, store.scripts, store.keys)
+    ttl = to_milliseconds(settings.lease_ttl)
+    sender = Dispatcher(app, state=store.client, state_db=store.db)
+    office = Office(
+        leadership=Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl),
+        states=states,
+        ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
+        dispatch=_Dispatch(app, sender, schedule),
+        clock=clock,
+        events=Events(LogLines()),
+    )
+    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
+    return Beatwork(store, states, engine, sender)
+
+
+class _Dispatch:
+    """The engine's way to Celery: entries by name."""
+
+    def __init__(self, app: Any, sender: Dispatcher, schedule: Mapping[str, ScheduleEntry]) -> None:
+        self._app, self._sender, self._schedule = app, sender, schedule
+
+    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        """The message of a run."""
+        facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
+        return self._sender.template(self._schedule[entry], policy_entry=entry, run_id=run_id, run=facts)
+
+    def publish(
+        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
+    ) -> None:
+        """Publish a run of the outbox, confirmed."""
+        self._sender.publish(template, run_id, run, now=now)
+
+    def end(self, run_ids: list[str], *, terminate: bool) -> None:
+        """Revoke the tasks of these runs; a broker that fails is said, and the new run starts all the same."""
+        try:
+            self._app.control.revoke(run_ids, terminate=terminate)
+        except (OperationalError, OSError) as error:
+            logger.warning(logfmt("Active runs could not be ended", runs=len(run_ids), error=str(error)))

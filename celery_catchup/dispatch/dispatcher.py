@@ -1,0 +1,265 @@
+"""The dispatcher: how messages reach this app's broker, and the message of each entry."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from typing import Any
+
+import kombu
+from celery.beat import ScheduleEntry
+from kombu.exceptions import OperationalError
+from kombu.utils import json as kombu_json
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from celery_catchup.dispatch.broker import Broker
+from celery_catchup.dispatch.capture import Capture, capture, looks_right
+from celery_catchup.dispatch.failures import DispatchError, publish_error, told, unreachable, unroutable
+from celery_catchup.dispatch.marks import render
+from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.model import Instant, Trigger
+from celery_catchup.store import Template
+from celery_catchup.wording import shown
+
+logger = logging.getLogger(__name__)
+
+_loads: Any = kombu_json.loads  # kombu's functions carry no types
+_MAY_PUSH = (files("celery_catchup.dispatch") / "may_push.lua").read_text()
+# How celery-once and celery-singleton say that the task is queued already, when they raise.
+_GUARDS = {"AlreadyQueued", "DuplicateTaskError"}
+
+
+class Mode(StrEnum):
+    """How messages reach the broker."""
+
+    ATOMIC = "atomic"
+    OUTBOX = "outbox"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A template and what it was made from."""
+
+    fields: tuple[Any, ...]
+    template: Template
+
+
+class Dispatcher:
+    """Makes the messages of an app's entries, and publishes those of the outbox.
+
+    Nothing is asked of broker or state before `probe`, or the first call that needs to know.
+    For one thread at a time.
+    """
+
+    def __init__(self, app: Any, *, state: Redis, state_db: int) -> None:
+        self._app, self._state, self._state_db = app, state, state_db
+        self._broker = Broker(app)
+        self._db = 0
+        self._known: dict[tuple[str, str | None], _Known] = {}
+        self._queues: dict[str, str] = {}
+        self.mode: Mode | None = None
+        self.reason = "the broker has not been looked at yet"
+
+    # -- how ---------------------------------------------------------------------------------
+
+    def probe(self) -> None:
+        """Find out how messages reach the broker; ``mode`` and ``reason`` say it.
+
+        Troubles with a connection are raised (`DispatchError`, or redis-py's about the state):
+        wait and call again.
+        """
+        self.mode = None
+        self._known.clear()
+        self._queues.clear()
+        obstacle = self._obstacle()
+        if obstacle is None:
+            self.mode = Mode.ATOMIC
+            self.reason = (
+                f"broker (database {self._db}) and state (database {self._state_db}) share a Redis server: "
+                "a message is sent in the step that records its run"
+            )
+        else:
+            self.mode = Mode.OUTBOX
+            self.reason = f"{obstacle}; runs are published from the outbox"
+
+    def _obstacle(self) -> str | None:
+        """Why messages cannot be pushed in one step with the state; None when they can."""
+        if not self._broker.speaks_redis:
+            return f"the broker speaks {self._broker.driver}, not Redis"
+        connection = self._broker.connected()
+        try:
+            with connection.default_channel.conn_or_acquire() as client:
+                self._db = int(client.connection_pool.connection_kwargs.get("db") or 0)
+                theirs = client.info("server")
+        except ResponseError as error:
+            return f"the broker does not say which server it is ({told(error)})"
+        except (RedisError, OSError) as error:
+            self._broker.drop()
+            raise unreachable(error) from error
+        return self._other_server(theirs) or self._other_kombu(connection)
+
+    def _other_server(self, theirs: Mapping[str, Any]) -> str | None:
+        try:
+            ours: Any = self._state.info("server")
+        except ResponseError as error:
+            return f"the state does not say which server it is in ({told(error)})"
+        if not ours.get("run_id") or ours.get("run_id") != theirs.get("run_id"):
+            return "broker and state are on different Redis servers"
+        if ours.get("redis_mode") == "cluster":
+            return "the server is part of a Redis Cluster, where a script cannot reach a queue"
+        return None
+
+    def _other_kombu(self, connection: Any) -> str | None:
+        if not looks_right(connection):
+            return f"kombu {kombu.__version__} hands messages over in a way that is not known here"
+        prefix = connection.default_channel.global_keyprefix
+        queue = f"{prefix}{self._app.conf.task_default_queue}"
+        obstacle = self._why_not_pushed(queue)
+        return f"queue {shown(queue)} cannot be pushed to from a script: {obstacle}" if obstacle else None
+
+    def _why_not_pushed(self, queue: str) -> str:
+        if queue not in self._queues:
+            try:
+                answer: Any = self._state.eval(_MAY_PUSH, 1, queue, str(self._db))
+                self._queues[queue] = answer.decode() if isinstance(answer, bytes) else str(answer)
+            except ResponseError as error:
+                self._queues[queue] = told(error)
+        return self._queues[queue]
+
+    # -- what --------------------------------------------------------------------------------
+
+    def template(
+        self,
+        entry: ScheduleEntry,
+        *,
+        policy_entry: str | None,
+        run_id: str | None = None,
+        run: Mapping[str, Any] | None = None,
+    ) -> Template:
+        """The message of an entry, with marks where two runs differ.
+
+        ``policy_entry`` is the name under which the ledger knows it, None for an entry without a
+        policy. ``run`` (its ``slot``, ``trigger`` and ``previous``) is what the message is for;
+        most entries have one template for all runs, made once, but where the user's code sees
+        every message (see `is_shared`) each run gets its own.
+        """
+        if self.mode is None:
+            self.probe()
+        if not is_shared(self._app, entry):
+            return self._made(message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run))
+        key, fields = (str(entry.name), policy_entry), _fields(entry)
+        known = self._known.get(key)
+        if known is not None and known.fields == fields:
+            return known.template
+        template = self._made(message_of(self._app, entry, policy_entry=policy_entry))
+        self._remember(key, fields, template)
+        return template
+
+    def _remember(self, key: tuple[str, str | None], fields: tuple[Any, ...], template: Template) -> None:
+        try:
+            # A copy: an entry that is changed in place is noticed.
+            self._known[key] = _Known(copy.deepcopy(fields), template)
+        except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
+            self._known.pop(key, None)
+
+    def _made(self, message: Message) -> Template:
+        seen = self._captured(message)
+        name = message.entry.name
+        if len(seen.publications) != 1:
+            count = len(seen.publications)
+            raise DispatchError("invalid", f"entry {shown(name)} sends {count} messages; one is expected")
+        if self.mode is Mode.ATOMIC:
+            if not seen.deliveries:
+                raise unroutable(f"entry {shown(name)}'s queue")
+            if self._can_push(seen, name):
+                queue, text = seen.pushes[0]
+                return _template(message, text, queue=queue, db=self._db)
+        return _template(message, seen.publications[0])
+
+    def _can_push(self, seen: Capture, name: Any) -> bool:
+        obstacle = (
+            self._why_not_pushed(seen.pushes[0][0]) if seen.one_push else "it is not one push to one list"
+        )
+        if obstacle:
+            logger.debug("entry %s is published from the outbox: %s", shown(name), obstacle)
+        return not obstacle
+
+    def _captured(self, message: Message) -> Capture:
+        """Let Celery send it to us; whatever goes wrong is told as a `DispatchError`."""
+        atomic = self.mode is Mode.ATOMIC
+        connection = self._broker.connected() if atomic else self._broker.connection
+        try:
+            seen, result = capture(connection, message.send, down_to_redis=atomic)
+        except (OperationalError, RedisError, OSError) as error:
+            self._broker.drop()
+            raise publish_error(error, where=f"entry {shown(message.entry.name)}'s queue") from error
+        except Exception as error:
+            raise _entry_error(message.entry, error) from error
+        if getattr(result, "id", None) != message.task_id:
+            raise _guarded(message.entry)
+        return seen
+
+    # -- sending -----------------------------------------------------------------------------
+
+    def publish(
+        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
+    ) -> None:
+        """Publish a run of the outbox from its stored template; returns when the broker has it.
+
+        `DispatchError` when it does not, or when that is not known; sending it again is then
+        the caller's decision.
+        """
+        self._broker.publish(_loads(render(template, run_id, run, now)))
+
+    def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+        """A run of an entry without a policy: queue, database and messages to be pushed; no message
+        when it had to be published, and was."""
+        run_id = str(uuid.uuid4())
+        run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
+        template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
+        if template.queue is not None and template.db is not None:
+            return template.queue, template.db, [render(vars(template), run_id, run, now)]
+        self.publish(vars(template), run_id, run, now=now)
+        return "", 0, []
+
+    def close(self) -> None:
+        """Let go of the broker; a later call connects again."""
+        self._known.clear()
+        self._broker.close()
+
+
+def _template(message: Message, text: str, *, queue: str | None = None, db: int | None = None) -> Template:
+    return Template(
+        message.template_text(text),
+        queue=queue,
+        db=db,
+        expires_ms=message.expires_ms,
+        countdown_ms=message.countdown_ms,
+    )
+
+
+def _fields(entry: ScheduleEntry) -> tuple[Any, ...]:
+    return entry.task, entry.args, entry.kwargs, entry.options
+
+
+def _entry_error(entry: ScheduleEntry, error: Exception) -> DispatchError:
+    if isinstance(error, DispatchError):
+        return error
+    if type(error).__name__ in _GUARDS:
+        return _guarded(entry)
+    what = f"{type(error).__name__}: {told(error)}"
+    return DispatchError("invalid", f"entry {shown(entry.name)} cannot be made a message: {what}")
+
+
+def _guarded(entry: ScheduleEntry) -> DispatchError:
+    return DispatchError(
+        "guard_blocked",
+        f"task {shown(entry.task)} of entry {shown(entry.name)} was kept back by its own guard, "
+        "as queued or running already",
+    )

@@ -1,0 +1,221 @@
+"""From an entry of the schedule to Celery's own call, with what beat and this package add to it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import celery.app.base
+import celery.app.task
+from celery import signals
+from celery.app.routes import MapRoute
+from celery.beat import BeatLazyFunc, ScheduleEntry
+
+from celery_catchup import header_names as names
+from celery_catchup.dispatch.failures import DispatchError
+from celery_catchup.dispatch.marks import facts, is_catchup, mark, seal, value_mark, with_marks
+from celery_catchup.wording import shown
+
+OURS = ("task_id", "producer", "publisher", "connection")
+"""Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
+
+# header -> mark
+_TOLD = {names.SCHEDULED_TIME: "scheduled_time", names.TRIGGER_TYPE: "trigger_type"}
+_TOLD_WITH_POLICY = {
+    names.RUN_ID: "run_id",
+    names.DATA_INTERVAL_START: "interval_start",
+    names.DATA_INTERVAL_END: "interval_end",
+}
+
+
+class _NoEvents:
+    """An event dispatcher that says nothing: a message that was caught has not been sent."""
+
+    def publish(self, *_: Any, **__: Any) -> None:
+        """Keep quiet."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One call of ``apply_async`` (``send_task``, for a task that beat does not know), and the
+    marks that belong into what it sends.
+
+    With a run the call is made with that run's own values, for hooks and routers to see;
+    without one its headers are marks.
+    """
+
+    app: Any
+    entry: ScheduleEntry
+    task: Any
+    task_id: str
+    headers: Mapping[str, Any]
+    expires_ms: int | None
+    countdown_ms: int | None
+
+    def send(self, producer: Any) -> Any:
+        """Call Celery; the result is Celery's. Lazy arguments are evaluated now."""
+        args = [_evaluated(value) for value in self.entry.args or ()]
+        kwargs = {name: _evaluated(value) for name, value in (self.entry.kwargs or {}).items()}
+        options = {**self.entry.options, **self._overrides(), "producer": producer, "task_id": self.task_id}
+        if self.task is not None:
+            return self.task.apply_async(args, kwargs, **options)
+        return self.app.send_task(self.entry.task, args, kwargs, **options)
+
+    def _overrides(self) -> dict[str, Any]:
+        overrides: dict[str, Any] = {
+            "headers": {**copy.deepcopy(self.entry.options.get("headers") or {}), **self.headers},
+            "retry": False,  # a repeated publish is a second message
+            "add_to_parent": False,
+            # Celery prepares the result backend for somebody who waits; nobody does, and a Redis
+            # backend would keep one subscription for each message. The header is set right below.
+            "ignore_result": True,
+        }
+        if self.app.conf.task_send_sent_event:
+            overrides["event_dispatcher"] = _NoEvents()
+        return overrides
+
+    def template_text(self, text: str) -> str:
+        """What was sent, as JSON, with marks for all that differs between two runs or sendings."""
+        tree = json.loads(text)
+        if "id" not in tree["headers"]:
+            raise DispatchError(
+                "invalid", "task_protocol 1 keeps the task's id inside the body; set task_protocol to 2"
+            )
+        headers = with_marks(tree["headers"], self.task_id, mark("task_id")) | self._corrections()
+        if headers["ignore_result"] is True:  # unless a hook has changed it
+            headers["ignore_result"] = self._ignore_result()
+        properties = with_marks(tree["properties"], self.task_id, mark("task_id"))
+        if "delivery_tag" in properties:
+            properties["delivery_tag"] = mark("delivery_tag")
+        return seal({**tree, "headers": headers, "properties": properties})
+
+    def _corrections(self) -> dict[str, Any]:
+        options = self.entry.options
+        # Sent from within a task, a run is still nobody's child.
+        corrections = {
+            "root_id": options.get("root_id") or mark("task_id"),
+            "parent_id": options.get("parent_id"),
+        }
+        if self.expires_ms is not None:
+            corrections["expires"] = mark("expires")
+        if self.countdown_ms is not None:
+            corrections["eta"] = mark("eta")
+        if names.RUN_ID in self.headers:
+            corrections[names.RUN_ID] = mark("run_id")
+        return corrections
+
+    def _ignore_result(self) -> Any:
+        given = self.entry.options
+        if "ignore_result" in given or self.task is None:
+            return given.get("ignore_result")
+        return self.task.ignore_result
+
+
+def message_of(
+    app: Any,
+    entry: ScheduleEntry,
+    *,
+    policy_entry: str | None,
+    run_id: str | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Message:
+    """The call for an entry; for one run of it when that is given."""
+    _check(app, entry)
+    task = app.tasks.get(entry.task)
+    return Message(
+        app=app,
+        entry=entry,
+        task=task,
+        task_id=run_id or str(uuid.uuid4()),
+        headers=_headers(policy_entry, run_id, run),
+        expires_ms=_milliseconds(_expires(entry, task)),
+        countdown_ms=_milliseconds(entry.options.get("countdown") or None),
+    )
+
+
+def is_shared(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether all runs of the entry can be sent from one template.
+
+    Not so when code of the user's sees each message and may make it another one: hooks,
+    routers, a task's own ``apply_async``; nor when arguments are made anew for each run.
+    """
+    return not (
+        any(signal.receivers for signal in _SIGNALS)
+        or any(isinstance(value, BeatLazyFunc) for value in _arguments(entry))
+        or any(not isinstance(route, MapRoute) for route in app.amqp.routes or ())
+        or _counts_from_a_moment(app, entry)
+        or _has_its_own_way(app, entry)
+    )
+
+
+_SIGNALS = (signals.before_task_publish, signals.after_task_publish, signals.task_sent)
+
+
+def _check(app: Any, entry: ScheduleEntry) -> None:
+    for name in OURS:
+        if name in entry.options:
+            raise DispatchError(
+                "invalid",
+                f"entry {shown(entry.name)} sets option {name!r}, which each run has its own; remove it",
+            )
+    if app.conf.task_always_eager:
+        raise DispatchError(
+            "invalid",
+            "task_always_eager is on, so that tasks would run inside beat; turn it off where beat runs",
+        )
+
+
+def _headers(policy_entry: str | None, run_id: str | None, run: Mapping[str, Any] | None) -> dict[str, Any]:
+    told = _TOLD if policy_entry is None else {**_TOLD, **_TOLD_WITH_POLICY}
+    known = {} if run_id is None or run is None else facts(run_id, run)
+    if run is not None and "previous" not in run:
+        known.pop("interval_start", None)  # whether there is one, the ledger knows
+    headers: dict[str, Any] = {header: known.get(name, mark(name)) for header, name in told.items()}
+    headers[names.IS_CATCHUP] = value_mark("is_catchup") if run is None else is_catchup(run)
+    headers["celery_beat_task"] = True
+    if policy_entry is not None:
+        headers[names.ENTRY] = policy_entry
+    return headers
+
+
+def _arguments(entry: ScheduleEntry) -> list[Any]:
+    return [*(entry.args or ()), *(entry.kwargs or {}).values()]
+
+
+def _evaluated(value: Any) -> Any:
+    return value() if isinstance(value, BeatLazyFunc) else value
+
+
+def _expires(entry: ScheduleEntry, task: Any) -> Any:
+    """The entry's, else the task's own; an explicit None of the entry's is none."""
+    return entry.options["expires"] if "expires" in entry.options else getattr(task, "expires", None)
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    return round(float(seconds) * 1000) if isinstance(seconds, Real) else None
+
+
+def _counts_from_a_moment(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether Celery computes the distance to a fixed moment, which is another one each time."""
+    expires = _expires(entry, app.tasks.get(entry.task))
+    return bool(entry.options.get("eta")) or not (expires is None or isinstance(expires, Real))
+
+
+def _has_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether the task or the app sends in another way than Celery's: a class of the user's, or a
+    library that has put itself in between."""
+    task = app.tasks.get(entry.task)
+    ways = [(app.send_task, celery.app.base)]
+    if task is not None:
+        ways += [(task.apply_async, celery.app.task), (task.shadow_name, celery.app.task)]
+    return any(_file(way) != module.__file__ for way, module in ways)
+
+
+def _file(function: Any) -> str | None:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return getattr(code, "co_filename", None)

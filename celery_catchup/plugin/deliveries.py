@@ -1,0 +1,105 @@
+"""Which run a message belongs to, and the token that one delivery of it was given.
+
+The token is the owner under which the run is claimed. Where a pool has processes, it is
+given in the main process when the message arrives, so that the main process can renew and
+report for a child that cannot. It travels among the message's properties: unlike headers,
+they are not copied into retries.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
+
+from celery_catchup.header_names import ENTRY, RUN_ID
+
+TOKEN = "catchup_token"
+
+LONGEST = 200
+"""Characters of a run id or an entry's name; anything longer was not written by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The run of a message, and the token of its delivery; no token when it never arrived."""
+
+    run_id: str
+    entry: str
+    token: str
+
+
+def header(request: Any, name: str) -> object:
+    """A header of a request, whichever protocol brought it."""
+    found = request.get(name)
+    if found is None and isinstance(request.headers, Mapping):
+        return request.headers.get(name)
+    return found
+
+
+def read_delivery(run_id: object, entry: object, properties: object) -> Delivery | None:
+    """The delivery of a message; None when its headers cannot have been written by us."""
+    if not (_is_name(run_id) and _is_name(entry)):
+        return None
+    token = properties.get(TOKEN, "") if isinstance(properties, Mapping) else ""
+    return Delivery(str(run_id), str(entry), str(token))
+
+
+def delivery_of(request: Any) -> Delivery | None:
+    """The delivery of a task's request."""
+    return read_delivery(header(request, RUN_ID), header(request, ENTRY), request.properties)
+
+
+def new_token() -> str:
+    """A token that no other delivery has, on any machine."""
+    return secrets.token_hex(8)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST
+
+
+class Arrivals:
+    """Messages of runs that arrived in this process and have not ended, as long as Celery knows them."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._requests: WeakSet[Any] = WeakSet()
+
+    def arrived(self, request: Any) -> None:
+        """Give a new message its token, when it belongs to a run."""
+        headers = request.request_dict
+        if RUN_ID in headers or RUN_ID in (headers.get("headers") or ()):
+            self._mine().add(request)
+            headers["properties"][TOKEN] = new_token()
+
+    def ended(self, request: Any) -> None:
+        """Its end has been reported."""
+        self._mine().discard(request)
+
+    def started(self, task_id: str | None = None) -> list[tuple[Any, Delivery]]:
+        """Messages that a pool has accepted, with their deliveries; of one task, or of all."""
+        accepted = [
+            request
+            for request in list(self._mine())
+            if request.time_start is not None and task_id in (None, request.id)
+        ]
+        known = [(request, _delivery_of_request(request)) for request in accepted]
+        return [(request, delivery) for request, delivery in known if delivery is not None]
+
+    def _mine(self) -> WeakSet[Any]:
+        """A forked child inherits what is its parent's business."""
+        if self._pid != os.getpid():
+            self._pid, self._requests = os.getpid(), WeakSet()
+        return self._requests
+
+
+def _delivery_of_request(request: Any) -> Delivery | None:
+    headers = request.request_dict
+    nested = headers.get("headers")
+    if RUN_ID not in headers and isinstance(nested, Mapping):
+        headers = {**nested, "properties": headers["properties"]}
+    return read_delivery(headers.get(RUN_ID), headers.get(ENTRY), headers["properties"])

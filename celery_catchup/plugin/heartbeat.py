@@ -1,0 +1,153 @@
+"""The heartbeat of a worker process: renews the leases of its runs, and delivers late reports."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from celery_catchup.clock import Clock
+from celery_catchup.context import RunContext
+from celery_catchup.logs import logfmt
+from celery_catchup.plugin.reports import STORE_TROUBLE, Report
+from celery_catchup.store import Leases
+from celery_catchup.store.connection import explain
+from celery_catchup.troubles import Trouble
+
+logger = logging.getLogger(__name__)
+
+MOST_REPORTS = 10_000
+"""Reports kept while the store is away; beyond, the oldest is dropped and its run done again."""
+
+_BATCH = 500
+"""Leases renewed in one call, so that the script stays short."""
+
+_TICK = 2.0
+"""Seconds between two looks for something to do: a chain may wait for a late report."""
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One execution of a run in this process; without a lease it runs unclaimed."""
+
+    run: RunContext
+    owner: str
+    shadowed: dict[str, str | None] = field(default_factory=dict)
+    """Environment variables that were set for it, and what they were before."""
+
+    @property
+    def renewable(self) -> bool:
+        """Whether there is a lease to be kept."""
+        return self.run.lease is not None and not self.run.lease.taken
+
+
+class Heartbeat:
+    """What this process executes, kept alive by a thread that starts with the first claim."""
+
+    def __init__(
+        self, leases: Leases, deliver: Callable[[Report], object], *, clock: Clock, interval: float
+    ) -> None:
+        self._leases, self._deliver, self._clock = leases, deliver, clock
+        self.interval = interval
+        self._held: dict[str, Execution] = {}
+        self._backlog: deque[Report] = deque(maxlen=MOST_REPORTS)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._due = 0.0
+        self.trouble = Trouble("Redis cannot be used", logger=logger, monotonic=clock.monotonic)
+
+    # -- what is executed ------------------------------------------------------------------
+
+    def hold(self, key: str, execution: Execution) -> None:
+        """Renew this run from now on."""
+        with self._lock:
+            self._held[key] = execution
+            if self._thread is None:
+                self._due = self._clock.monotonic() + self.interval
+                self._thread = threading.Thread(target=self._loop, name="catchup-heartbeat", daemon=True)
+                self._thread.start()
+
+    def drop(self, key: str) -> Execution | None:
+        """It has ended here; None when it was not held, or not any more."""
+        with self._lock:
+            return self._held.pop(key, None)
+
+    def holds(self, key: str) -> bool:
+        """Whether it is executed here."""
+        return key in self._held
+
+    # -- what is reported ------------------------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """Deliver a report, now or as soon as the store can be reached."""
+        self._backlog.append(report)
+        self.attempt(self.flush)
+
+    def flush(self) -> None:
+        """Deliver what waits; what cannot be delivered waits on."""
+        for _ in range(len(self._backlog)):
+            try:
+                report = self._backlog.popleft()
+            except IndexError:
+                return  # the other thread was faster
+            try:
+                self._deliver(report)
+            except BaseException:
+                # Whatever strikes here, a time limit even: a report is not lost half-way. At
+                # the end of the line it does not stand in the way of the others.
+                self._backlog.append(report)
+                raise
+
+    # -- beating ---------------------------------------------------------------------------
+
+    def beat(self, others: Sequence[tuple[str, str]] = ()) -> None:
+        """Deliver what waits, then renew: the runs held here, and ``others`` by run id and owner."""
+        self.flush()
+        held = [execution for execution in list(self._held.values()) if execution.renewable]
+        for first in range(0, len(held), _BATCH):
+            self._renew(held[first : first + _BATCH])
+        elsewhere = [pair for pair in others if not self.holds(pair[1])]
+        for first in range(0, len(elsewhere), _BATCH):
+            self._leases.renew(elsewhere[first : first + _BATCH])
+
+    def attempt(self, action: Callable[[], None]) -> bool:
+        """Do what needs the store; trouble with it is told in the log, and passes."""
+        try:
+            action()
+        except STORE_TROUBLE as error:
+            self.trouble.happened(explain(error))
+            return False
+        self.trouble.over()
+        return True
+
+    def stop(self) -> None:
+        """End the thread; for the end of a process."""
+        self._stopped.set()
+
+    def _renew(self, held: list[Execution]) -> None:
+        begun = self._clock.monotonic()
+        lost = set(self._leases.renew([(execution.run.run_id, execution.owner) for execution in held]))
+        for execution in held:
+            run = execution.run
+            if run.lease is None or not self.holds(execution.owner):
+                continue  # it ended while the renewal was under way
+            if run.run_id in lost:
+                run.lease.taken = True
+                logger.warning(logfmt("Run lost", entry=run.entry, run_id=run.run_id, attempt=run.attempt))
+            else:
+                run.lease.renewed(begun=begun)
+
+    def _loop(self) -> None:
+        while not self._stopped.wait(min(_TICK, self.interval)):
+            try:
+                self._turn()
+            except Exception:
+                logger.exception(logfmt("Heartbeat failed"))
+
+    def _turn(self) -> None:
+        now = self._clock.monotonic()
+        if self._backlog or (now >= self._due and self._held):
+            self._due = now + self.interval if self.attempt(self.beat) else now

@@ -1,0 +1,89 @@
+"""What a worker reports of a run: how it ended, or that it is to be tried again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from redis.exceptions import RedisClusterException, RedisError
+
+from celery_catchup.errors import StoreError
+from celery_catchup.logs import logfmt
+from celery_catchup.model import RunState
+from celery_catchup.store import Leases
+from celery_catchup.store.leases import Finish
+from celery_catchup.store.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+# RedisClusterException is no RedisError.
+STORE_TROUBLE = (RedisError, RedisClusterException, OSError, StoreError)
+"""What it looks like when the store cannot be used; it may be over a second later."""
+
+LONGEST_ERROR = 300
+"""Characters of an error that the ledger keeps; the whole of it is in the worker's log."""
+
+NOBODY = ""
+"""The owner of a run that nobody has claimed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of a run, by the one who knows.
+
+    Without a state it is to be tried again, ``delay_ms`` from now. ``even_unclaimed``: it
+    counts also when its owner had not come to claim the run, as long as nobody else has.
+    """
+
+    run_id: str
+    entry: str
+    owner: str
+    state: RunState | None
+    error: str = ""
+    delay_ms: int = 0
+    even_unclaimed: bool = False
+
+
+def deliver(report: Report, leases: Leases, workers: Workers) -> Finish:
+    """Tell the store. It may be told twice: what has ended stays as it is."""
+    if report.state is None:
+        outcome = workers.retry(
+            report.run_id,
+            owner=report.owner,
+            delay_ms=report.delay_ms,
+            ttl_ms=leases.ttl_ms,
+            error=report.error,
+        )
+    else:
+        outcome = _finish(report, report.state, leases)
+    _say(report, outcome)
+    return outcome
+
+
+def _finish(report: Report, state: RunState, leases: Leases) -> Finish:
+    def told_by(owner: str) -> Finish:
+        return leases.finish(
+            report.run_id, entry=report.entry, owner=owner, state=state, error=report.error
+        )[0]
+
+    outcome = told_by(report.owner)
+    if outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != NOBODY:
+        outcome = told_by(NOBODY)
+    return outcome
+
+
+def _say(report: Report, outcome: Finish) -> None:
+    fields = {"entry": report.entry, "run_id": report.run_id, "state": report.state or "retry"}
+    if outcome is Finish.SUPERSEDED:
+        logger.warning(logfmt("Report superseded", **fields, detail="another worker has the run by now"))
+    else:
+        logger.debug(logfmt("Run reported", **fields, outcome=outcome))
+
+
+def in_a_line(error: object) -> str:
+    """An error as the ledger keeps it: its kind and its first line."""
+    if not isinstance(error, BaseException):
+        return ""
+    text = " ".join(str(error).split("\n", 1)[0].split())
+    name = type(error).__name__
+    return f"{name}: {text}"[:LONGEST_ERROR] if text else name

@@ -1,0 +1,99 @@
+"""One process of a worker, as the store sees it: its leases, its heartbeat, its place on the roll."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.plugin.heartbeat import Heartbeat
+from celery_catchup.plugin.deliveries import Arrivals
+from celery_catchup.model import to_milliseconds
+from celery_catchup.plugin.reports import Report, deliver
+from celery_catchup.settings import Settings
+from celery_catchup.store import Leases
+from celery_catchup.store.workers import Workers
+from celery_catchup.wiring import open_store, read_settings
+
+logger = logging.getLogger(__name__)
+
+SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env")
+"""What a worker needs to know; mistakes in the rest are beat's to complain about."""
+
+_MOST_WARNINGS = 1000
+"""Different warnings remembered as said; a flood of forged names must not fill the memory."""
+
+
+def worker_settings(app: Any) -> Settings:
+    """The settings that workers read; raises `ConfigurationError`."""
+    return read_settings(app, only=SETTINGS)
+
+
+class Station:
+    """What one process needs to claim, renew and report runs."""
+
+    def __init__(self, app: Any, *, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.settings = worker_settings(app)
+        store = open_store(app, self.settings)
+        ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
+        self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
+        self.workers = Workers(store.client, store.scripts, store.keys)
+        self.heartbeat = Heartbeat(self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000)
+        self._warned: set[str] = set()
+
+    def pulse(self, worker: str) -> None:
+        """Show that the worker is there, and renew what its children execute."""
+        elsewhere = [(delivery.run_id, delivery.token) for _, delivery in arrivals.started()]
+
+        def beat() -> None:
+            self.workers.attend(worker)
+            self.heartbeat.beat(elsewhere)
+
+        self.heartbeat.attempt(beat)
+
+    def leave(self, worker: str) -> None:
+        """The worker stops: deliver what waits, and strike it off the roll."""
+
+        def part() -> None:
+            self.heartbeat.flush()
+            self.workers.leave(worker)
+
+        self.heartbeat.attempt(part)
+
+    def warn_once(self, about: str, line: str) -> None:
+        """A warning that one message may cause, and a thousand must not repeat."""
+        level = logging.DEBUG if about in self._warned else logging.WARNING
+        if len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(about)
+        logger.log(level, line)
+
+    def _deliver(self, report: Report) -> None:
+        deliver(report, self.leases, self.workers)
+
+
+arrivals = Arrivals()
+"""The messages of runs that this process has received."""
+
+_stations: WeakKeyDictionary[Any, tuple[int, Station]] = WeakKeyDictionary()
+_opening = threading.Lock()
+
+
+def station(app: Any) -> Station:
+    """The station of this process; a forked child opens its own."""
+    pid = os.getpid()
+    with _opening:
+        opened = _stations.get(app)
+        if opened is None or opened[0] != pid:
+            opened = _stations[app] = (pid, Station(app))
+        return opened[1]
+
+
+def flush() -> None:
+    """Deliver what waits in this process; for its end."""
+    for pid, opened in list(_stations.values()):
+        if pid == os.getpid():
+            opened.heartbeat.attempt(opened.heartbeat.flush)
