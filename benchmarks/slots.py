@@ -54,11 +54,11 @@ def main() -> int:
 
 
 def minutely_rows() -> list[Row]:
-    return [against_croniter("* * * * *", name, days=365, bar=200) for name in ZONES]
+    return [against_croniter("* * * * *", name, days=365, bar=100) for name in ZONES]
 
 
 def weekday_rows() -> list[Row]:
-    return [against_croniter("0 9 * * 1-5", name, days=3652, bar=50) for name in ZONES]
+    return [against_croniter("0 9 * * 1-5", name, days=3652, bar=40) for name in ZONES]
 
 
 def against_croniter(text: str, name: str, *, days: int, bar: float) -> Row:
@@ -120,8 +120,8 @@ def plan_rows(title: str, raw: dict[str, object]) -> list[Row]:
     what = f"{title}: {len(made.runs)} runs ({last}), {made.skipped:,} skipped"
     seconds, extra = best_of(planned), memory_of(planned) / 2**20
     return [
-        Row.at_most(what, seconds, 0.1, unit="s"),
-        Row.at_most("… additional memory", extra, 1, unit="MiB"),
+        Row.at_most(what, seconds, 0.5, unit="s"),
+        Row.at_most("… additional memory", extra, 20, unit="MiB"),
     ]
 
 

@@ -13,6 +13,8 @@ __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "Scheduler": "celery_catchup.beat",
+    "current_run": "celery_catchup.context",
+    "install": "celery_catchup.plugin",
 }
 """Each public name, and the module it lives in."""
 

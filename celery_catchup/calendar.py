@@ -138,8 +138,8 @@ class Days:
         days = {day for day in self.days_of_month if day <= length}
         if self.last_day:
             days.add(length)
-        if self.nearest_weekday is not None and self.nearest_weekday <= length:
-            days.add(_nearest_weekday(self.nearest_weekday, weekday, length))
+        if self.nearest_weekday is not None:
+            days.add(_nearest_weekday(min(self.nearest_weekday, length), weekday, length))
         return days
 
     def _week_days(self, weekday: int, length: int) -> set[int]:

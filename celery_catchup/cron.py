@@ -89,11 +89,13 @@ class CronTable:
             if extra is not None and extra >= low:
                 return extra
             wall = self._first_wall(max(start, low + piece.offset))
-            if wall is None:
-                return None
-            if wall - piece.offset < piece.end:
+            if wall is not None and wall - piece.offset < piece.end:
                 return wall - piece.offset
-            low = max(piece.end, wall - _SAFE)
+            # Behind the border the wall clock may repeat up to a day; before that there is nothing.
+            later = self._first_wall(piece.end + piece.offset - DAY)
+            if later is None:
+                return None
+            low = max(piece.end, later - _SAFE)
         return None
 
     def previous_before(self, instant: Instant) -> Instant | None:
@@ -107,9 +109,10 @@ class CronTable:
                 return wall - piece.offset
             if extra is not None and extra < high:
                 return extra
-            if wall is None:
+            earlier = self._last_wall(piece.begin + piece.offset + DAY)
+            if earlier is None:
                 return None
-            high = min(piece.begin, wall + _SAFE)
+            high = min(piece.begin, earlier + _SAFE)
         return None
 
     def minimum_distance(self) -> int | None:

@@ -36,7 +36,13 @@ class _Field:
     name: str
     low: int
     high: int
-    last_name: str = ""
+    names: tuple[str, ...] = ()
+
+    def number(self, text: str) -> int | None:
+        """The value that a number or a name stands for."""
+        if text in self.names:
+            return self.low + self.names.index(text)
+        return int(text) if re.fullmatch(r"[0-9]{1,4}", text) else None
 
     @property
     def all(self) -> frozenset[int]:
@@ -47,8 +53,8 @@ _FIELDS = (
     _Field("minute", 0, 59),
     _Field("hour", 0, 23),
     _Field("day of month", 1, 31),
-    _Field("month", 1, 12, "dec"),
-    _Field("day of week", 0, 6, "sat"),
+    _Field("month", 1, 12, tuple("jan feb mar apr may jun jul aug sep oct nov dec".split())),
+    _Field("day of week", 0, 6, tuple("sun mon tue wed thu fri sat".split())),
 )
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -157,11 +163,14 @@ def _plain(text: str, field: _Field, value: str) -> str:
 
 def _plain_element(field: _Field, element: str) -> str:
     # To croniter 5-5 is the whole field, and 59/15 too; every cron reads one value.
-    one_value = re.fullmatch(r"(\w+)-\1(/[1-9]\d*)?", element)
-    if one_value:
-        return one_value[1]
-    last_and_step = re.fullmatch(rf"({field.high}|{field.last_name or field.high})/[1-9]\d*", element)
-    return last_and_step[1] if last_and_step else element
+    parts = re.fullmatch(r"(\w+)(?:-(\w+))?(/[1-9]\d*)?", element)
+    if parts is None:
+        return element
+    first, last = field.number(parts[1]), field.number(parts[2] or "")
+    if first is None:
+        return element
+    alone = first == last or (parts[2] is None and parts[3] is not None and first == field.high)
+    return str(first) if alone else element
 
 
 # -- both ------------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozens
     except (CroniterError, ValueError, KeyError, IndexError):
         _refuse_field(text, fields)
     minutes, hours, dom, months, dow = (
-        field.all if values == ["*"] else frozenset(v for v in values if isinstance(v, int))
+        field.all if "*" in values else frozenset(v for v in values if isinstance(v, int))
         for field, values in zip(_FIELDS, expanded, strict=True)
     )
     days = Days(

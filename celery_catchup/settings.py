@@ -138,7 +138,7 @@ class Settings(Written):
     )
     on_store_failure: Annotated[OnStoreFailure, word(OnStoreFailure)] = Field(
         OnStoreFailure.RETRY,
-        description="What a worker does with a run while Redis is away: try it later, or execute it unclaimed.",
+        description="What a worker does with a run while Redis is away: try later, or execute it unclaimed.",
     )
     export_env: Annotated[bool, FLAG] = Field(
         False, description="Set the `CATCHUP_*` environment variables around each task."

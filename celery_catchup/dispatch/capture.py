@@ -70,11 +70,12 @@ def capture(connection: Any, send: Callable[[Any], Result], *, down_to_redis: bo
     recorded. Without it nothing is asked of the broker at all.
     """
     seen = Capture(held=True)
-    producer = _RecordingProducer(connection, seen, goes_on=down_to_redis)
     if not down_to_redis:
-        return seen, send(producer)
-    with _watching(connection.default_channel, seen):
-        return seen, send(producer)
+        return seen, send(_RecordingProducer(connection, seen, goes_on=False))
+    # The channel itself, not the connection: after a reconnect it would be another one, not watched.
+    channel = connection.default_channel
+    with _watching(channel, seen):
+        return seen, send(_RecordingProducer(channel, seen, goes_on=True))
 
 
 @contextmanager
@@ -117,8 +118,8 @@ def looks_right(connection: Any) -> bool:
 class _RecordingProducer(Producer):
     """Notes what is published; it goes on to the channel only when that is watched."""
 
-    def __init__(self, connection: Any, seen: Capture, *, goes_on: bool) -> None:
-        super().__init__(connection, auto_declare=False)  # type: ignore[no-untyped-call]
+    def __init__(self, way: Any, seen: Capture, *, goes_on: bool) -> None:
+        super().__init__(way, auto_declare=False)  # type: ignore[no-untyped-call]
         self._seen, self._goes_on = seen, goes_on
 
     def _publish(

@@ -126,7 +126,7 @@ class Dispatcher:
     def _why_not_pushed(self, queue: str) -> str:
         if queue not in self._queues:
             try:
-                answer: Any = self._state.eval(_MAY_PUSH, 1, queue, str(self._db))
+                answer: Any = self._state.eval(_MAY_PUSH, 0, queue, str(self._db))
                 self._queues[queue] = answer.decode() if isinstance(answer, bytes) else str(answer)
             except ResponseError as error:
                 self._queues[queue] = told(error)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from redis.exceptions import RedisError
+from kombu.exceptions import OperationalError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, RedisError
 
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.store.connection import explain
@@ -50,12 +51,14 @@ def publish_error(error: Exception, *, where: str) -> DispatchError:
     """Why a publish to ``where`` failed, in our words."""
     if isinstance(error, DispatchError):
         return error
+    if isinstance(error, OperationalError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # what kombu had caught
     code = getattr(error, "reply_code", None)
     if code in (_NO_ROUTE, _NOT_FOUND):
         return unroutable(where)
-    if type(error).__name__ == "MessageNacked" or _out_of_memory(error):
+    if type(error).__name__ == "MessageNacked" or isinstance(error, OutOfMemoryError):
         return DispatchError("full", f"{where} is full; consume from it or raise its limit")
-    if code in _REFUSALS:
+    if code in _REFUSALS or _refused_by_redis(error):
         return DispatchError("refused", f"the broker refuses {where}: {told(error)}")
     return unreachable(error)
 
@@ -72,5 +75,7 @@ def unreachable(error: BaseException) -> DispatchError:
     return DispatchError("unreachable", f"broker unreachable: {told(error)}")
 
 
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, RedisError) and "OOM" in str(error)
+def _refused_by_redis(error: Exception) -> bool:
+    return isinstance(error, NoPermissionError) or (
+        isinstance(error, RedisError) and "WRONGTYPE" in str(error)
+    )

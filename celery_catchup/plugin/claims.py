@@ -1,4 +1,4 @@
-"""Claims: a run is taken before its task is executed, and given back or ended afterwards."""
+"""Claims: a run is taken before its task is executed, or its message is not executed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import logging
 import os
 import random
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NoReturn
 
-from celery import states
 from celery.exceptions import Ignore, Reject
 
-from celery_catchup.context import LeaseWatch, RunContext, enter_run, leave_run
+from celery_catchup.context import LeaseWatch, RunContext, enter_run
 from celery_catchup.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
-from celery_catchup.plugin.heartbeat import Execution
 from celery_catchup.logs import logfmt
-from celery_catchup.plugin.deliveries import TOKEN, Delivery, header, delivery_of, new_token
-from celery_catchup.model import RunState, Trigger, to_instant
-from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE, Report, in_a_line
+from celery_catchup.model import Trigger, to_instant
+from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token
+from celery_catchup.plugin.heartbeat import Execution
+from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE
+from celery_catchup.plugin.station import Station, arrivals, station
 from celery_catchup.settings import OnStoreFailure
-from celery_catchup.plugin.station import Station, station
 from celery_catchup.store import Claim
 from celery_catchup.store.connection import explain
 from celery_catchup.store.leases import Answer
@@ -69,11 +67,15 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
     except STORE_TROUBLE as error:
         _without_store(task, post, delivery, error)
         return
+    if claim.answer is not Answer.GRANTED:
+        arrivals.forget(delivery.token)
     fields = {"entry": delivery.entry, "run_id": delivery.run_id}
     match claim.answer:
         case Answer.GRANTED:
             lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
-            _start(post, delivery, RunContext.of(delivery.run_id, claim.run, lease=lease), owner=delivery.token)
+            _start(
+                post, delivery, RunContext.of(delivery.run_id, claim.run, lease=lease), owner=delivery.token
+            )
         case Answer.UNKNOWN:
             post.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))
         case Answer.FOREIGN:

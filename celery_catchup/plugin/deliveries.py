@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from celery_catchup.header_names import ENTRY, RUN_ID
 
@@ -25,7 +25,7 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The run of a message, and the token of its delivery; no token when it never arrived."""
+    """One delivery of a run's message; it has no token when it was refused on arrival."""
 
     run_id: str
     entry: str
@@ -41,7 +41,7 @@ def header(request: Any, name: str) -> object:
 
 
 def read_delivery(run_id: object, entry: object, properties: object) -> Delivery | None:
-    """The delivery of a message; None when its headers cannot have been written by us."""
+    """A delivery as its message tells it; None when its headers cannot have been written by us."""
     if not (_is_name(run_id) and _is_name(entry)):
         return None
     token = properties.get(TOKEN, "") if isinstance(properties, Mapping) else ""
@@ -49,7 +49,7 @@ def read_delivery(run_id: object, entry: object, properties: object) -> Delivery
 
 
 def delivery_of(request: Any) -> Delivery | None:
-    """The delivery of a task's request."""
+    """The delivery that a task's request came with."""
     return read_delivery(header(request, RUN_ID), header(request, ENTRY), request.properties)
 
 
@@ -67,39 +67,42 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._requests: WeakSet[Any] = WeakSet()
+        self._requests: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
     def arrived(self, request: Any) -> None:
         """Give a new message its token, when it belongs to a run."""
         headers = request.request_dict
-        if RUN_ID in headers or RUN_ID in (headers.get("headers") or ()):
-            self._mine().add(request)
-            headers["properties"][TOKEN] = new_token()
+        if RUN_ID in headers or RUN_ID in _nested(headers):
+            token = headers["properties"][TOKEN] = new_token()
+            self._mine()[token] = request
 
-    def ended(self, request: Any) -> None:
-        """Its end has been reported."""
-        self._mine().discard(request)
+    def forget(self, token: str) -> None:
+        """It was refused, or its end is reported."""
+        self._mine().pop(token, None)
 
-    def started(self, task_id: str | None = None) -> list[tuple[Any, Delivery]]:
-        """Messages that a pool has accepted, with their deliveries; of one task, or of all."""
+    def started(self, task_id: str | None = None) -> list[Delivery]:
+        """What a pool has accepted; of one task, or of all."""
         accepted = [
-            request
-            for request in list(self._mine())
+            request.request_dict
+            for request in list(self._mine().values())
             if request.time_start is not None and task_id in (None, request.id)
         ]
-        known = [(request, _delivery_of_request(request)) for request in accepted]
-        return [(request, delivery) for request, delivery in known if delivery is not None]
+        found = [_delivery_among(headers) for headers in accepted]
+        return [delivery for delivery in found if delivery is not None]
 
-    def _mine(self) -> WeakSet[Any]:
+    def _mine(self) -> WeakValueDictionary[str, Any]:
         """A forked child inherits what is its parent's business."""
         if self._pid != os.getpid():
-            self._pid, self._requests = os.getpid(), WeakSet()
+            self._pid, self._requests = os.getpid(), WeakValueDictionary()
         return self._requests
 
 
-def _delivery_of_request(request: Any) -> Delivery | None:
-    headers = request.request_dict
+def _nested(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the older of Celery's message protocols has them."""
     nested = headers.get("headers")
-    if RUN_ID not in headers and isinstance(nested, Mapping):
-        headers = {**nested, "properties": headers["properties"]}
-    return read_delivery(headers.get(RUN_ID), headers.get(ENTRY), headers["properties"])
+    return nested if isinstance(nested, Mapping) else {}
+
+
+def _delivery_among(headers: Mapping[str, Any]) -> Delivery | None:
+    told = headers if RUN_ID in headers else _nested(headers)
+    return read_delivery(told.get(RUN_ID), told.get(ENTRY), headers["properties"])

@@ -1,4 +1,4 @@
-"""The worker plugin: puts the claim before every task, listens for its end, and keeps the pulse."""
+"""Installation: the claim goes before every task, and the worker's main process keeps the pulse."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
-from celery import bootsteps, signals
+from celery import bootsteps
 
-from celery_catchup.plugin import claims
-from celery_catchup.header_names import ENTRY, RUN_ID
-from celery_catchup.plugin.deliveries import Delivery, header, delivery_of, read_delivery
-from celery_catchup.model import RunState
-from celery_catchup.plugin.reports import NOBODY, Report, in_a_line
-from celery_catchup.plugin.station import arrivals, flush, station, worker_settings
+from celery_catchup.plugin.claims import begin
+from celery_catchup.plugin.endings import listen
+from celery_catchup.plugin.station import station, worker_settings
 
 _HOOK = "before_start"
 _OURS = "__catchup_claims__"
@@ -24,7 +21,7 @@ _installed: WeakSet[Any] = WeakSet()
 def install(app: Any) -> None:
     """Let the workers of ``app`` claim, report and release runs; twice is as good as once.
 
-    For the one line in a project that has no settings module; otherwise
+    The one line for a project without a settings module; otherwise
     ``imports = ["celery_catchup.worker"]`` does the same.
     """
     if app in _installed:
@@ -32,7 +29,7 @@ def install(app: Any) -> None:
     _installed.add(app)
     _watch(app._tasks)
     app.steps["consumer"].add(Pulse)
-    _listen()
+    listen()
 
 
 # -- every task claims first -----------------------------------------------------------------
@@ -41,18 +38,20 @@ def install(app: Any) -> None:
 def _watch(registry: Any) -> None:
     """Wrap the tasks that are registered, and each that will be, however late.
 
-    No signal tells of a task that is registered after the app is finalized, so the registry
+    No signal tells of a task that is registered after the app was finalized, so the registry
     itself does. The app is not finalized here: others may still wait for that.
     """
     kind = type(registry)
 
-    def __setitem__(self: Any, name: str, task: Any) -> None:  # noqa: N807 - of the class made below
+    def register(self: Any, name: str, task: Any) -> None:
         claim_first(task)
         kind.__setitem__(self, name, task)
 
     for task in registry.values():
         claim_first(task)
-    registry.__class__ = type(kind.__name__, (kind,), {"__setitem__": __setitem__, "__module__": kind.__module__})
+    registry.__class__ = type(
+        kind.__name__, (kind,), {"__setitem__": register, "__module__": kind.__module__}
+    )
 
 
 def claim_first(task: Any) -> None:
@@ -65,22 +64,26 @@ def claim_first(task: Any) -> None:
         setattr(cls, _HOOK, _claiming(cls, cls.__dict__.get(_HOOK)))
     own = vars(task).get(_HOOK)
     if own is not None and not hasattr(own, _OURS):
-        setattr(task, _HOOK, _claiming_instance(task, own))
+        setattr(task, _HOOK, _claiming_for(task, own))
 
 
-def _claiming(cls: type, own: Any) -> Callable[..., Any]:
+def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
+    """A hook for a class that had ``own``, or inherits one."""
+
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> Any:
-        claims.begin(self)
-        hook = super(cls, self).before_start if own is None else own.__get__(self, type(self))  # type: ignore[misc]
+        begin(self)
+        hook = super(cls, self).before_start if own is None else own.__get__(self, type(self))
         return hook(task_id, args, kwargs)
 
     setattr(before_start, _OURS, True)
     return before_start
 
 
-def _claiming_instance(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+def _claiming_for(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook for a task that has one of its own, beside its class."""
+
     def before_start(task_id: str, args: Any, kwargs: Any) -> Any:
-        claims.begin(task)
+        begin(task)
         return own(task_id, args, kwargs)
 
     setattr(before_start, _OURS, True)
@@ -94,12 +97,12 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     """Shows beat that this worker has the plugin, and renews the leases of its children's runs.
 
     A timer of the main process and no thread: a thread would be there when children are
-    forked. It is a second source beside each child's own heartbeat, which a call that never
-    lets go of the interpreter silences.
+    forked. It is a second source beside each child's own heartbeat, which is silent during a
+    call that does not let go of the interpreter.
     """
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        worker_settings(consumer.app)  # a mistake in them stops the worker here, before it takes anything
+        worker_settings(consumer.app)  # with a mistake in them the worker does not start
         self._timer: Any = None
         super().__init__(consumer, **kwargs)
 

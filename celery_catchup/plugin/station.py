@@ -9,9 +9,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.plugin.heartbeat import Heartbeat
-from celery_catchup.plugin.deliveries import Arrivals
 from celery_catchup.model import to_milliseconds
+from celery_catchup.plugin.deliveries import Arrivals
+from celery_catchup.plugin.heartbeat import Heartbeat
 from celery_catchup.plugin.reports import Report, deliver
 from celery_catchup.settings import Settings
 from celery_catchup.store import Leases
@@ -47,7 +47,7 @@ class Station:
 
     def pulse(self, worker: str) -> None:
         """Show that the worker is there, and renew what its children execute."""
-        elsewhere = [(delivery.run_id, delivery.token) for _, delivery in arrivals.started()]
+        elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.started()]
 
         def beat() -> None:
             self.workers.attend(worker)
