@@ -14,14 +14,18 @@ from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import Division
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.engine import Engine, Office
+from celery_catchup.engine import Engine, Office, Reaper
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
-from celery_catchup.model import Instant, PlannedRun, to_milliseconds
-from celery_catchup.store import Leadership, Ledger, States, Template
+from celery_catchup.model import Instant, PlannedRun, to_instant, to_milliseconds
+from celery_catchup.store import Leadership, Ledger, Recovery, States, Template
+from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
 
 logger = logging.getLogger(__name__)
+
+_LATELY = 10 * 60 * 1000
+"""Milliseconds in which a worker with the plugin must have been seen to count; it says so each minute."""
 
 
 @dataclass
@@ -61,13 +65,22 @@ def assemble(
     states = States(store.client, store.scripts, store.keys)
     ttl = to_milliseconds(settings.lease_ttl)
     sender = Dispatcher(app, state=store.client, state_db=store.db)
+    leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl)
+    events = Events(LogLines())
+    workers = Workers(store.client, store.scripts, store.keys)
+    recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
+
+    def someone_claims() -> bool:
+        return bool(workers.seen_since(to_instant(clock.now()) - _LATELY))
+
     office = Office(
-        leadership=Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl),
+        leadership=leadership,
         states=states,
         ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
         dispatch=_Dispatch(app, sender, schedule),
         clock=clock,
-        events=Events(LogLines()),
+        events=events,
+        reaper=Reaper(recovery, leadership, events, someone_claims=someone_claims),
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
     return Beatwork(store, states, engine, sender)

@@ -80,6 +80,26 @@ class EntryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RunResent:
+    """A run was sent again: its worker or message was lost, or its next attempt is due."""
+
+    entry: str
+    run_id: str
+    slot: Instant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDied:
+    """A run was given up and is a dead letter now."""
+
+    entry: str
+    run_id: str
+    slot: Instant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateSuspect:
     """Something stored cannot be right, and what is done instead."""
 
@@ -95,6 +115,8 @@ Event = (
     | RunSkipped
     | CatchupCompleted
     | EntryFailed
+    | RunResent
+    | RunDied
     | StateSuspect
 )
 Subscriber = Callable[[Event], None]

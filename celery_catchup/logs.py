@@ -16,7 +16,9 @@ from celery_catchup.events import (
     EntryFailed,
     Event,
     Leading,
+    RunDied,
     RunDispatched,
+    RunResent,
     RunSkipped,
     StandingBy,
     StateSuspect,
@@ -156,6 +158,14 @@ class LogLines:
         )
 
     @_say.register
+    def _(self, event: RunResent) -> None:
+        logger.warning(logfmt("Run sent again", **_lost(event)))
+
+    @_say.register
+    def _(self, event: RunDied) -> None:
+        logger.error(logfmt("Run given up", **_lost(event)))
+
+    @_say.register
     def _(self, event: StateSuspect) -> None:
         logger.warning(logfmt("State suspect", detail=event.what))
 
@@ -179,6 +189,11 @@ class LogLines:
                 recovery = _recovery(entry, SkipReason(reason), rest.first, rest.last) if reason else {}
                 logger.info(logfmt(msg, **fields, **({"reason": reason} if reason else {}), **recovery))
         self._rests.clear()
+
+
+def _lost(event: RunResent | RunDied) -> dict[str, object]:
+    slot = to_rfc3339(event.slot)
+    return {"entry": event.entry, "scheduled_time": slot, "run_id": event.run_id, "reason": event.reason}
 
 
 def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> dict[str, str]:

@@ -33,8 +33,9 @@ class Trouble:
             self._said += 1
             self._say_at = now + _INTERVALS[min(self._said, len(_INTERVALS) - 1)]
         self._tries += 1
+        wait: float = min(_SHORTEST * 2 ** min(self._tries - 1, 4), _LONGEST)
         # Some jitter keeps many beats from asking in step.
-        return min(_SHORTEST * 2 ** min(self._tries - 1, 4), _LONGEST) * random.uniform(0.8, 1.2)
+        return wait * random.uniform(0.8, 1.2)
 
     def over(self) -> None:
         """It works again."""

@@ -90,11 +90,12 @@ class Broker:
                 connection.collect(socket_timeout=TIMEOUT)
 
     def close(self) -> None:
-        """End the connection in good order."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        """End the connection in good order, with one farewell at the most."""
+        connection = self._connection
+        if connection is not None and connection.connected:
             with contextlib.suppress(Exception):
-                connection.release()
+                connection.transport.close_connection(connection.connection)
+        self.drop()
 
 
 def _configured(connection: Any) -> Any:

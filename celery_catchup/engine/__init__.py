@@ -2,6 +2,7 @@
 
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine, Office
+from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
 
-__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Office"]
+__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Office", "Reaper"]

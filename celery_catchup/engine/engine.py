@@ -10,6 +10,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.office import adopt, read_roster
+from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
 from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped, StandingBy
 from celery_catchup.model import Instant, Plan, to_instant, to_milliseconds
@@ -44,6 +45,7 @@ class Office:
     dispatch: Dispatch
     clock: Clock
     events: Events
+    reaper: Reaper
 
 
 class Engine:
@@ -244,11 +246,19 @@ class Engine:
 
     def release(self, now: Instant) -> None:
         """Send what was decided but is not with the broker yet: delayed runs whose time has come,
-        and the outbox, which stays as it is when the broker fails."""
+        runs that were lost, and the outbox, which stays as it is when the broker fails."""
         if self._pending.delayed is not None and self._pending.delayed <= now:
             self._release_delayed(now)
+        if self._pending.overdue:
+            self._reap()
         if self._pending.outbox:
             self._publish(now)
+
+    def _reap(self) -> None:
+        try:
+            self.office.reaper.reap(self._pending.server_ms)
+        except FencedError:
+            self.leading, self.epoch = False, -1
 
     def _release_delayed(self, now: Instant) -> None:
         for entry in self.office.ledger.delayed(now):
@@ -263,14 +273,18 @@ class Engine:
             if run is None or template is None or self._published(template, identity, run, now):
                 self.office.ledger.published([identity])
 
-    def _published(self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant) -> bool:
+    def _published(
+        self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant
+    ) -> bool:
         """Publish one run; one that the broker will never take must not keep back the others."""
         try:
             self.office.dispatch.publish(template, identity, run, now=now)
         except DispatchFailedError as error:
             if error.temporary:
                 raise
-            self.office.events.emit(EntryFailed(run["entry"], str(error), self.settings.poll_interval.total_seconds()))
+            self.office.events.emit(
+                EntryFailed(run["entry"], str(error), self.settings.poll_interval.total_seconds())
+            )
             return False
         return True
 

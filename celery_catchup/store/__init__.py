@@ -17,6 +17,7 @@ from celery_catchup.store.ledger import (
     StaleWatermarkError,
     Template,
 )
+from celery_catchup.store.recovery import Recovered, Recovery
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
 
@@ -30,6 +31,8 @@ __all__ = [
     "Leases",
     "Ledger",
     "PlainBatch",
+    "Recovered",
+    "Recovery",
     "Scripts",
     "StaleWatermarkError",
     "States",

@@ -30,6 +30,10 @@ class Keys:
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
         self.leases = f"{prefix}:leases"
+        self.retries = f"{prefix}:retries"
+        self.ended = f"{prefix}:ended"
+        self.dead = f"{prefix}:dead"
+        self.letters = f"{prefix}:letters"
         self.workers = f"{prefix}:workers"
 
     def runs_of(self, entry: str) -> str:

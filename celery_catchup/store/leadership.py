@@ -26,6 +26,7 @@ class Term:
     server_ms: int
     outbox: int
     delayed: Instant | None
+    overdue: int
 
 
 class Leadership:
@@ -48,7 +49,7 @@ class Leadership:
         begun = self._clock.monotonic()
         seen, since = self._observed
         stale = seen and begun - since >= self._length / 1000
-        leads, epoch, beat, owner, ttl_ms, version, server_ms, outbox, delayed = self._scripts.call(
+        leads, epoch, beat, owner, ttl_ms, version, server_ms, outbox, delayed, overdue = self._scripts.call(
             "lead",
             {
                 "leader": self._keys.leader,
@@ -57,6 +58,8 @@ class Leadership:
                 "version": self._keys.version,
                 "outbox": self._keys.outbox,
                 "delayed": self._keys.delayed,
+                "leases": self._keys.leases,
+                "retries": self._keys.retries,
             },
             {
                 "owner": self.owner,
@@ -70,7 +73,14 @@ class Leadership:
         self._trusted_until = begun + self._ttl_ms / 1000 * (1 - _MARGIN) if leads else 0.0
         self._observe(f"{epoch}:{beat}", begun, ttl_ms)
         return Term(
-            bool(leads), epoch, _text(owner), version, server_ms, outbox, None if delayed < 0 else delayed
+            bool(leads),
+            epoch,
+            _text(owner),
+            version,
+            server_ms,
+            outbox,
+            None if delayed < 0 else delayed,
+            overdue,
         )
 
     def _observe(self, record: str, at: float, ttl_ms: int) -> None:

@@ -40,6 +40,21 @@ class Finish(StrEnum):
     UNKNOWN = "unknown"
 
 
+_FINISH_KEYS = (
+    "ledger",
+    "leases",
+    "templates",
+    "outbox",
+    "policies",
+    "retries",
+    "ended",
+    "dead",
+    "letters",
+    "paused",
+    "version",
+)
+
+
 class Leases:
     """The worker's side of the ledger. ``now_ms`` is for tests: 0 asks the server's clock."""
 
@@ -77,15 +92,16 @@ class Leases:
         return [run.decode() for run in lost]
 
     def finish(
-        self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = ""
+        self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
     ) -> tuple[Finish, list[str]]:
-        """Record the end; the runs of the chain that this released come back."""
+        """Record the end; the runs of the chain that this released come back.
+
+        ``letter`` is what a dead letter should tell, as JSON.
+        """
         answer = self._scripts.call(
             "finish",
             {
-                **{
-                    n: getattr(self._keys, n) for n in ("ledger", "leases", "templates", "outbox", "policies")
-                },
+                **{name: getattr(self._keys, name) for name in _FINISH_KEYS},
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },
@@ -94,6 +110,7 @@ class Leases:
                 "owner": owner,
                 "state": str(state),
                 "error": error,
+                "letter": letter,
                 "db": self._db,
                 "now_ms": self.now_ms,
             },

@@ -142,6 +142,7 @@ class Ledger:
                     "templates",
                     "outbox",
                     "delayed",
+                    "leases",
                 )
             },
             {**leadership.fence(), "db": self._db, "now_ms": now, "batch": _encoded(batch)},
@@ -154,7 +155,10 @@ class Ledger:
         released = self._scripts.call(
             "admit",
             {
-                **{n: getattr(self._keys, n) for n in ("leader", "ledger", "templates", "outbox", "delayed")},
+                **{
+                    n: getattr(self._keys, n)
+                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases")
+                },
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },

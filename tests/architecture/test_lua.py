@@ -21,7 +21,7 @@ def test_a_script_begins_with_what_it_is_for_and_tells_its_reply(path: Path) -> 
     comments = [line for line in header if line.startswith("--")]
 
     assert re.match(r"-- [A-Z].*[.:;,]?", comments[0])
-    assert any(line.startswith("-- KEYS ") for line in comments)
+    assert any(line.startswith(("-- KEYS ", "-- ARGV ")) for line in comments)
     assert any(line.startswith("-- RETURNS ") for line in comments)
 
 

@@ -9,13 +9,23 @@ from typing import Any
 from redis import Redis
 
 from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office
+from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office, Reaper
 from celery_catchup.entries import Entry, Schedule
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.policy import Policy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Keys, Leadership, Ledger, Scripts, States, Template, connect
+from celery_catchup.store import (
+    Keys,
+    Leadership,
+    Leases,
+    Ledger,
+    Recovery,
+    Scripts,
+    States,
+    Template,
+    connect,
+)
 from celery_catchup.testing import FakeClock
 
 NAMESPACE = "test"
@@ -76,7 +86,12 @@ class Beat:
         leadership = Leadership(scripts, self.keys, clock=clock, ttl_ms=10_000)
         self.ledger = Ledger(self.client, scripts, self.keys, db=0)
         states = States(self.client, scripts, self.keys)
-        office = Office(leadership, states, self.ledger, self.broker, clock, Events(self.events.append))
+        events = Events(self.events.append)
+        self.recovery = Recovery(self.client, scripts, self.keys, db=0)
+        self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
+        reaper = Reaper(self.recovery, leadership, events, someone_claims=lambda: self.claimed)
+        self.claimed = True
+        office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper)
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
         self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)

@@ -111,17 +111,9 @@ class Site:
         return found
 
     def _template(self, task: str, entry: str, kwargs: dict[str, Any]) -> str:
-        self.send(
-            "@catchup:run_id@",
-            task,
-            kwargs=kwargs,
-            task_id="@catchup:task_id@",
-            queue="scratch",
-            headers=headers("@catchup:run_id@", entry),
+        message = self.message(
+            "@catchup:task_id@", task, kwargs=kwargs, headers=headers("@catchup:run_id@", entry)
         )
-        found: Any = self.broker.rpop("scratch")
-        message = json.loads(found)
-        message["properties"]["delivery_info"]["routing_key"] = QUEUE
         message["properties"]["delivery_tag"] = "@catchup:delivery_tag@"
         name = f"{task}:{entry}:{json.dumps(kwargs)}"
         template = {"message": json.dumps(message), "queue": QUEUE, "db": 0}
@@ -143,6 +135,18 @@ class Site:
         entry = self.run(run_id)["entry"]
         self.send(run_id, task, kwargs=dict(kwargs or {}), headers=headers(run_id, entry))
         return run_id
+
+    def message(self, run_id: str, task: str = "work", **options: Any) -> dict[str, Any]:
+        """A message of a run as it stands on the broker, to be changed and pushed."""
+        self.send(run_id, task, **{"queue": "scratch"} | options)
+        found: Any = self.broker.rpop("scratch")
+        message: dict[str, Any] = json.loads(found)
+        message["properties"]["delivery_info"]["routing_key"] = QUEUE
+        return message
+
+    def push(self, message: Mapping[str, Any]) -> None:
+        """Put a message on the queue as it is."""
+        self.broker.lpush(QUEUE, json.dumps(message))
 
     # -- what happened -----------------------------------------------------------------------
 
@@ -216,12 +220,6 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                pass
         self.kill()
 
     def kill(self) -> None:

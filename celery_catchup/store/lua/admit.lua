@@ -8,6 +8,7 @@
 -- KEYS templates  hash  template id -> message and queue as JSON
 -- KEYS outbox     zset  runs to be published
 -- KEYS delayed    zset  runs that are sent later, by the time they may go
+-- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
 -- ARGV owner, epoch, db
@@ -23,8 +24,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0
     redis.call('ZREM', KEYS[5], id)
   elseif run.entry == ARGV[4] then
     redis.call('ZREM', KEYS[5], id)
-    redis.call('ZADD', KEYS[7], run.slot + run.schedule / 1000, id)
+    redis.call('ZADD', KEYS[8], run.slot + run.schedule / 1000, id)
   end
 end
-local keys = { ledger = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[6], chain = KEYS[7] }
+local keys = {
+  ledger = KEYS[2], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[6], active = KEYS[7], chain = KEYS[8],
+}
 return release(keys, tonumber(ARGV[5]), tonumber(ARGV[3]), now)

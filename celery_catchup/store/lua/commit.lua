@@ -15,6 +15,7 @@
 -- KEYS templates  hash    template id -> message and queue as JSON
 -- KEYS outbox     zset    runs to be published, by the time they were decided
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
+-- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS ...                four per entry: its runs, active, chain (zsets by slot) and skips (zset by last slot)
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
@@ -23,6 +24,7 @@
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local leases = KEYS[12]
 
 -- check everything, then write
 if not leads(leader, ARGV[1], ARGV[2]) then return { 'fenced' } end
@@ -50,8 +52,11 @@ end
 
 local outcome = {}
 for index, entry in ipairs(batch.entries) do
-  local base = 11 + (index - 1) * 4
-  local keys = { ledger = ledger, templates = templates, outbox = outbox, active = KEYS[base + 2], chain = KEYS[base + 3] }
+  local base = 12 + (index - 1) * 4
+  local keys = {
+    ledger = ledger, templates = templates, outbox = outbox, leases = leases,
+    active = KEYS[base + 2], chain = KEYS[base + 3],
+  }
   local existing = {}
   for _, item in ipairs(entry.runs) do
     local run = item.run

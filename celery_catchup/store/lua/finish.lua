@@ -1,21 +1,29 @@
 -- Record how a run ended, and release the next of its chain in the same step.
 --
--- Idempotent: ending an ended run changes nothing. A worker whose lease was taken by another
--- is refused: what it reports did not happen, as far as the ledger is concerned.
+-- A failure with attempts left is tried again after the policy's delay, in its place; with none
+-- left the run is dead. Idempotent: ending an ended run changes nothing. A worker whose lease was
+-- taken by another is refused: what it reports did not happen, as far as the ledger is concerned.
 --
--- KEYS ledger     hash  run id -> run as JSON
--- KEYS leases     zset  run id by lease expiry (ms)
--- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
--- KEYS policies   hash  entry -> policy as JSON
--- KEYS active     zset  the entry's active runs
--- KEYS chain      zset  the entry's waiting runs
+-- KEYS ledger     hash    run id -> run as JSON
+-- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS templates  hash    template id -> message and queue as JSON
+-- KEYS outbox     zset    runs to be published
+-- KEYS policies   hash    entry -> policy as JSON
+-- KEYS retries    zset    failed runs by the time of their next attempt (ms)
+-- KEYS ended      zset    runs by the time they ended (ms)
+-- KEYS dead       zset    dead letters by the time they died (ms)
+-- KEYS letters    hash    run id -> what is known of its failure, as JSON
+-- KEYS paused     hash    entry -> since when it is paused
+-- KEYS version    string  grows with every change from outside
+-- KEYS active     zset    the entry's active runs
+-- KEYS chain      zset    the entry's waiting runs
 -- ARGV run_id
--- ARGV owner            who executes it; "" for a message that never started (revoked, expired)
--- ARGV state            succeeded, failed or revoked
--- ARGV error            what went wrong, in a line, or ""
--- ARGV db               number of the database we are in
--- ARGV now_ms           0 in production
+-- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
+-- ARGV state              succeeded, failed or revoked
+-- ARGV error              what went wrong, in a line, or ""
+-- ARGV letter             more about the failure as JSON, or ""
+-- ARGV db                 number of the database we are in
+-- ARGV now_ms             0 in production
 -- RETURNS {"recorded", released ids…}, {"superseded"}, {"ended"} or {"unknown"}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', KEYS[1], id)
@@ -25,17 +33,26 @@ if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' t
 if owner ~= '' and run.owner ~= owner then return { 'superseded' } end
 if owner == '' and run.state == 'running' then return { 'superseded' } end
 
-local now = server_now(ARGV[6])
-run.state, run.finished, run.owner = state, now, nil
+local now = server_now(ARGV[7])
+local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
+local keys = {
+  ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
+  paused = KEYS[10], version = KEYS[11], active = KEYS[12], chain = KEYS[13], clock = now,
+}
 if ARGV[4] ~= '' then run.error = ARGV[4] end
-redis.call('HSET', KEYS[1], id, cjson.encode(run))
-redis.call('ZREM', KEYS[2], id)
-redis.call('ZREM', KEYS[6], id)
-redis.call('ZREM', KEYS[7], id)
-
-local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1}')
-if state ~= 'succeeded' and policy.on_failure == 'stop' then return { 'recorded' } end
-local keys = { ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], active = KEYS[6], chain = KEYS[7] }
-local released = release(keys, policy.capacity, tonumber(ARGV[5]), now)
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
+if state == 'failed' then
+  run.failures = (run.failures or 0) + 1
+  if run.failures < policy.max_attempts then
+    run.state, run.owner, run.attempt = 'waiting', nil, run.attempt + 1
+    redis.call('HSET', KEYS[1], id, cjson.encode(run))
+    redis.call('ZREM', KEYS[2], id)
+    redis.call('ZADD', KEYS[6], now + policy.retry_delay_ms, id)
+    return { 'recorded' }
+  end
+  state = 'dead'
+end
+conclude(keys, id, run, state, policy, now)
+local released = release_next(keys, state, policy, tonumber(ARGV[6]), now)
 table.insert(released, 1, 'recorded')
 return released

@@ -10,12 +10,15 @@
 -- KEYS version    string  grows with every change from outside
 -- KEYS outbox     zset    runs to be published
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
+-- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS retries    zset    failed runs by the time of their next attempt (ms)
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "epoch:beat" of a record that stayed unchanged for its length, or ""
 -- ARGV watermark          everything up to here is decided, or "" to leave it
 -- ARGV now_ms             slot time of this tick
--- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox, when the first delayed run may go or -1}
+-- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
+--          when the first delayed run may go or -1, how many runs are lost or to be tried again}
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -27,9 +30,10 @@ local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local outbox = redis.call('ZCARD', KEYS[5])
 local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local delayed = tonumber(first[2] or '-1')
+local overdue = redis.call('ZCOUNT', KEYS[7], '-inf', server) + redis.call('ZCOUNT', KEYS[8], '-inf', server)
 
 if not free and record[1] ~= owner and (record[2] .. ':' .. (record[3] or '')) ~= seen then
-  return { 0, tonumber(record[2]), tonumber(record[3]) or 0, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed }
+  return { 0, tonumber(record[2]), tonumber(record[3]) or 0, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
 end
 
 local epoch, beat = tonumber(record[2]), (tonumber(record[3]) or 0) + 1
@@ -43,4 +47,4 @@ redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)
 end
-return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed }
+return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue }

@@ -62,33 +62,65 @@ local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
+-- How long a message may wait in its queue before its run is sent again: a quarter of an hour, and
+-- twice as long each time. A copy costs nothing, because only one can be claimed.
+local function patience(sends)
+  return 900000 * 2 ^ math.min(sends - 1, 6)
+end
+
+-- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.
+-- The lease that it gets is the time in which somebody has to claim it, by the server's clock:
+-- `now` may be the leader's idea of time.
+local function dispatch(keys, id, run, own_db, now)
+  run.state, run.sends, run.queued = 'queued', run.sends + 1, now
+  redis.call('HSET', keys.ledger, id, cjson.encode(run))
+  redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
+  local template = cjson.decode(redis.call('HGET', keys.templates, run.template) or '{}')
+  if template.queue then
+    push(template.queue, template.db, own_db, { render(template, id, run, now) })
+  else
+    redis.call('ZADD', keys.outbox, now, id)
+  end
+end
+
 -- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
--- On an atomic broker the message is pushed here and now; elsewhere the run waits in the outbox.
 local function release(keys, capacity, own_db, now)
-  local active = redis.call('ZCARD', keys.active)
-  local wanted = capacity < 0 and -1 or capacity - active - 1
+  local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
   if capacity >= 0 and wanted < 0 then return {} end
   local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
-  local released, templates = {}, {}
+  local released = {}
   for i = 1, #ids, 2 do
-    local id = ids[i]
-    local stored = redis.call('HGET', keys.ledger, id)
-    redis.call('ZREM', keys.chain, id)
+    local stored = redis.call('HGET', keys.ledger, ids[i])
+    redis.call('ZREM', keys.chain, ids[i])
     if stored then
-      local run = cjson.decode(stored)
-      run.state, run.sends, run.queued = 'queued', run.sends + 1, now
-      local name = run.template
-      templates[name] = templates[name] or cjson.decode(redis.call('HGET', keys.templates, name) or '{}')
-      local template = templates[name]
-      redis.call('ZADD', keys.active, ids[i + 1], id)
-      redis.call('HSET', keys.ledger, id, cjson.encode(run))
-      if template.queue then
-        push(template.queue, template.db, own_db, { render(template, id, run, now) })
-      else
-        redis.call('ZADD', keys.outbox, now, id)
-      end
-      released[#released + 1] = id
+      redis.call('ZADD', keys.active, ids[i + 1], ids[i])
+      dispatch(keys, ids[i], cjson.decode(stored), own_db, now)
+      released[#released + 1] = ids[i]
     end
   end
   return released
+end
+
+-- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
+-- attempts becomes a dead letter, and pauses its entry when the policy says so.
+local function conclude(keys, id, run, state, policy, now)
+  run.state, run.finished, run.owner = state, now, nil
+  redis.call('HSET', keys.ledger, id, cjson.encode(run))
+  redis.call('ZREM', keys.leases, id)
+  redis.call('ZREM', keys.active, id)
+  redis.call('ZREM', keys.chain, id)
+  redis.call('ZADD', keys.ended, now, id)
+  if state == 'dead' then
+    redis.call('ZADD', keys.dead, now, id)
+    if policy.pause_on_failure and redis.call('HEXISTS', keys.paused, run.entry) == 0 then
+      redis.call('HSET', keys.paused, run.entry, cjson.encode({ paused = true, at = now, reason = 'a run is dead' }))
+      redis.call('INCR', keys.version)
+    end
+  end
+end
+
+-- After an end: the next of the chain, unless a failure is to stop it.
+local function release_next(keys, state, policy, own_db, now)
+  if state ~= 'succeeded' and policy.on_failure == 'stop' then return {} end
+  return release(keys, policy.capacity, own_db, now)
 end

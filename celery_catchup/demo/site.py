@@ -1,0 +1,101 @@
+"""One project on a server of its own: a worker, and a beat that can be killed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from celery_catchup.demo.processes import Child, Tail
+from celery_catchup.demo.project import JOURNAL, NAMESPACE, write_project
+from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.model import Instant
+from celery_catchup.store import Keys, Ledger, Scripts, States, connect
+
+OURS = "celery_catchup.Scheduler"
+CELERYS = "celery.beat.PersistentScheduler"
+
+# What a worker among others does at its start takes seconds; this one is alone.
+_ALONE = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a task wrote when it started; without a slot when it was not told one."""
+
+    entry: str
+    started: Instant
+    run_id: str | None
+    slot: Instant | None
+    is_catchup: bool | None
+
+
+class Site:
+    """Starts the processes of one project and reads what they leave; all ends with ``stack``.
+
+    Only the scheduler differs between two sites: project, worker and server are alike.
+    """
+
+    def __init__(self, folder: Path, *, scheduler: str, stack: ExitStack) -> None:
+        self.folder, self.scheduler, self._stack = folder, scheduler, stack
+        (folder / "server").mkdir(parents=True)
+        self._server = stack.enter_context(EmbeddedServer(data_dir=folder / "server"))
+        write_project(folder, broker_url=self._server.url())
+        self.children: list[Child] = []
+        self.executions: list[Execution] = []
+        self._journal = Tail(folder / JOURNAL)
+        self._beats = 0
+        client = connect(self._server.url())
+        stack.callback(client.close)
+        keys, scripts = Keys(NAMESPACE), Scripts(client)
+        self._states = States(client, scripts, keys)
+        self.ledger = Ledger(client, scripts, keys, db=0)
+
+    # -- its processes ---------------------------------------------------------------------
+
+    def start_worker(self) -> Child:
+        """A worker with two processes, so that order is kept and not given."""
+        return self._start("worker", "worker", "--concurrency", "2", "--loglevel", "INFO", *_ALONE)
+
+    def start_beat(self) -> Child:
+        """A beat; each has a log of its own."""
+        self._beats += 1
+        return self._start(
+            f"beat {self._beats}", "beat", "--scheduler", self.scheduler, "--loglevel", "INFO"
+        )
+
+    def _start(self, name: str, *arguments: str) -> Child:
+        child = Child(name, *arguments, folder=self.folder)
+        self._stack.callback(child.kill)
+        self.children.append(child)
+        return child
+
+    def kill(self, child: Child) -> None:
+        """End it the hard way, and do not wonder that it is gone."""
+        self.children.remove(child)
+        child.kill()
+
+    def stop(self) -> None:
+        """End beat and worker in good order; the server stays, to be asked."""
+        while self.children:
+            self.children.pop().stop()
+
+    # -- what they leave -------------------------------------------------------------------
+
+    def anchor(self, entry: str) -> Instant | None:
+        """The instant that the entry's slots are counted from; None before it was seen."""
+        found = self._states.load().anchors.get(entry)
+        return None if found is None else int(found)
+
+    def new_executions(self) -> list[Execution]:
+        """What tasks have written since the last call."""
+        raw: list[dict[str, Any]] = [json.loads(line) for line in self._journal.lines()]
+        found = [Execution(**line) for line in raw]
+        self.executions += found
+        return found
+
+    def executions_of(self, entry: str) -> list[Execution]:
+        """The entry's executions in the order in which they started."""
+        return [execution for execution in self.executions if execution.entry == entry]

@@ -1,0 +1,69 @@
+"""Recovery: runs whose worker or message was lost, and failed ones whose next attempt is due."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any
+
+from redis import Redis
+
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.ledger import FencedError
+from celery_catchup.store.scripts import Scripts
+
+_KEYS = (
+    "leader",
+    "ledger",
+    "leases",
+    "retries",
+    "templates",
+    "outbox",
+    "policies",
+    "ended",
+    "dead",
+    "paused",
+    "version",
+)
+
+
+class Recovered(StrEnum):
+    """What became of a run that was looked at."""
+
+    SENT = "sent"
+    DEAD = "dead"
+    ALIVE = "alive"
+    ENDED = "ended"
+
+
+class Recovery:
+    """The leader's care for runs in flight. ``now_ms`` is for tests: 0 asks the server's clock."""
+
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int, now_ms: int = 0) -> None:
+        self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
+        self.now_ms = now_ms
+
+    def overdue(self, server_ms: int, *, limit: int) -> list[tuple[str, dict[str, Any]]]:
+        """Runs whose lease has run out or whose retry is due, with their records."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for key in (self._keys.retries, self._keys.leases):
+                pipe.zrangebyscore(key, "-inf", server_ms, start=0, num=limit)
+            ids = [run for answer in pipe.execute() for run in answer][:limit]
+        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
+        return [(i.decode(), json.loads(s) if s else {}) for i, s in zip(ids, stored, strict=True)]
+
+    def recover(self, leadership: Leadership, run_id: str, *, entry: str) -> Recovered:
+        """Send the run again, or give it up when that has happened too often."""
+        answer = self._scripts.call(
+            "recover",
+            {
+                **{name: getattr(self._keys, name) for name in _KEYS},
+                "active": self._keys.active(entry),
+                "chain": self._keys.chain(entry),
+            },
+            {**leadership.fence(), "db": self._db, "run_id": run_id, "now_ms": self.now_ms},
+        ).decode()
+        if answer == "fenced":
+            raise FencedError("another beat leads by now; this one stands down")
+        return Recovered(answer)

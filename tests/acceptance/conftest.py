@@ -1,0 +1,45 @@
+"""Fixtures of the process-level tests: places for beats, on servers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celery_catchup.embedded import EmbeddedServer
+from tests import services
+from tests.acceptance.messages import RabbitQueue
+from tests.acceptance.sites import Site
+
+
+@pytest.fixture
+def site(tmp_path: Path, redis_url: str) -> Iterator[Site]:
+    """A place whose state and broker are on the private server; nothing runs afterwards."""
+    place = Site(tmp_path, redis_url)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def lasting_server() -> Iterator[EmbeddedServer]:
+    """A server of this test alone that keeps its data when it is stopped or killed."""
+    with services.private_server(appendonly=True) as server:
+        yield server
+
+
+@pytest.fixture
+def lasting_site(tmp_path: Path, lasting_server: EmbeddedServer) -> Iterator[Site]:
+    """A place on a server that may be stopped and started again."""
+    place = Site(tmp_path, lasting_server.url())
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def rabbit_queue(rabbitmq_url: str, request: pytest.FixtureRequest) -> Iterator[RabbitQueue]:
+    """A queue of this test alone."""
+    queue = RabbitQueue(rabbitmq_url, f"catchup-{request.node.name}"[:200])
+    queue.delete()
+    yield queue
+    queue.delete()

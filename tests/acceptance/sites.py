@@ -1,0 +1,185 @@
+"""A place where beats and workers of one project run: their server, their clock, their files."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from celery_catchup.model import Instant, Slot, run_id, to_instant
+from celery_catchup.store import Keys
+from tests.acceptance.messages import Message, on_redis
+from tests.acceptance.processes import ROOT, Process, celery, until
+
+NAMESPACE = "project"
+LEADING = 'msg="Leading"'
+SHIFTED = "tests.projects.declared:Scheduler"
+"""The scheduler under test with the clock of the site; nothing else differs."""
+
+
+class Site:
+    """Declares a project, starts its processes and looks at what they leave behind.
+
+    The state and, unless told otherwise, the broker are on the server at ``url``. Nothing of
+    what it reads goes through the package, except the names of keys.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url, self.broker = folder, url, url
+        self.keys = Keys(NAMESPACE)
+        self.redis: redis.Redis = redis.Redis.from_url(url, decode_responses=True)
+        self.project: dict[str, Any] = {}
+        self.offset = timedelta()
+        self.processes: list[Process] = []
+
+    # -- declaring -------------------------------------------------------------------------
+
+    def declare(self, schedule: dict[str, Any], *, periodic: Any = (), **settings: Any) -> None:
+        """What the project of the processes started from now on looks like.
+
+        An entry that is no mapping of an entry's fields is only a schedule. Beats look five times a
+        second, so that tests need not wait, unless ``catchup_poll_interval`` says otherwise.
+        """
+        settings = {"catchup_poll_interval": "200ms", **settings}
+        entries = {
+            name: entry if isinstance(entry, dict) and "schedule" in entry else {"schedule": entry}
+            for name, entry in schedule.items()
+        }
+        self.project = {
+            "schedule": {name: {"task": "tests.projects.declared.work", **e} for name, e in entries.items()},
+            "periodic": list(periodic),
+            "settings": {name: value for name, value in settings.items() if value is not None},
+        }
+
+    def set_clock(self, now: str) -> None:
+        """The time that processes started from now on have."""
+        self.offset = datetime.fromisoformat(now) - datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
+    @property
+    def diary(self) -> Path:
+        """Where executed tasks leave a line."""
+        return self.folder / "diary"
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """What a process of the project needs to find in its environment."""
+        return {
+            "CATCHUP_TEST_PROJECT": json.dumps({"broker": self.broker, **self.project}),
+            "CATCHUP_TEST_OFFSET": str(self.offset.total_seconds()),
+            "CATCHUP_TEST_DIARY": str(self.diary),
+            "PYTHONPATH": str(ROOT),
+            **more,
+        }
+
+    # -- starting --------------------------------------------------------------------------
+
+    def start(self, *command: str, name: str = "process", **environ: str) -> Process:
+        """Start any program in the project's environment."""
+        log = self.folder / f"{len(self.processes)}-{name}.log"
+        process = Process(command, log=log, cwd=self.folder, environ=self.environ(**environ))
+        self.processes.append(process)
+        return process
+
+    def beat(self, *arguments: str, scheduler: str | None = SHIFTED, **environ: str) -> Process:
+        """Start a beat; one that is only there, not yet leading."""
+        chosen = ("-S", scheduler) if scheduler else ()
+        return self.start(*celery("beat", *chosen, *arguments), name="beat", **environ)
+
+    def leader(self, *arguments: str, **options: Any) -> Process:
+        """Start a beat and wait until it leads."""
+        beat = self.beat(*arguments, **options)
+        beat.until_it_says(LEADING)
+        return beat
+
+    def worker(self, *arguments: str, **environ: str) -> Process:
+        """Start a worker with two processes and wait until it is ready."""
+        quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+        worker = self.start(
+            *celery("worker", "-c", "2", "-l", "INFO", *quiet, *arguments), name="worker", **environ
+        )
+        worker.until_it_says(" ready.")
+        return worker
+
+    def close(self) -> None:
+        """End everything that was started here."""
+        for process in self.processes:
+            process.end()
+        self.redis.close()
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def messages(self, entry: str | None = None, *, queue: str = "celery") -> list[Message]:
+        """What a worker would receive, oldest first; of one entry with a policy, or all."""
+        return [m for m in on_redis(self.redis, queue) if entry in (None, m.entry)]
+
+    def slots(self, entry: str | None = None) -> list[str]:
+        return [message.slot for message in self.messages(entry)]
+
+    def until_sent(self, count: int, **options: Any) -> list[Message]:
+        """Wait until the queue holds so many messages."""
+        until(lambda: self.redis.llen("celery") >= count, what=f"{count} messages", **options)
+        return self.messages()
+
+    def ledger(self, entry: str) -> list[dict[str, Any]]:
+        """The entry's runs as they are recorded, in slot order."""
+        ids: Any = self.redis.zrange(self.keys.runs_of(entry), 0, -1)
+        stored: Any = self.redis.hmget(self.keys.ledger, ids) if ids else []
+        return [{"id": run, **json.loads(text)} for run, text in zip(ids, stored, strict=True)]
+
+    def states(self, entry: str) -> list[str]:
+        return [run["state"] for run in self.ledger(entry)]
+
+    def until_states(self, entry: str, states: list[str]) -> None:
+        """Wait until the entry's runs are in these states."""
+        until(lambda: self.states(entry) == states, what=f"{entry} in {states}")
+
+    def until_noted(self, count: int, **options: Any) -> list[list[Any]]:
+        """Wait until executed tasks have left so many lines, and read them all."""
+        until(lambda: len(self._notes()) >= count, what=f"{count} lines in the diary", **options)
+        return [json.loads(line) for line in self._notes()]
+
+    def _notes(self) -> list[str]:
+        text = self.diary.read_text(encoding="utf-8") if self.diary.exists() else ""
+        return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def identity(self, entry: str, slot: str) -> str:
+        """The id that the run of a slot must have."""
+        return str(run_id(NAMESPACE, entry, Slot(instant(slot))))
+
+    def watermark(self) -> Instant | None:
+        stored: Any = self.redis.hget(self.keys.scheduler, "watermark")
+        return None if stored is None else int(stored)
+
+    def until_watermark(self, after: str) -> None:
+        """Wait until a beat has seen to everything up to a moment of the site's clock."""
+        wanted = instant(after)
+        until(lambda: (self.watermark() or 0) >= wanted, what=f"a watermark of {after}")
+
+    def until_a_tick_later(self) -> None:
+        """Wait until the leader has done one whole tick more."""
+
+        def beats() -> int:
+            found: Any = self.redis.hget(self.keys.leader, "beat")
+            return int(found or 0)
+
+        before = beats()
+        # Two renewals: the tick after the first of them is over when the second begins.
+        until(lambda: beats() >= before + 2, what="another tick")
+
+    def forget_leader(self) -> None:
+        """Spare the next beat the wait for a dead one's lease."""
+        self.redis.delete(self.keys.leader)
+
+
+def instant(text: str) -> Instant:
+    return to_instant(datetime.fromisoformat(text))
+
+
+def seconds_since(moment: float) -> float:
+    return time.monotonic() - moment

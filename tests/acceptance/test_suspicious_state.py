@@ -1,0 +1,205 @@
+"""A first deployment, and state that is lost, unreadable or from the future: nothing old runs, and it is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.acceptance.processes import Process, until
+from tests.acceptance.sites import Site, instant
+
+HOURLY = "0 * * * *"
+EVERY_SECOND = {"$every": 1}
+
+
+def warnings(beat: Process) -> list[str]:
+    return [line["detail"] for line in beat.said("State suspect") if line["level"] == "WARNING"]
+
+
+def away(site: Site, harm: Callable[[Site], None] = lambda site: None) -> Process:
+    """A beat that leaves at 09:05, harm to what it left, and the beat that comes at 12:02."""
+    site.declare(
+        {"hourly": HOURLY, "other": HOURLY, "ticking": EVERY_SECOND},
+        catchup_entries={
+            "hourly": {"window": "6h", "overlap_policy": "allow"},
+            "other": {"window": "6h", "overlap_policy": "allow"},
+            "ticking": {"window": "1m", "overlap_policy": "allow"},
+        },
+    )
+    site.set_clock("2026-02-07T09:04:58Z")
+    before = site.leader()
+    site.until_sent(1)
+    before.stop()
+    site.redis.delete("celery")
+    harm(site)
+    site.set_clock("2026-02-07T12:02:00Z")
+    return site.leader()
+
+
+def live(site: Site, entry: str = "ticking") -> list[str]:
+    return [message.slot for message in site.messages(entry) if not message.headers["is_catchup"]]
+
+
+def until_alive(site: Site, entry: str = "ticking") -> None:
+    """Wait until the entry has had two live slots under the second beat."""
+    late = "2026-02-07T12:02"
+    until(lambda: len([s for s in live(site, entry) if s >= late]) >= 2, what=f"live slots of {entry}")
+
+
+# -- the first time ----------------------------------------------------------------------------
+
+
+def test_a_first_deployment_runs_nothing_old_and_warns_of_nothing(site: Site) -> None:
+    site.declare(
+        {"hourly": HOURLY, "minutely": "* * * * *", "stock": {"$crontab": {}}},
+        catchup_entries={"hourly": "7d", "minutely": {"window": "7d", "overlap_policy": "all"}},
+    )
+    site.set_clock("2026-02-07T12:02:05Z")
+
+    beat = site.leader()
+    site.until_a_tick_later()
+
+    assert site.messages() == []
+    assert not [line for line in beat.said() if line["level"] != "INFO"]
+    assert "Catch-up" not in beat.text()
+
+
+def test_a_new_entry_beside_old_ones_has_no_past(site: Site) -> None:
+    site.declare({"old": HOURLY}, catchup_entries={"old": {"window": "6h", "overlap_policy": "allow"}})
+    site.set_clock("2026-02-07T09:05:00Z")
+    before = site.leader()
+    site.until_a_tick_later()
+    before.stop()
+
+    both = {name: {"window": "6h", "overlap_policy": "allow"} for name in ("old", "new")}
+    site.declare({"old": HOURLY, "new": HOURLY}, catchup_entries=both)
+    site.set_clock("2026-02-07T12:02:00Z")
+    site.leader()
+    site.until_sent(3)
+    site.until_a_tick_later()
+
+    assert (len(site.slots("old")), site.slots("new")) == (3, [])
+
+
+# -- the scheduler's watermark -----------------------------------------------------------------
+
+
+def test_without_harm_the_same_place_is_caught_up(site: Site) -> None:
+    beat = away(site)
+
+    until(lambda: len(site.slots("hourly")) == 3, what="the three missed hours")
+    assert warnings(beat) == []
+
+
+def test_a_lost_watermark_replays_nothing_and_is_a_warning(site: Site) -> None:
+    beat = away(site, lambda site: site.redis.hdel(site.keys.scheduler, "watermark"))
+    until_alive(site)
+
+    assert warnings(beat) == ["the scheduler's watermark is missing; nothing is replayed"]
+    assert site.slots("hourly") == site.slots("other") == []
+
+
+def test_a_watermark_lost_before_any_slot_was_decided_is_a_warning_too(site: Site) -> None:
+    site.declare({"hourly": HOURLY}, catchup_entries={"hourly": "6h"})
+    site.set_clock("2026-02-07T09:04:58Z")
+    before = site.leader()
+    site.until_a_tick_later()
+    before.stop()
+    site.redis.hdel(site.keys.scheduler, "watermark")
+
+    site.set_clock("2026-02-07T12:02:00Z")
+    beat = site.leader()
+
+    assert warnings(beat) == ["the scheduler's watermark is missing; nothing is replayed"]
+
+
+@pytest.mark.parametrize("value", ["garbage", "", "nan", "1e400", "-5", "1770454800.5", "12", "9" * 30])
+def test_an_unreadable_watermark_replays_nothing_and_is_shown(site: Site, value: str) -> None:
+    beat = away(site, lambda site: site.redis.hset(site.keys.scheduler, "watermark", value))
+    until_alive(site)
+
+    assert warnings(beat) == [f"the scheduler's watermark {value!r} is no time; nothing is replayed"]
+    assert site.slots("hourly") == site.slots("other") == []
+
+
+def test_a_watermark_of_the_future_counts_as_now_and_is_a_warning(site: Site) -> None:
+    later = str(instant("2027-02-07T12:00:00Z"))
+    beat = away(site, lambda site: site.redis.hset(site.keys.scheduler, "watermark", later))
+    until_alive(site)
+
+    assert warnings(beat) == [
+        "the scheduler's watermark 2027-02-07T12:00:00Z is in the future; it counts as now"
+    ]
+    assert site.slots("hourly") == []
+    assert (site.watermark() or 0) < instant("2026-02-07T13:00:00Z")
+
+
+# -- what is known of one entry ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["garbage", "", "nan", "-1"])
+def test_an_unreadable_state_of_one_entry_leaves_the_others_alone(site: Site, value: str) -> None:
+    beat = away(site, lambda site: site.redis.hset(site.keys.decided, "hourly", value))
+    until_alive(site)
+
+    assert warnings(beat) == [f"the watermark of entry 'hourly' is {value!r}, which is no time"]
+    assert site.slots("hourly") == []
+    assert len(site.slots("other")) == 3
+
+
+def test_an_entry_whose_state_was_unreadable_goes_on_with_its_next_slot(site: Site) -> None:
+    beat = away(site, lambda site: site.redis.hset(site.keys.decided, "ticking", "garbage"))
+
+    until_alive(site)
+    assert len(beat.said("Leading")) == 1
+
+
+def test_an_entry_decided_far_in_the_future_is_not_silently_dead(site: Site) -> None:
+    later = str(instant("2027-02-07T12:00:00Z"))
+    beat = away(site, lambda site: site.redis.hset(site.keys.decided, "ticking", later))
+
+    until(lambda: warnings(beat), what="a warning")
+    until_alive(site)
+
+
+def test_an_entry_without_a_policy_whose_state_is_unreadable_starts_anew(site: Site) -> None:
+    site.declare({"stock": {"$every": 1}})
+    before = site.leader()
+    site.until_sent(1)
+    before.stop()
+    site.redis.hset(site.keys.last_runs, "stock", "garbage")
+    site.redis.delete("celery")
+
+    site.leader()
+
+    site.until_sent(2)
+
+
+# -- keys of another kind ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["scheduler", "decided", "ledger", "leader"])
+def test_a_key_of_another_kind_is_named_calmly_and_the_beat_lives(site: Site, key: str) -> None:
+    site.declare({"ticking": EVERY_SECOND}, catchup_entries={"ticking": {"window": "1m"}})
+    before = site.leader()
+    site.until_sent(1)
+    before.stop()
+    kept: Any = site.redis.dump(getattr(site.keys, key))
+    site.redis.set(getattr(site.keys, key), json.dumps("not ours"))
+    site.redis.delete("celery")
+
+    beat = site.beat()
+    beat.until_it_says("WRONGTYPE")
+    seen = len(beat.text().splitlines())
+    until(lambda: site.redis.info("commandstats").get("cmdstat_evalsha", {}), what="some commands")
+    site.redis.delete(getattr(site.keys, key))
+    if kept:
+        site.redis.restore(getattr(site.keys, key), 0, kept)
+    site.until_sent(1)
+
+    assert beat.alive
+    assert "Traceback" not in beat.text()
+    assert len(beat.text().splitlines()) - seen < 10
