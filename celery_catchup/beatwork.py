@@ -18,7 +18,7 @@ from celery_catchup.engine import Engine, Office, Reaper
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
 from celery_catchup.model import Instant, PlannedRun, to_instant, to_milliseconds
-from celery_catchup.store import Leadership, Ledger, Recovery, States, Template
+from celery_catchup.store import Leadership, Ledger, Recovery, Retention, States, Template
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
 
@@ -69,6 +69,7 @@ def assemble(
     events = Events(LogLines())
     workers = Workers(store.client, store.scripts, store.keys)
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
+    retention = Retention(store.client, store.scripts, store.keys)
 
     def someone_claims() -> bool:
         return bool(workers.seen_since(to_instant(clock.now()) - _LATELY))
@@ -80,7 +81,7 @@ def assemble(
         dispatch=_Dispatch(app, sender, schedule),
         clock=clock,
         events=events,
-        reaper=Reaper(recovery, leadership, events, someone_claims=someone_claims),
+        reaper=Reaper(recovery, retention, leadership, events, someone_claims=someone_claims),
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
     return Beatwork(store, states, engine, sender)
@@ -104,7 +105,7 @@ class _Dispatch:
         self._sender.publish(template, run_id, run, now=now)
 
     def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Revoke the tasks of these runs; a broker that fails is said, and the new run starts all the same."""
+        """Revoke the tasks of these runs; when the broker fails the new run starts all the same."""
         try:
             self._app.control.revoke(run_ids, terminate=terminate)
         except (OperationalError, OSError) as error:

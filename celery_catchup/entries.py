@@ -93,6 +93,7 @@ class EntryState:
     manual_start    start of the latest manual run
     manual_success  start of the latest manual run that succeeded
     paused          nothing is planned; ``paused_at`` stays set until the resume is planned
+    discards        what was missed while paused is not caught up, whatever the policy says
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
     active, waiting runs of the entry that have still to end, and those of them in the chain
     existing        runs in the ledger, for the range that is planned
@@ -106,6 +107,7 @@ class EntryState:
     manual_success: Instant | None = None
     paused: bool = False
     paused_at: Instant | None = None
+    discards: bool = False
     changed_at: Instant | None = None
     active: int = 0
     waiting: int = 0

@@ -74,7 +74,7 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
         state.first_seen_at,
         *(instant for instant in known if instant is not None),
     )
-    discard = resumed and entry.policy.on_resume is OnResume.DISCARD
+    discard = resumed and (state.discards or entry.policy.on_resume is OnResume.DISCARD)
     return Scope(
         now=now,
         reaches=tuple(_reach(entry, index, floor, now) for index in range(len(entry.schedules))),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from celery_catchup.demo.site import Execution
@@ -64,6 +65,11 @@ class Account:
                 yield self._about(slot, "neither run nor skipped" if not traces[slot] else "decided twice")
         for slot in sorted(set(traces) - set(self.due)):
             yield self._about(slot, "not a slot of the entry")
+        for skip in self.skips:
+            if skip["last"] <= self.due[-1] and skip["count"] != len(self._inside(skip)):
+                yield self._about(
+                    skip["first"], f"a skip of {skip['count']} slots has {len(self._inside(skip))}"
+                )
         yield from self._problems_of_runs()
         yield from self._problems_of_order()
 
@@ -80,10 +86,10 @@ class Account:
 
     def _problems_of_order(self) -> Iterator[str]:
         slots = [execution.slot or 0 for execution in self.executions]
-        for before, after in zip(slots, slots[1:], strict=False):
+        for before, after in pairwise(slots):
             if after < before:
                 yield self._about(after, f"executed after {to_rfc3339(before)}")
-        for one, next_one in zip(self.runs, self.runs[1:], strict=False):
+        for one, next_one in pairwise(self.runs):
             if next_one.get("started", 0) < one.get("finished", 0):
                 yield self._about(next_one["slot"], "started before the run before it had ended")
 

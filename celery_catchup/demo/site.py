@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Site:
         self.children: list[Child] = []
         self.executions: list[Execution] = []
         self._journal = Tail(folder / JOURNAL)
-        self._beats = 0
+        self._beats: list[Child] = []
         client = connect(self._server.url())
         stack.callback(client.close)
         keys, scripts = Keys(NAMESPACE), Scripts(client)
@@ -56,15 +57,13 @@ class Site:
     # -- its processes ---------------------------------------------------------------------
 
     def start_worker(self) -> Child:
-        """A worker with two processes, so that order is kept and not given."""
+        """A worker with two processes: that two runs are never at once is not for want of room."""
         return self._start("worker", "worker", "--concurrency", "2", "--loglevel", "INFO", *_ALONE)
 
-    def start_beat(self) -> Child:
+    def start_beat(self) -> None:
         """A beat; each has a log of its own."""
-        self._beats += 1
-        return self._start(
-            f"beat {self._beats}", "beat", "--scheduler", self.scheduler, "--loglevel", "INFO"
-        )
+        name = "restarted beat" if self._beats else "beat"
+        self._beats.append(self._start(name, "beat", "--scheduler", self.scheduler, "--loglevel", "INFO"))
 
     def _start(self, name: str, *arguments: str) -> Child:
         child = Child(name, *arguments, folder=self.folder)
@@ -72,10 +71,15 @@ class Site:
         self.children.append(child)
         return child
 
-    def kill(self, child: Child) -> None:
-        """End it the hard way, and do not wonder that it is gone."""
-        self.children.remove(child)
-        child.kill()
+    @property
+    def beat(self) -> Child:
+        """The beat that was started last."""
+        return self._beats[-1]
+
+    def kill_beat(self) -> None:
+        """End it the hard way; that it is gone is no surprise then."""
+        self.children.remove(self.beat)
+        self.beat.kill()
 
     def stop(self) -> None:
         """End beat and worker in good order; the server stays, to be asked."""
@@ -84,10 +88,13 @@ class Site:
 
     # -- what they leave -------------------------------------------------------------------
 
-    def anchor(self, entry: str) -> Instant | None:
-        """The instant that the entry's slots are counted from; None before it was seen."""
-        found = self._states.load().anchors.get(entry)
-        return None if found is None else int(found)
+    def anchors(self) -> Mapping[str, Instant]:
+        """The instants that slots are counted from, of each entry that beat has seen."""
+        return {entry: int(anchor) for entry, anchor in self._states.load().anchors.items()}
+
+    def new_lines_of_beat(self) -> list[str]:
+        """What the latest beat has said since the last call."""
+        return list(self.beat.tail.lines()) if self._beats else []
 
     def new_executions(self) -> list[Execution]:
         """What tasks have written since the last call."""

@@ -23,6 +23,7 @@ from celery_catchup.dispatch.capture import Capture, capture, looks_right
 from celery_catchup.dispatch.failures import DispatchError, publish_error, told, unreachable, unroutable
 from celery_catchup.dispatch.marks import render
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.store import Template
 from celery_catchup.wording import shown
@@ -63,6 +64,7 @@ class Dispatcher:
         self._db = 0
         self._known: dict[tuple[str, str | None], _Known] = {}
         self._queues: dict[str, str] = {}
+        self._told: set[str] = set()
         self.mode: Mode | None = None
         self.reason = "the broker has not been looked at yet"
 
@@ -182,12 +184,13 @@ class Dispatcher:
                 return _template(message, text, queue=queue, db=self._db)
         return _template(message, seen.publications[0])
 
-    def _can_push(self, seen: Capture, name: Any) -> bool:
+    def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (
             self._why_not_pushed(seen.pushes[0][0]) if seen.one_push else "it is not one push to one list"
         )
-        if obstacle:
-            logger.debug("entry %s is published from the outbox: %s", shown(name), obstacle)
+        if obstacle and name not in self._told:
+            self._told.add(name)
+            logger.info(logfmt("Entry is published from the outbox", entry=name, detail=obstacle))
         return not obstacle
 
     def _captured(self, message: Message) -> Capture:

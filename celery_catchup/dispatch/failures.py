@@ -42,7 +42,8 @@ class DispatchError(DispatchFailedError):
 def told(error: BaseException) -> str:
     """What an exception says, on one line, without a password."""
     if isinstance(error, RedisError):
-        return masked(explain(error))
+        # Behind the colon redis-py shows its client objects.
+        return masked(explain(error)).partition(" : <")[0]
     lines = str(error).splitlines()
     return masked(lines[0][:_LONGEST]) if lines else type(error).__name__
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.office import adopt, read_roster
 from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
 from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped, StandingBy
 from celery_catchup.model import Instant, Plan, to_instant, to_milliseconds
@@ -65,6 +65,9 @@ class Engine:
         self._watermark: Instant = 0
         self._told_leader = ""
         self._pending: Term
+        self._releases = Releases(
+            office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
+        )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
 
@@ -245,48 +248,11 @@ class Engine:
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
-        """Send what was decided but is not with the broker yet: delayed runs whose time has come,
-        runs that were lost, and the outbox, which stays as it is when the broker fails."""
-        if self._pending.delayed is not None and self._pending.delayed <= now:
-            self._release_delayed(now)
-        if self._pending.overdue:
-            self._reap()
-        if self._pending.outbox:
-            self._publish(now)
-
-    def _reap(self) -> None:
+        """Send what was decided but is not with the broker yet, as `Releases` says."""
         try:
-            self.office.reaper.reap(self._pending.server_ms)
+            self._releases.release(self._pending, self.roster, now)
         except FencedError:
             self.leading, self.epoch = False, -1
-
-    def _release_delayed(self, now: Instant) -> None:
-        for entry in self.office.ledger.delayed(now):
-            if entry in self.roster.lines:
-                capacity = self.roster.lines[entry].capacity
-                self.office.ledger.admit(self.office.leadership, entry, capacity=capacity, now=now)
-
-    def _publish(self, now: Instant) -> None:
-        for identity in self.office.ledger.outbox(self.settings.batch_size):
-            run = self.office.ledger.run(identity)
-            template = None if run is None else self.office.ledger.template(run["template"])
-            if run is None or template is None or self._published(template, identity, run, now):
-                self.office.ledger.published([identity])
-
-    def _published(
-        self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant
-    ) -> bool:
-        """Publish one run; one that the broker will never take must not keep back the others."""
-        try:
-            self.office.dispatch.publish(template, identity, run, now=now)
-        except DispatchFailedError as error:
-            if error.temporary:
-                raise
-            self.office.events.emit(
-                EntryFailed(run["entry"], str(error), self.settings.poll_interval.total_seconds())
-            )
-            return False
-        return True
 
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;

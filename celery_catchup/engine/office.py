@@ -158,6 +158,7 @@ class _Reader:
                 manual_success=manual.get("success"),
                 paused=bool(pause.get("paused")),
                 paused_at=pause.get("at"),
+                discards=bool(pause.get("discard")),
                 changed_at=self._changed(declared, entry),
             ),
             newcomer=name not in stored.first_seen,

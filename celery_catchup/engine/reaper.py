@@ -1,14 +1,19 @@
-"""The reaper: sends again what was lost on the way, and gives up what is lost too often."""
+"""The reaper: sends again what was lost on the way, gives up what is lost too often, and sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from celery_catchup.events import Events, RunDied, RunResent
-from celery_catchup.store import Leadership, Recovered, Recovery
+from celery_catchup.model import Instant
+from celery_catchup.store import Leadership, Recovered, Recovery, Retention
 
 _MOST = 100
 """Runs that are looked at in one tick."""
+_SWEEP_EVERY = 60_000
+"""Milliseconds between two sweeps of what the ledger no longer keeps."""
+_SWEPT = 500
+"""Runs, and entries' skips, that one sweep looks at: it goes on where it stopped."""
 
 
 class Reaper:
@@ -21,13 +26,15 @@ class Reaper:
     def __init__(
         self,
         recovery: Recovery,
+        retention: Retention,
         leadership: Leadership,
         events: Events,
         *,
         someone_claims: Callable[[], bool],
     ) -> None:
-        self._recovery, self._leadership, self._events = recovery, leadership, events
-        self._someone_claims = someone_claims
+        self._recovery, self._retention, self._leadership = recovery, retention, leadership
+        self._events, self._someone_claims = events, someone_claims
+        self._swept_at = self._position = 0
 
     def reap(self, server_ms: int) -> None:
         """Look after what is overdue by the server's clock."""
@@ -42,6 +49,21 @@ class Reaper:
                     self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
                 case Recovered.DEAD:
                     self._events.emit(RunDied(entry, run_id, run["slot"], _why(run)))
+
+    def sweep(self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str]) -> None:
+        """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago."""
+        if server_ms - self._swept_at < _SWEEP_EVERY:
+            return
+        self._swept_at = server_ms
+        some = entries[self._position : self._position + _SWEPT]
+        self._position = self._position + _SWEPT if len(some) == _SWEPT else 0
+        self._retention.trim(
+            self._leadership,
+            ended_before=server_ms - ttl_ms,
+            skipped_before=now - ttl_ms,
+            entries=some,
+            limit=_SWEPT,
+        )
 
 
 def _why(run: dict[str, object]) -> str:

@@ -83,6 +83,7 @@ class Roster:
 
     def __init__(self, lines: Mapping[str, Line]) -> None:
         self.lines = dict(lines)
+        self.names = tuple(self.lines)
         self._heap: list[tuple[Instant, str]] = []
         self._behind: set[str] = set()
         for name, line in self.lines.items():

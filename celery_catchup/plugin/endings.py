@@ -18,7 +18,7 @@ from celery_catchup.header_names import ENTRY, RUN_ID
 from celery_catchup.model import RunState
 from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, read_delivery
 from celery_catchup.plugin.heartbeat import Execution
-from celery_catchup.plugin.reports import NOBODY, Report, in_a_line
+from celery_catchup.plugin.reports import NOBODY, Report, in_a_line, letter_of
 from celery_catchup.plugin.station import arrivals, flush, station
 
 # -- where the task was executed -------------------------------------------------------------
@@ -57,13 +57,14 @@ def _report_of(
             final = RunState.FAILED
         case _:
             return None
-    run = execution.run
+    run, went_wrong = execution.run, final is not RunState.SUCCEEDED
     return Report(
         run_id=run.run_id,
         entry=run.entry,
         owner=execution.owner,
         state=final,
-        error=in_a_line(outcome),
+        error=in_a_line(outcome) if went_wrong else "",
+        letter=letter_of(outcome) if went_wrong else "",
         delay_ms=_delay_ms(outcome, now=now),
     )
 
@@ -113,7 +114,8 @@ def _on_failure(sender: Any = None, task_id: str = "", exception: object = None,
     for delivery in arrivals.started(task_id):
         if not station(sender.app).heartbeat.holds(delivery.token):
             arrivals.forget(delivery.token)
-            _report(sender.app, delivery, RunState.FAILED, error=in_a_line(exception))
+            details = {"error": in_a_line(exception), "letter": letter_of(exception)}
+            _report(sender.app, delivery, RunState.FAILED, **details)
 
 
 def _on_retry(sender: Any = None, request: Any = None, reason: object = None, **_: Any) -> None:

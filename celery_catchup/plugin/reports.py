@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import traceback
 from dataclasses import dataclass
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -23,6 +25,9 @@ STORE_TROUBLE = (RedisError, RedisClusterException, OSError, StoreError)
 LONGEST_ERROR = 300
 """Characters of an error that the ledger keeps; the whole of it is in the worker's log."""
 
+LONGEST_TRACEBACK = 8000
+"""Characters of a traceback that a dead letter keeps; its end, where the cause is."""
+
 NOBODY = ""
 """The owner of a run that nobody has claimed."""
 
@@ -40,6 +45,7 @@ class Report:
     owner: str
     state: RunState | None
     error: str = ""
+    letter: str = ""
     delay_ms: int = 0
     even_unclaimed: bool = False
 
@@ -48,11 +54,7 @@ def deliver(report: Report, leases: Leases, workers: Workers) -> Finish:
     """Tell the store. It may be told twice: what has ended stays as it is."""
     if report.state is None:
         outcome = workers.retry(
-            report.run_id,
-            owner=report.owner,
-            delay_ms=report.delay_ms,
-            ttl_ms=leases.ttl_ms,
-            error=report.error,
+            report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
         outcome = _finish(report, report.state, leases)
@@ -87,3 +89,16 @@ def in_a_line(error: object) -> str:
     text = " ".join(str(error).split("\n", 1)[0].split())
     name = type(error).__name__
     return f"{name}: {text}"[:LONGEST_ERROR] if text else name
+
+
+def letter_of(error: object) -> str:
+    """What a dead letter tells of a failure, as JSON; nothing of the task's arguments."""
+    if not isinstance(error, BaseException):
+        return ""
+    kind = type(error)
+    return json.dumps(
+        {
+            "type": f"{kind.__module__}.{kind.__qualname__}",
+            "traceback": "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:],
+        }
+    )

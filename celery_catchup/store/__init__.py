@@ -5,6 +5,7 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 """
 
 from celery_catchup.store.connection import connect
+from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
@@ -18,12 +19,14 @@ from celery_catchup.store.ledger import (
     Template,
 )
 from celery_catchup.store.recovery import Recovered, Recovery
+from celery_catchup.store.retention import Retention
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
 
 __all__ = [
     "Batch",
     "Claim",
+    "Controls",
     "EntryBatch",
     "FencedError",
     "Keys",
@@ -33,6 +36,8 @@ __all__ = [
     "PlainBatch",
     "Recovered",
     "Recovery",
+    "Replay",
+    "Retention",
     "Scripts",
     "StaleWatermarkError",
     "States",

@@ -52,6 +52,7 @@ _FINISH_KEYS = (
     "letters",
     "paused",
     "version",
+    "manual",
 )
 
 

@@ -38,7 +38,7 @@ class Workers:
         found: Any = self._client.zrangebyscore(self._keys.workers, instant, "+inf")
         return [worker.decode() for worker in found]
 
-    def retry(self, run_id: str, *, owner: str, delay_ms: int, ttl_ms: int, error: str = "") -> Finish:
+    def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> Finish:
         """Give a run back; its next delivery, ``delay_ms`` from now, may claim it."""
         answer = self._scripts.call(
             "retry",
@@ -47,7 +47,6 @@ class Workers:
                 "run_id": run_id,
                 "owner": owner,
                 "delay_ms": delay_ms,
-                "ttl_ms": ttl_ms,
                 "error": error,
                 "now_ms": self.now_ms,
             },

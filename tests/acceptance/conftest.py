@@ -10,13 +10,23 @@ import pytest
 from celery_catchup.embedded import EmbeddedServer
 from tests import services
 from tests.acceptance.messages import RabbitQueue
+from tests.acceptance.nursery import Nursery
+from tests.acceptance.processes import ROOT
 from tests.acceptance.sites import Site
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where Celery programs start fast."""
+    place = Nursery(ROOT)
+    yield place
+    place.close()
+
+
 @pytest.fixture
-def site(tmp_path: Path, redis_url: str) -> Iterator[Site]:
+def site(tmp_path: Path, redis_url: str, nursery: Nursery) -> Iterator[Site]:
     """A place whose state and broker are on the private server; nothing runs afterwards."""
-    place = Site(tmp_path, redis_url)
+    place = Site(tmp_path, redis_url, nursery)
     yield place
     place.close()
 
@@ -29,9 +39,9 @@ def lasting_server() -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def lasting_site(tmp_path: Path, lasting_server: EmbeddedServer) -> Iterator[Site]:
+def lasting_site(tmp_path: Path, lasting_server: EmbeddedServer, nursery: Nursery) -> Iterator[Site]:
     """A place on a server that may be stopped and started again."""
-    place = Site(tmp_path, lasting_server.url())
+    place = Site(tmp_path, lasting_server.url(), nursery)
     yield place
     place.close()
 

@@ -5,16 +5,18 @@ What they say goes to a file, and a test waits for lines in it, never for a time
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.acceptance.nursery import Nursery, exit_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0  # seconds; a start takes one, a busy two-core machine makes it several
@@ -40,19 +42,17 @@ def until(condition: Callable[[], Any], *, what: str, within: float = PATIENCE, 
 class Process:
     """One process in a session of its own, with its output in a file."""
 
-    def __init__(self, command: Sequence[str], *, log: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, *, log: Path) -> None:
         self.log = log
         self.begun = time.monotonic()
-        with log.open("wb") as output:
-            self.popen = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=cwd,
-                env={**os.environ, **environ},
-                start_new_session=True,
-            )
+
+    @property
+    def pid(self) -> int:
+        raise NotImplementedError
+
+    def code(self) -> int | None:
+        """How it ended: the exit code, negative for a signal; None while it lives."""
+        raise NotImplementedError
 
     # -- what it says ----------------------------------------------------------------------
 
@@ -73,31 +73,31 @@ class Process:
             raise NotInTimeError(f"{error}\n{self.text()[-4000:]}") from None
 
     def _end_or_count(self, text: str) -> int:
-        ended = self.popen.poll() is not None
+        ended = self.code()
         count = self.text().count(text)
-        if ended and not count:
-            raise NotInTimeError(f"it ended with code {self.popen.returncode}, without {text!r}")
+        if ended is not None and not count:
+            raise NotInTimeError(f"it ended with code {ended}, without {text!r}")
         return count
 
     # -- what is done to it ----------------------------------------------------------------
 
     @property
-    def pid(self) -> int:
-        return self.popen.pid
-
-    @property
     def alive(self) -> bool:
-        return self.popen.poll() is None
+        return self.code() is None
 
     def wait(self, within: float = PATIENCE) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         try:
-            return self.popen.wait(within)
-        except subprocess.TimeoutExpired:
-            raise NotInTimeError(f"process {self.pid} did not end\n{self.text()[-4000:]}") from None
+            until(lambda: not self.alive, what=f"the end of process {self.pid}", within=within, step=0.002)
+        except NotInTimeError as error:
+            raise NotInTimeError(f"{error}\n{self.text()[-4000:]}") from None
+        code = self.code()
+        assert code is not None
+        return code
 
     def send(self, number: signal.Signals) -> None:
-        self.popen.send_signal(number)
+        if self.alive:
+            os.kill(self.pid, number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it in good order; the exit code."""
@@ -106,8 +106,7 @@ class Process:
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self.popen.kill()
-        self.popen.wait()
+        self.stop(signal.SIGKILL)
 
     def freeze(self) -> None:
         self.send(signal.SIGSTOP)
@@ -117,20 +116,56 @@ class Process:
 
     def end(self) -> None:
         """Whatever it is doing, and its children with it: nothing is left of a test."""
-        if self.alive or _has_children(self.pid):
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.popen.wait()
+        # It leads a session of its own, so the group is its own too; children may outlive it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
 
 
-def _has_children(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+class Started(Process):
+    """A program started anew, as from a shell."""
+
+    def __init__(self, command: Sequence[str], *, log: Path, cwd: Path, environ: Mapping[str, str]) -> None:
+        super().__init__(log=log)
+        with log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env={**os.environ, **environ},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def code(self) -> int | None:
+        return self._popen.poll()
+
+
+class Forked(Process):
+    """A Celery program of the nursery's."""
+
+    def __init__(
+        self, nursery: Nursery, argv: list[str], *, log: Path, cwd: Path, environ: Mapping[str, str]
+    ) -> None:
+        super().__init__(log=log)
+        log.touch()
+        self._pid = nursery.fork(argv, log=log, cwd=cwd, environ=environ)
+        self._code: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def code(self) -> int | None:
+        if self._code is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._code = int(exit_file(self.log).read_text())
+        return self._code
 
 
 def _fields(line: str) -> dict[str, str]:
@@ -143,5 +178,5 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def celery(*arguments: str) -> list[str]:
-    """The command line of a Celery program for the project that tests declare."""
-    return [sys.executable, "-m", "celery", "-A", "tests.projects.declared", *arguments]
+    """The words of a Celery command line for the project that tests declare, the program's name first."""
+    return ["celery", "-A", "tests.projects.declared", *arguments]

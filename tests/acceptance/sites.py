@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,8 @@ import redis
 from celery_catchup.model import Instant, Slot, run_id, to_instant
 from celery_catchup.store import Keys
 from tests.acceptance.messages import Message, on_redis
-from tests.acceptance.processes import ROOT, Process, celery, until
+from tests.acceptance.nursery import Nursery
+from tests.acceptance.processes import ROOT, Forked, Process, Started, celery, until
 
 NAMESPACE = "project"
 LEADING = 'msg="Leading"'
@@ -28,8 +30,8 @@ class Site:
     what it reads goes through the package, except the names of keys.
     """
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url, self.broker = folder, url, url
+    def __init__(self, folder: Path, url: str, nursery: Nursery) -> None:
+        self.folder, self.url, self.broker, self.nursery = folder, url, url, nursery
         self.keys = Keys(NAMESPACE)
         self.redis: redis.Redis = redis.Redis.from_url(url, decode_responses=True)
         self.project: dict[str, Any] = {}
@@ -80,16 +82,33 @@ class Site:
     # -- starting --------------------------------------------------------------------------
 
     def start(self, *command: str, name: str = "process", **environ: str) -> Process:
-        """Start any program in the project's environment."""
-        log = self.folder / f"{len(self.processes)}-{name}.log"
-        process = Process(command, log=log, cwd=self.folder, environ=self.environ(**environ))
+        """Start any program anew in the project's environment."""
+        process = Started(command, log=self._log(name), cwd=self.folder, environ=self.environ(**environ))
         self.processes.append(process)
         return process
 
-    def beat(self, *arguments: str, scheduler: str | None = SHIFTED, **environ: str) -> Process:
+    def celery(self, *arguments: str, anew: bool = False, **environ: str) -> Process:
+        """Start a Celery program: from the nursery, or anew as a user would."""
+        command, name = celery(*arguments), arguments[0]
+        if anew:
+            return self.start(sys.executable, "-m", *command, name=name, **environ)
+        process = Forked(
+            self.nursery,
+            command,
+            log=self._log(name),
+            cwd=self.folder,
+            environ=self.environ(**environ),
+        )
+        self.processes.append(process)
+        return process
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{len(self.processes)}-{name}.log"
+
+    def beat(self, *arguments: str, scheduler: str | None = SHIFTED, **options: Any) -> Process:
         """Start a beat; one that is only there, not yet leading."""
         chosen = ("-S", scheduler) if scheduler else ()
-        return self.start(*celery("beat", *chosen, *arguments), name="beat", **environ)
+        return self.celery("beat", *chosen, *arguments, **options)
 
     def leader(self, *arguments: str, **options: Any) -> Process:
         """Start a beat and wait until it leads."""
@@ -100,9 +119,7 @@ class Site:
     def worker(self, *arguments: str, **environ: str) -> Process:
         """Start a worker with two processes and wait until it is ready."""
         quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-        worker = self.start(
-            *celery("worker", "-c", "2", "-l", "INFO", *quiet, *arguments), name="worker", **environ
-        )
+        worker = self.celery("worker", "-c", "2", "-l", "INFO", *quiet, *arguments, anew=True, **environ)
         worker.until_it_says(" ready.")
         return worker
 

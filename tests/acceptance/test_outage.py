@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import services
+from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import Process
 from tests.acceptance.sites import Site, instant
 
@@ -60,9 +61,9 @@ def said(beat: Process) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage]:
+def outage(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Outage]:
     with services.private_server() as server:
-        site = Site(tmp_path_factory.mktemp("outage"), server.url())
+        site = Site(tmp_path_factory.mktemp("outage"), server.url(), nursery)
         yield Outage(site)
         site.close()
 

@@ -47,7 +47,7 @@ def test_a_chain_goes_on_in_order_also_behind_a_failure(site: Site, worker: Work
 
     site.send(runs[0], kwargs={"seconds": 0.2})
 
-    assert site.ended(*runs) == ["succeeded", "failed", "succeeded"]
+    assert site.ended(*runs) == ["succeeded", "dead", "succeeded"]
     assert [line["run_id"] for line in site.lines("start")] == runs
     assert site.run(runs[1])["error"] == "ValueError: it did not work"
     assert site.store.zcard(site.keys.active("hourly-etl")) == 0

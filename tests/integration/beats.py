@@ -16,11 +16,13 @@ from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.policy import Policy
 from celery_catchup.settings import Settings
 from celery_catchup.store import (
+    Controls,
     Keys,
     Leadership,
     Leases,
     Ledger,
     Recovery,
+    Retention,
     Scripts,
     States,
     Template,
@@ -89,7 +91,9 @@ class Beat:
         events = Events(self.events.append)
         self.recovery = Recovery(self.client, scripts, self.keys, db=0)
         self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
-        reaper = Reaper(self.recovery, leadership, events, someone_claims=lambda: self.claimed)
+        retention = Retention(self.client, scripts, self.keys)
+        self.controls = Controls(self.client, scripts, self.keys, db=0)
+        reaper = Reaper(self.recovery, retention, leadership, events, someone_claims=lambda: self.claimed)
         self.claimed = True
         office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper)
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]

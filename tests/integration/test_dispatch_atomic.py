@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery, signals
+from celery._state import _task_stack
 from celery.beat import BeatLazyFunc, ScheduleEntry
 from kombu import Exchange, Queue
 
@@ -29,6 +30,7 @@ from tests.integration.dispatching import (
     rendered,
     stock_send,
 )
+from tests.services import private_server
 
 SERIALIZERS = ["json", "pickle", "yaml"] + (["msgpack"] if importlib.util.find_spec("msgpack") else [])
 
@@ -216,6 +218,29 @@ def test_broker_and_state_may_be_in_different_databases(redis_url: str) -> None:
     assert (template.queue, template.db) == ("celery", 5)
 
 
+def test_a_unix_socket_leads_to_the_same_server(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("s") / "s"  # a socket's path has room for about a hundred bytes
+    with private_server(socket=path) as server:
+        app = an_app(f"redis+socket://{path}?virtual_host=4")
+        with a_dispatcher(app, server.url()) as dispatcher:
+            template = dispatcher.template(an_entry(app), policy_entry="hourly")
+
+            assert dispatcher.mode is Mode.ATOMIC
+    assert (template.queue, template.db) == ("celery", 4)
+
+
+def test_a_cluster_has_no_queues_that_a_script_could_reach(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = redis.Redis.info
+    cluster = {"redis_mode": "cluster"}
+    monkeypatch.setattr(redis.Redis, "info", lambda client, section: {**stock(client, section), **cluster})
+
+    with a_dispatcher(an_app(redis_url), redis_url) as dispatcher:
+        assert dispatcher.mode is Mode.OUTBOX
+        assert "part of a Redis Cluster" in dispatcher.reason
+
+
 def test_nothing_is_asked_before_the_first_question() -> None:
     app = an_app("redis://127.0.0.1:1/0")
     state = redis.Redis(port=1)
@@ -246,7 +271,10 @@ def test_a_message_without_a_queue_is_an_error_and_not_lost(redis_url: str) -> N
     assert not caught.value.temporary
 
 
-def test_a_message_for_two_queues_waits_in_the_outbox_and_reaches_both(redis_url: str) -> None:
+def test_a_message_for_two_queues_waits_in_the_outbox_and_reaches_both(
+    redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="celery_catchup.dispatch")
     exchange = Exchange("both", type="topic")
     two = [Queue(name, exchange, routing_key="both.#") for name in ("left", "right")]
     app = an_app(redis_url, task_queues=two)
@@ -260,6 +288,10 @@ def test_a_message_for_two_queues_waits_in_the_outbox_and_reaches_both(redis_url
 
     found = queues(redis_url)
     assert {key: len(messages) for key, messages in found.items()} == {"left": 1, "right": 1}
+    said = [record.message for record in caplog.records if "outbox" in record.message]
+    assert said == [
+        'msg="Entry is published from the outbox" entry=hourly detail="it is not one push to one list"'
+    ]
     assert json.loads(found["left"][0])["headers"]["is_catchup"] is True
 
 
@@ -517,6 +549,22 @@ def test_a_task_with_its_own_apply_async_gets_the_runs_id(redis_url: str) -> Non
             )
 
     assert ids == ["run-0", "run-1"]
+
+
+def test_a_run_that_is_made_inside_a_task_is_nobodys_child(redis_url: str) -> None:
+    app = an_app(redis_url)
+    task = app.tasks["proj.etl"]
+    task.push_request(id="parent", root_id="grandparent", called_directly=False, children=[])
+    _task_stack.push(task)
+    try:
+        with a_dispatcher(app, redis_url) as dispatcher:
+            headers = rendered(dispatcher.template(an_entry(app), policy_entry="hourly"))["headers"]
+        assert task.request.children == []
+    finally:
+        _task_stack.pop()
+        task.pop_request()
+
+    assert (headers["root_id"], headers["parent_id"]) == (RUN_ID, None)
 
 
 def test_a_result_backend_is_not_subscribed_to(redis_url: str) -> None:

@@ -1,4 +1,4 @@
-"""Messages are claimed before they are executed; what cannot be claimed is refused, or is an ordinary task."""
+"""Messages are claimed before they are executed; others are refused, or are ordinary tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def test_an_ordinary_task_asks_nothing_of_the_store(apart: Site) -> None:
 
 def test_a_run_costs_a_claim_and_a_report(apart: Site) -> None:
     with Worker(apart, pool="prefork") as worker:
-        assert apart.ended(apart.send_run()) == ["succeeded"]  # the connection is made, the scripts are loaded
+        assert apart.ended(apart.send_run()) == [
+            "succeeded"
+        ]  # connected, scripts loaded
         apart.store.config_resetstat()
 
         runs = [apart.record(hour=hour) for hour in range(1, 21)]

@@ -43,10 +43,20 @@ def test_a_killed_execution_has_failed(site: Site, prefork: Worker, task: str, e
     run_id = site.send_run(task)
     following = site.record(hour=1, state="waiting")
 
-    assert site.ended(run_id, following) == ["failed", "succeeded"]
+    assert site.ended(run_id, following) == ["dead", "succeeded"]
     assert site.run(run_id)["error"].startswith(error.rstrip(",)"))
     assert site.lease(run_id) is None
     assert prefork.said("Report superseded") == []
+    assert site.letter(run_id)["type"].startswith("billiard.exceptions.")
+
+
+def test_a_dead_letter_tells_what_went_wrong(site: Site, solo: Worker) -> None:
+    run_id = site.send_run(kwargs={"fail": True})
+
+    assert site.ended(run_id) == ["dead"]
+    letter = site.letter(run_id)
+    assert letter["type"] == "builtins.ValueError"
+    assert letter["traceback"].splitlines()[-2:] == ["ValueError: it did not work", "at all"]
 
 
 def test_an_execution_killed_from_outside_has_failed(site: Site, prefork: Worker) -> None:
@@ -55,7 +65,7 @@ def test_an_execution_killed_from_outside_has_failed(site: Site, prefork: Worker
 
     os.kill(line["pid"], signal.SIGKILL)
 
-    assert site.ended(run_id) == ["failed"]
+    assert site.ended(run_id) == ["dead"]
 
 
 def test_a_revoked_message_is_recorded_without_being_executed(site: Site, prefork: Worker) -> None:
@@ -111,7 +121,7 @@ def test_a_run_that_waits_for_its_retry_keeps_its_place(site: Site, solo: Worker
     assert "owner" not in waiting
     assert waiting["error"] == "Retry: Retry in 1.5s: ValueError('again')"
     assert lease is not None
-    assert lease > waiting["attempt_started"] + 61_000  # its countdown, and then the time to be claimed
+    assert lease > waiting["attempt_started"] + 60_000  # its countdown, and then time enough to be claimed
     assert site.states(following) == ["waiting"]
 
     assert site.ended(run_id, following) == ["succeeded", "succeeded"]
@@ -122,7 +132,7 @@ def test_a_run_that_waits_for_its_retry_keeps_its_place(site: Site, solo: Worker
 def test_a_run_that_has_used_up_its_retries_has_failed(site: Site, prefork: Worker) -> None:
     run_id = site.send_run("autoretrying")
 
-    assert site.ended(run_id) == ["failed"]
+    assert site.ended(run_id) == ["dead"]
     assert [line["attempt"] for line in site.lines("start")] == [1, 2]
 
 
@@ -135,13 +145,13 @@ def test_a_task_that_ignores_itself_has_succeeded(site: Site, solo: Worker) -> N
 def test_a_rejected_run_has_failed(site: Site, solo: Worker) -> None:
     run_id = site.send_run("rejecting", kwargs={"requeue": False})
 
-    assert site.ended(run_id) == ["failed"]
+    assert site.ended(run_id) == ["dead"]
 
 
 def test_a_run_that_is_put_back_on_its_queue_is_attempted_again(site: Site, prefork: Worker) -> None:
     run_id = site.send_run("rejecting", kwargs={"requeue": True})
 
-    assert site.ended(run_id) == ["failed"]
+    assert site.ended(run_id) == ["dead"]
     assert [line["attempt"] for line in site.lines("start")] == [1, 2]
 
 
@@ -152,4 +162,4 @@ def test_a_message_that_no_task_understands_has_failed(site: Site, solo: Worker)
 
     site.push(message)
 
-    assert site.ended(run_id) == ["failed"]
+    assert site.ended(run_id) == ["dead"]

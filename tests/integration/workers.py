@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -91,6 +92,11 @@ class Site:
     def run(self, run_id: str) -> dict[str, Any]:
         """The run as the ledger has it."""
         stored: Any = self.store.hget(self.keys.ledger, run_id)
+        return json.loads(stored)  # type: ignore[no-any-return]
+
+    def letter(self, run_id: str) -> dict[str, Any]:
+        """What is known of its failure."""
+        stored: Any = self.store.hget(self.keys.letters, run_id)
         return json.loads(stored)  # type: ignore[no-any-return]
 
     def lease(self, run_id: str) -> float | None:
@@ -229,10 +235,8 @@ class Worker:
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its children."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
 
     @property
     def output(self) -> str:

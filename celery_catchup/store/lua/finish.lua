@@ -15,6 +15,7 @@
 -- KEYS letters    hash    run id -> what is known of its failure, as JSON
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
+-- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS active     zset    the entry's active runs
 -- KEYS chain      zset    the entry's waiting runs
 -- ARGV run_id
@@ -37,7 +38,7 @@ local now = server_now(ARGV[7])
 local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
-  paused = KEYS[10], version = KEYS[11], active = KEYS[12], chain = KEYS[13], clock = now,
+  paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now,
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
@@ -51,6 +52,12 @@ if state == 'failed' then
     return { 'recorded' }
   end
   state = 'dead'
+end
+if state == 'succeeded' and run.trigger == 'manual' then
+  local manual = cjson.decode(redis.call('HGET', KEYS[12], run.entry) or '{}')
+  manual.success = math.max(manual.success or 0, run.created)
+  redis.call('HSET', KEYS[12], run.entry, cjson.encode(manual))
+  redis.call('INCR', KEYS[11])
 end
 conclude(keys, id, run, state, policy, now)
 local released = release_next(keys, state, policy, tonumber(ARGV[6]), now)

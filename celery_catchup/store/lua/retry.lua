@@ -1,14 +1,14 @@
 -- Put a running run back behind its message: its task asked for another try, or its message went back.
 --
 -- The run keeps its place among the active ones, so that nothing of its entry overtakes it. It
--- belongs to nobody until the next delivery claims it; should none come, the lease runs out.
+-- belongs to nobody until the next delivery claims it, for which there is as much time as for
+-- any message that waits in its queue.
 --
 -- KEYS ledger  hash  run id -> run as JSON
--- KEYS leases  zset  run id by lease expiry (ms)
+-- KEYS leases  zset  runs by the time in which they have to be claimed or renewed (ms)
 -- ARGV run_id
 -- ARGV owner         who executed it
 -- ARGV delay_ms      how long the next delivery is put off
--- ARGV ttl_ms        how long after that it may take to be claimed
 -- ARGV error         why it is tried again, in a line, or ""
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS "recorded", "superseded", "ended" or "unknown"
@@ -20,7 +20,7 @@ if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' t
 if run.owner ~= owner then return 'superseded' end
 
 run.state, run.owner, run.attempt = 'queued', nil, run.attempt + 1
-if ARGV[5] ~= '' then run.error = ARGV[5] end
-redis.call('ZADD', KEYS[2], server_now(ARGV[6]) + tonumber(ARGV[3]) + tonumber(ARGV[4]), id)
+if ARGV[4] ~= '' then run.error = ARGV[4] end
+redis.call('ZADD', KEYS[2], server_now(ARGV[5]) + tonumber(ARGV[3]) + patience(math.max(run.sends, 1)), id)
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 return 'recorded'

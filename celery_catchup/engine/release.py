@@ -1,0 +1,66 @@
+"""Release: what was decided and is not with the broker yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.roster import Roster
+from celery_catchup.events import EntryFailed, Events
+from celery_catchup.model import Instant, to_milliseconds
+from celery_catchup.settings import Settings
+from celery_catchup.store import Leadership, Ledger, Term
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Delayed runs whose time has come, runs that were lost, and the outbox.
+
+    The tick's first script says whether there is any of it, so that a tick without costs
+    nothing. The outbox stays as it is when the broker fails.
+    """
+
+    leadership: Leadership
+    ledger: Ledger
+    dispatch: Dispatch
+    reaper: Reaper
+    events: Events
+    settings: Settings
+
+    def release(self, term: Term, roster: Roster, now: Instant) -> None:
+        """Send what can be sent."""
+        if term.delayed is not None and term.delayed <= now:
+            for entry in self.ledger.delayed(now):
+                if entry in roster.lines:
+                    capacity = roster.lines[entry].capacity
+                    self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
+        if term.overdue:
+            self.reaper.reap(term.server_ms)
+        if term.outbox:
+            self._publish(now)
+        ttl = to_milliseconds(self.settings.ledger_ttl)
+        self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names)
+
+    def _publish(self, now: Instant) -> None:
+        for identity in self.ledger.outbox(self.settings.batch_size):
+            run = self.ledger.run(identity)
+            template = None if run is None else self.ledger.template(run["template"])
+            if run is None or template is None or self._published(template, identity, run, now):
+                self.ledger.published([identity])
+
+    def _published(
+        self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant
+    ) -> bool:
+        """Publish one run; one that the broker will never take must not keep back the others."""
+        try:
+            self.dispatch.publish(template, identity, run, now=now)
+        except DispatchFailedError as error:
+            if error.temporary:
+                raise
+            retry_in = self.settings.poll_interval.total_seconds()
+            self.events.emit(EntryFailed(run["entry"], str(error), retry_in))
+            return False
+        return True

@@ -1,0 +1,98 @@
+"""Controls: what people change from outside; the leader sees it by the version counter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from redis import Redis
+
+from celery_catchup.model import Instant
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.ledger import Template
+from celery_catchup.store.scripts import Scripts
+
+
+class Replay(StrEnum):
+    """What became of a replay."""
+
+    REPLAYED = "replayed"
+    IN_FLIGHT = "in_flight"
+    UNKNOWN = "unknown"
+    LOST = "lost"
+
+
+class Controls:
+    """Pause, resume, replay, discard. ``now_ms`` is for tests: 0 asks the server's clock."""
+
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int, now_ms: int = 0) -> None:
+        self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
+        self.now_ms = now_ms
+
+    def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
+        """No slot of the entry is decided from now on; False when it is paused already."""
+        keys = {"paused": self._keys.paused, "version": self._keys.version}
+        return bool(self._scripts.call("pause", keys, {"entry": entry, "reason": reason, "now_ms": now}))
+
+    def resume(self, entry: str, *, discard: bool = False) -> bool:
+        """Decide slots again; what was missed meanwhile is caught up as the policy says, or discarded."""
+        keys = {"paused": self._keys.paused, "version": self._keys.version}
+        return bool(self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard)}))
+
+    def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
+        """Start a run by hand; False when the slot has its run already."""
+        names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version")
+        entry = run["entry"]
+        answer = self._scripts.call(
+            "start",
+            {
+                **{name: getattr(self._keys, name) for name in names},
+                "own": self._keys.runs_of(entry),
+                "active": self._keys.active(entry),
+                "chain": self._keys.chain(entry),
+            },
+            {
+                "run_id": run_id,
+                "run": json.dumps(run),
+                "template": template.encoded(),
+                "db": self._db,
+                "now_ms": now,
+            },
+        )
+        return bool(answer == b"started")
+
+    def replay(self, run_id: str, *, entry: str) -> Replay:
+        """Attempt an ended run again with the same inputs."""
+        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
+        answer = self._scripts.call(
+            "replay",
+            {
+                **{name: getattr(self._keys, name) for name in names},
+                "active": self._keys.active(entry),
+                "chain": self._keys.chain(entry),
+            },
+            {"run_id": run_id, "db": self._db, "now_ms": self.now_ms},
+        )
+        return Replay(answer.decode())
+
+    def discard(self, run_id: str) -> bool:
+        """Take a run off the dead letters; False when it is none."""
+        keys = {name: getattr(self._keys, name) for name in ("ledger", "dead", "letters")}
+        return bool(self._scripts.call("discard", keys, {"run_id": run_id}))
+
+    def dead_letters(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Dead runs, the newest first: the run, and what is known of its failure."""
+        ids: Any = self._client.zrevrange(self._keys.dead, 0, limit - 1)
+        if not ids:
+            return []
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.hmget(self._keys.ledger, ids)
+            pipe.hmget(self._keys.letters, ids)
+            runs, letters = pipe.execute()
+        return [
+            {"id": run_id.decode(), **json.loads(run), "letter": json.loads(letter) if letter else {}}
+            for run_id, run, letter in zip(ids, runs, letters, strict=True)
+            if run
+        ]

@@ -1,0 +1,36 @@
+-- Attempt an ended run again, with the same inputs, in its place in the chain.
+--
+-- KEYS ledger     hash  run id -> run as JSON
+-- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS outbox     zset  runs to be published
+-- KEYS policies   hash  entry -> policy as JSON
+-- KEYS ended      zset  runs by the time they ended (ms)
+-- KEYS dead       zset  dead letters by the time they died (ms)
+-- KEYS letters    hash  run id -> what is known of its failure, as JSON
+-- KEYS active     zset  the entry's active runs
+-- KEYS chain      zset  the entry's waiting runs
+-- ARGV run_id, db
+-- ARGV now_ms           0 in production
+-- RETURNS "replayed", "in_flight", "unknown", or "lost" when its message is not kept any more
+local id, now = ARGV[1], server_now(ARGV[3])
+local stored = redis.call('HGET', KEYS[1], id)
+if not stored then return 'unknown' end
+local run = cjson.decode(stored)
+if run.state == 'queued' or run.state == 'running' or run.state == 'waiting' then return 'in_flight' end
+if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
+
+run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0
+run.finished, run.error, run.started = nil, nil, nil
+run.replays = (run.replays or 0) + 1
+redis.call('HSET', KEYS[1], id, cjson.encode(run))
+redis.call('ZREM', KEYS[6], id)
+redis.call('ZREM', KEYS[7], id)
+redis.call('HDEL', KEYS[8], id)
+redis.call('ZADD', KEYS[10], run.slot + run.schedule / 1000, id)
+local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1}')
+local keys = {
+  ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[9], chain = KEYS[10], clock = now,
+}
+release(keys, policy.capacity, tonumber(ARGV[2]), now)
+return 'replayed'

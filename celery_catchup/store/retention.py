@@ -1,0 +1,63 @@
+"""Retention: ended runs and skips are forgotten when they are older than the ledger keeps."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from redis import Redis
+
+from celery_catchup.model import Instant
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.ledger import FencedError
+from celery_catchup.store.scripts import Scripts
+
+_KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters")
+
+
+class Retention:
+    """The leader's broom. Nothing has a TTL: an evicting server takes those first."""
+
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
+        self._client, self._scripts, self._keys = client, scripts, keys
+
+    def trim(
+        self,
+        leadership: Leadership,
+        *,
+        ended_before: int,
+        skipped_before: Instant,
+        entries: Iterable[str],
+        limit: int,
+    ) -> int:
+        """Forget up to ``limit`` runs that ended before, by the server's clock, and skips of these
+        entries whose slots lie before."""
+        ids: Any = self._client.zrangebyscore(
+            self._keys.ended, "-inf", f"({ended_before}", start=0, num=limit
+        )
+        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
+        by_entry: defaultdict[str, list[str]] = defaultdict(list)
+        for run_id, text in zip(ids, stored, strict=True):
+            by_entry[json.loads(text)["entry"] if text else ""].append(run_id.decode())
+        for entry in entries:
+            by_entry.setdefault(entry, [])
+        cuts = {"ended_before": ended_before, "skipped_before": skipped_before}
+        return sum(self._trim(leadership, entry, ids, cuts) for entry, ids in by_entry.items())
+
+    def _trim(self, leadership: Leadership, entry: str, ids: list[str], cuts: Mapping[str, int]) -> int:
+        forgotten = self._scripts.call(
+            "trim",
+            {
+                **{name: getattr(self._keys, name) for name in _KEYS},
+                "own": self._keys.runs_of(entry),
+                "skips": self._keys.skips(entry),
+            },
+            {**leadership.fence(), **cuts},
+            more_args=ids,
+        )
+        if forgotten is None:
+            raise FencedError("another beat leads by now; this one stands down")
+        return int(forgotten)
