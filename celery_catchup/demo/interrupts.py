@@ -7,8 +7,6 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 class InterruptedDemo(Exception):  # noqa: N818 - no error: somebody has seen enough
     """The demo was told to stop; ``exit_code`` is what shells expect then."""
@@ -29,7 +27,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, self._note) for number in _wanted()}
         return self
 
     def __exit__(
@@ -51,3 +49,9 @@ class Interrupts:
         """Sleep; a signal ends the sleep."""
         self._noted.wait(seconds)
         self.check()
+
+
+def _wanted() -> list[signal.Signals]:
+    """Under ``nohup`` the end of the terminal is not to matter."""
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if under_nohup else [signal.SIGHUP])]

@@ -75,12 +75,15 @@ class Child:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST:]
         return "\n".join(f"    {line}" for line in lines) or "    (nothing)"
 
+    def ask_to_stop(self) -> None:
+        """Tell it to end in good order, and do not wait for it."""
+        self._process.terminate()
+
     def stop(self) -> None:
         """End it in good order; by force when it takes too long."""
-        if self.exit_code is None:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_PATIENCE)
+        self.ask_to_stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
         self.kill()
 
     def kill(self) -> None:

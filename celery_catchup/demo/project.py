@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pprint import pformat
 
 NAMESPACE = "demo"
 """The app's name, which is what keeps its keys apart."""
@@ -54,7 +53,7 @@ _CONFIGURATION = '''\
 
 from datetime import timedelta
 
-broker_url = {broker_url!r}
+broker_url = "{broker_url}"
 imports = ["celery_catchup.worker"]
 task_ignore_result = True
 
@@ -62,7 +61,9 @@ beat_schedule = {{
 {schedule}
 }}
 
-catchup_entries = {policies}
+catchup_entries = {{
+{policies}
+}}
 catchup_lease_ttl = "{lease}s"
 '''
 
@@ -102,7 +103,8 @@ def work(entry):
 def write_project(folder: Path, *, broker_url: str) -> None:
     """Write ``celeryconfig.py``, ``tasks.py`` and an empty journal."""
     schedule = "\n".join(_ENTRY.format(name=entry.name, seconds=entry.seconds) for entry in ENTRIES)
-    policies = pformat({entry.name: dict(entry.policy) for entry in ENTRIES}, width=100)
+    policies = "\n".join(f"    {entry.name!r}: {dict(entry.policy)!r}," for entry in ENTRIES)
+    policies = policies.replace("'", '"')
     text = _CONFIGURATION.format(broker_url=broker_url, schedule=schedule, policies=policies, lease=LEASE)
     (folder / "celeryconfig.py").write_text(text, encoding="utf-8")
     (folder / "tasks.py").write_text(_TASKS, encoding="utf-8")

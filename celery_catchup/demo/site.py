@@ -83,6 +83,8 @@ class Site:
 
     def stop(self) -> None:
         """End beat and worker in good order; the server stays, to be asked."""
+        for child in self.children:
+            child.ask_to_stop()
         while self.children:
             self.children.pop().stop()
 

@@ -26,7 +26,7 @@ from celery_catchup.model import Instant
 
 # Milliseconds of the story, from the instant that slots are counted from.
 KILLED_AT = 5_000  # after some slots of each entry, and between two
-RESTARTED_AT = 9_500
+RESTARTED_AT = 11_500  # beat's start and the lease come on top
 _AFTERWARDS = 1_000  # so much ordinary life, at least, is shown after the catch-up
 _MARGIN = 300  # after the last slot: the story does not end at the very instant of one
 

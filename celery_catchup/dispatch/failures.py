@@ -41,6 +41,7 @@ class DispatchError(DispatchFailedError):
 
 def told(error: BaseException) -> str:
     """What an exception says, on one line, without a password."""
+    error = _behind(error)
     if isinstance(error, RedisError):
         # Behind the colon redis-py shows its client objects.
         return masked(explain(error)).partition(" : <")[0]
@@ -52,14 +53,13 @@ def publish_error(error: Exception, *, where: str) -> DispatchError:
     """Why a publish to ``where`` failed, in our words."""
     if isinstance(error, DispatchError):
         return error
-    if isinstance(error, OperationalError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # what kombu had caught
-    code = getattr(error, "reply_code", None)
+    behind = _behind(error)
+    code = getattr(behind, "reply_code", None)
     if code in (_NO_ROUTE, _NOT_FOUND):
         return unroutable(where)
-    if type(error).__name__ == "MessageNacked" or isinstance(error, OutOfMemoryError):
+    if type(behind).__name__ == "MessageNacked" or isinstance(behind, OutOfMemoryError):
         return DispatchError("full", f"{where} is full; consume from it or raise its limit")
-    if code in _REFUSALS or _refused_by_redis(error):
+    if code in _REFUSALS or _refused_by_redis(behind):
         return DispatchError("refused", f"the broker refuses {where}: {told(error)}")
     return unreachable(error)
 
@@ -76,7 +76,12 @@ def unreachable(error: BaseException) -> DispatchError:
     return DispatchError("unreachable", f"broker unreachable: {told(error)}")
 
 
-def _refused_by_redis(error: Exception) -> bool:
+def _behind(error: BaseException) -> BaseException:
+    """What kombu had caught and wrapped, if it did."""
+    return error.__cause__ if isinstance(error, OperationalError) and error.__cause__ else error
+
+
+def _refused_by_redis(error: BaseException) -> bool:
     return isinstance(error, NoPermissionError) or (
         isinstance(error, RedisError) and "WRONGTYPE" in str(error)
     )

@@ -64,9 +64,15 @@ def deliver(report: Report, leases: Leases, workers: Workers) -> Finish:
 
 def _finish(report: Report, state: RunState, leases: Leases) -> Finish:
     def told_by(owner: str) -> Finish:
-        return leases.finish(report.run_id, entry=report.entry, owner=owner, state=state, error=report.error)[
-            0
-        ]
+        outcome, _ = leases.finish(
+            report.run_id,
+            entry=report.entry,
+            owner=owner,
+            state=state,
+            error=report.error,
+            letter=report.letter,
+        )
+        return outcome
 
     outcome = told_by(report.owner)
     if outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != NOBODY:

@@ -17,6 +17,8 @@ from tests.acceptance.messages import Message, on_redis
 from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import ROOT, Forked, Process, Started, celery, until
 
+DAY = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+"""Yesterday: what beats do lies in the past, but not so far that the ledger would forget it."""
 NAMESPACE = "project"
 LEADING = 'msg="Leading"'
 SHIFTED = "tests.projects.declared:Scheduler"
@@ -57,9 +59,9 @@ class Site:
             "settings": {name: value for name, value in settings.items() if value is not None},
         }
 
-    def set_clock(self, now: str) -> None:
+    def set_clock(self, time_of_day: str) -> None:
         """The time that processes started from now on have."""
-        self.offset = datetime.fromisoformat(now) - datetime.now(UTC)
+        self.offset = datetime.fromisoformat(at(time_of_day)) - datetime.now(UTC)
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.offset
@@ -173,10 +175,10 @@ class Site:
         stored: Any = self.redis.hget(self.keys.scheduler, "watermark")
         return None if stored is None else int(stored)
 
-    def until_watermark(self, after: str) -> None:
-        """Wait until a beat has seen to everything up to a moment of the site's clock."""
-        wanted = instant(after)
-        until(lambda: (self.watermark() or 0) >= wanted, what=f"a watermark of {after}")
+    def until_watermark(self, time_of_day: str) -> None:
+        """Wait until a beat has seen to everything up to that time."""
+        wanted = instant(at(time_of_day))
+        until(lambda: (self.watermark() or 0) >= wanted, what=f"a watermark of {time_of_day}")
 
     def until_a_tick_later(self) -> None:
         """Wait until the leader has done one whole tick more."""
@@ -192,6 +194,11 @@ class Site:
     def forget_leader(self) -> None:
         """Spare the next beat the wait for a dead one's lease."""
         self.redis.delete(self.keys.leader)
+
+
+def at(time_of_day: str) -> str:
+    """That time of the day on which these tests play, as beats write it: ``at("10:00:00")``."""
+    return f"{DAY}T{time_of_day}Z"
 
 
 def instant(text: str) -> Instant:

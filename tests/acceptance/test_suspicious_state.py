@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.acceptance.processes import Process, until
-from tests.acceptance.sites import Site, instant
+from tests.acceptance.sites import Site, at, instant
 
 HOURLY = "0 * * * *"
 EVERY_SECOND = {"$every": 1}
@@ -29,13 +29,13 @@ def away(site: Site, harm: Callable[[Site], None] = lambda site: None) -> Proces
             "ticking": {"window": "1m", "overlap_policy": "allow"},
         },
     )
-    site.set_clock("2026-02-07T09:04:58Z")
+    site.set_clock("09:04:58")
     before = site.leader()
     site.until_sent(1)
     before.stop()
     site.redis.delete("celery")
     harm(site)
-    site.set_clock("2026-02-07T12:02:00Z")
+    site.set_clock("12:02:00")
     return site.leader()
 
 
@@ -45,7 +45,7 @@ def live(site: Site, entry: str = "ticking") -> list[str]:
 
 def until_alive(site: Site, entry: str = "ticking") -> None:
     """Wait until the entry has had two live slots under the second beat."""
-    late = "2026-02-07T12:02"
+    late = at("12:02:00")
     until(lambda: len([s for s in live(site, entry) if s >= late]) >= 2, what=f"live slots of {entry}")
 
 
@@ -57,7 +57,7 @@ def test_a_first_deployment_runs_nothing_old_and_warns_of_nothing(site: Site) ->
         {"hourly": HOURLY, "minutely": "* * * * *", "stock": {"$crontab": {}}},
         catchup_entries={"hourly": "7d", "minutely": {"window": "7d", "overlap_policy": "all"}},
     )
-    site.set_clock("2026-02-07T12:02:05Z")
+    site.set_clock("12:02:05")
 
     beat = site.leader()
     site.until_a_tick_later()
@@ -69,14 +69,14 @@ def test_a_first_deployment_runs_nothing_old_and_warns_of_nothing(site: Site) ->
 
 def test_a_new_entry_beside_old_ones_has_no_past(site: Site) -> None:
     site.declare({"old": HOURLY}, catchup_entries={"old": {"window": "6h", "overlap_policy": "allow"}})
-    site.set_clock("2026-02-07T09:05:00Z")
+    site.set_clock("09:05:00")
     before = site.leader()
     site.until_a_tick_later()
     before.stop()
 
     both = {name: {"window": "6h", "overlap_policy": "allow"} for name in ("old", "new")}
     site.declare({"old": HOURLY, "new": HOURLY}, catchup_entries=both)
-    site.set_clock("2026-02-07T12:02:00Z")
+    site.set_clock("12:02:00")
     site.leader()
     site.until_sent(3)
     site.until_a_tick_later()
@@ -104,19 +104,19 @@ def test_a_lost_watermark_replays_nothing_and_is_a_warning(site: Site) -> None:
 
 def test_a_watermark_lost_before_any_slot_was_decided_is_a_warning_too(site: Site) -> None:
     site.declare({"hourly": HOURLY}, catchup_entries={"hourly": "6h"})
-    site.set_clock("2026-02-07T09:04:58Z")
+    site.set_clock("09:04:58")
     before = site.leader()
     site.until_a_tick_later()
     before.stop()
     site.redis.hdel(site.keys.scheduler, "watermark")
 
-    site.set_clock("2026-02-07T12:02:00Z")
+    site.set_clock("12:02:00")
     beat = site.leader()
 
     assert warnings(beat) == ["the scheduler's watermark is missing; nothing is replayed"]
 
 
-@pytest.mark.parametrize("value", ["garbage", "", "nan", "1e400", "-5", "1770454800.5", "12", "9" * 30])
+@pytest.mark.parametrize("value", ["garbage", "1e400"])
 def test_an_unreadable_watermark_replays_nothing_and_is_shown(site: Site, value: str) -> None:
     beat = away(site, lambda site: site.redis.hset(site.keys.scheduler, "watermark", value))
     until_alive(site)
@@ -126,26 +126,25 @@ def test_an_unreadable_watermark_replays_nothing_and_is_shown(site: Site, value:
 
 
 def test_a_watermark_of_the_future_counts_as_now_and_is_a_warning(site: Site) -> None:
-    later = str(instant("2027-02-07T12:00:00Z"))
+    later = "4102444800000"  # 2100
     beat = away(site, lambda site: site.redis.hset(site.keys.scheduler, "watermark", later))
     until_alive(site)
 
     assert warnings(beat) == [
-        "the scheduler's watermark 2027-02-07T12:00:00Z is in the future; it counts as now"
+        "the scheduler's watermark 2100-01-01T00:00:00Z is in the future; it counts as now"
     ]
     assert site.slots("hourly") == []
-    assert (site.watermark() or 0) < instant("2026-02-07T13:00:00Z")
+    assert (site.watermark() or 0) < instant(at("13:00:00"))
 
 
 # -- what is known of one entry ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["garbage", "", "nan", "-1"])
-def test_an_unreadable_state_of_one_entry_leaves_the_others_alone(site: Site, value: str) -> None:
-    beat = away(site, lambda site: site.redis.hset(site.keys.decided, "hourly", value))
+def test_an_unreadable_state_of_one_entry_leaves_the_others_alone(site: Site) -> None:
+    beat = away(site, lambda site: site.redis.hset(site.keys.decided, "hourly", "nan"))
     until_alive(site)
 
-    assert warnings(beat) == [f"the watermark of entry 'hourly' is {value!r}, which is no time"]
+    assert warnings(beat) == ["the watermark of entry 'hourly' is 'nan', which is no time"]
     assert site.slots("hourly") == []
     assert len(site.slots("other")) == 3
 
@@ -158,7 +157,7 @@ def test_an_entry_whose_state_was_unreadable_goes_on_with_its_next_slot(site: Si
 
 
 def test_an_entry_decided_far_in_the_future_is_not_silently_dead(site: Site) -> None:
-    later = str(instant("2027-02-07T12:00:00Z"))
+    later = "4102444800000"  # 2100
     beat = away(site, lambda site: site.redis.hset(site.keys.decided, "ticking", later))
 
     until(lambda: warnings(beat), what="a warning")
@@ -181,25 +180,20 @@ def test_an_entry_without_a_policy_whose_state_is_unreadable_starts_anew(site: S
 # -- keys of another kind ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["scheduler", "decided", "ledger", "leader"])
-def test_a_key_of_another_kind_is_named_calmly_and_the_beat_lives(site: Site, key: str) -> None:
-    site.declare({"ticking": EVERY_SECOND}, catchup_entries={"ticking": {"window": "1m"}})
-    before = site.leader()
+def test_keys_of_another_kind_are_named_calmly_and_the_beat_lives(site: Site) -> None:
+    site.declare(
+        {"ticking": EVERY_SECOND}, catchup_entries={"ticking": {"window": "1m", "overlap_policy": "allow"}}
+    )
+    beat = site.leader()
     site.until_sent(1)
-    before.stop()
-    kept: Any = site.redis.dump(getattr(site.keys, key))
-    site.redis.set(getattr(site.keys, key), json.dumps("not ours"))
-    site.redis.delete("celery")
+    for times, name in enumerate(("scheduler", "decided", "ledger"), start=1):
+        key = getattr(site.keys, name)
+        kept: Any = site.redis.dump(key)
+        site.redis.set(key, "not ours")
+        beat.until_it_says("WRONGTYPE", times=times)
+        site.redis.restore(key, 0, kept, replace=True)
+        beat.until_it_says("Redis cannot be used: over", times=times)
 
-    beat = site.beat()
-    beat.until_it_says("WRONGTYPE")
-    seen = len(beat.text().splitlines())
-    until(lambda: site.redis.info("commandstats").get("cmdstat_evalsha", {}), what="some commands")
-    site.redis.delete(getattr(site.keys, key))
-    if kept:
-        site.redis.restore(getattr(site.keys, key), 0, kept)
-    site.until_sent(1)
-
-    assert beat.alive
+    slots = [instant(slot) for slot in site.slots("ticking")]
     assert "Traceback" not in beat.text()
-    assert len(beat.text().splitlines()) - seen < 10
+    assert [later - slot for slot, later in pairwise(slots)] == [1000] * (len(slots) - 1)
