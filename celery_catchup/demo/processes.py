@@ -79,9 +79,8 @@ class Child:
         """Tell it to end in good order, and do not wait for it."""
         self._process.terminate()
 
-    def stop(self) -> None:
-        """End it in good order; by force when it takes too long."""
-        self.ask_to_stop()
+    def see_off(self) -> None:
+        """Wait for its orderly end; end it by force when that takes too long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE)
         self.kill()

@@ -86,7 +86,7 @@ class Site:
         for child in self.children:
             child.ask_to_stop()
         while self.children:
-            self.children.pop().stop()
+            self.children.pop().see_off()
 
     # -- what they leave -------------------------------------------------------------------
 

@@ -20,7 +20,14 @@ from redis.exceptions import RedisError, ResponseError
 
 from celery_catchup.dispatch.broker import Broker
 from celery_catchup.dispatch.capture import Capture, capture, looks_right
-from celery_catchup.dispatch.failures import DispatchError, publish_error, told, unreachable, unroutable
+from celery_catchup.dispatch.failures import (
+    DispatchError,
+    passes,
+    publish_error,
+    told,
+    unreachable,
+    unroutable,
+)
 from celery_catchup.dispatch.marks import render
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
 from celery_catchup.logs import logfmt
@@ -99,9 +106,9 @@ class Dispatcher:
             with connection.default_channel.conn_or_acquire() as client:
                 self._db = int(client.connection_pool.connection_kwargs.get("db") or 0)
                 theirs = client.info("server")
-        except ResponseError as error:
-            return f"the broker does not say which server it is ({told(error)})"
         except (RedisError, OSError) as error:
+            if isinstance(error, ResponseError) and not passes(error):
+                return f"the broker does not say which server it is ({told(error)})"
             self._broker.drop()
             raise unreachable(error) from error
         return self._other_server(theirs) or self._other_kombu(connection)
@@ -110,6 +117,8 @@ class Dispatcher:
         try:
             ours: Any = self._state.info("server")
         except ResponseError as error:
+            if passes(error):
+                raise
             return f"the state does not say which server it is in ({told(error)})"
         if not ours.get("run_id") or ours.get("run_id") != theirs.get("run_id"):
             return "broker and state are on different Redis servers"
@@ -131,6 +140,8 @@ class Dispatcher:
                 answer: Any = self._state.eval(_MAY_PUSH, 0, queue, str(self._db))
                 self._queues[queue] = answer.decode() if isinstance(answer, bytes) else str(answer)
             except ResponseError as error:
+                if passes(error):
+                    raise
                 self._queues[queue] = told(error)
         return self._queues[queue]
 

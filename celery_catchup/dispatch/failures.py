@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kombu.exceptions import OperationalError
-from redis.exceptions import NoPermissionError, OutOfMemoryError, RedisError
+from redis.exceptions import (
+    ClusterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
 
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.store.connection import explain
@@ -74,6 +80,12 @@ def unroutable(where: str) -> DispatchError:
 def unreachable(error: BaseException) -> DispatchError:
     """The broker, or the way to it, is at fault."""
     return DispatchError("unreachable", f"broker unreachable: {told(error)}")
+
+
+def passes(error: RedisError) -> bool:
+    """Whether a server's answer is about its present state, and not about the question."""
+    states = (ClusterDownError, OutOfMemoryError, ReadOnlyError)
+    return isinstance(error, states) or str(error).startswith(("BUSY", "MISCONF", "NOREPLICAS"))
 
 
 def _behind(error: BaseException) -> BaseException:

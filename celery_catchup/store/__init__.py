@@ -4,6 +4,7 @@ Each verb is one Lua script in ``lua/``, so what belongs together changes togeth
 keys of a namespace share one hash tag. Only scripts that may be repeated are repeated.
 """
 
+from celery_catchup.store.backfills import Backfill, Backfills
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
@@ -24,6 +25,8 @@ from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
 
 __all__ = [
+    "Backfill",
+    "Backfills",
     "Batch",
     "Claim",
     "Controls",

@@ -34,6 +34,7 @@ class Keys:
         self.ended = f"{prefix}:ended"
         self.dead = f"{prefix}:dead"
         self.letters = f"{prefix}:letters"
+        self.backfills = f"{prefix}:backfills"
         self.workers = f"{prefix}:workers"
 
     def runs_of(self, entry: str) -> str:

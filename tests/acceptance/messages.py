@@ -85,6 +85,11 @@ class RabbitQueue:
                 found.append(Message(message.headers, message.properties, args, kwargs))
         return found
 
+    def purge(self) -> None:
+        with self._queue() as queue:
+            queue.declare()
+            queue.purge()
+
     def delete(self) -> None:
         with self._queue() as queue:
             queue.delete()

@@ -36,6 +36,7 @@ class Site:
         self.folder, self.url, self.broker, self.nursery = folder, url, url, nursery
         self.keys = Keys(NAMESPACE)
         self.redis: redis.Redis = redis.Redis.from_url(url, decode_responses=True)
+        self._binary: redis.Redis = redis.Redis.from_url(url)
         self.project: dict[str, Any] = {}
         self.offset = timedelta()
         self.processes: list[Process] = []
@@ -130,6 +131,7 @@ class Site:
         for process in self.processes:
             process.end()
         self.redis.close()
+        self._binary.close()
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -175,11 +177,6 @@ class Site:
         stored: Any = self.redis.hget(self.keys.scheduler, "watermark")
         return None if stored is None else int(stored)
 
-    def until_watermark(self, time_of_day: str) -> None:
-        """Wait until a beat has seen to everything up to that time."""
-        wanted = instant(at(time_of_day))
-        until(lambda: (self.watermark() or 0) >= wanted, what=f"a watermark of {time_of_day}")
-
     def until_a_tick_later(self) -> None:
         """Wait until the leader has done one whole tick more."""
 
@@ -190,6 +187,18 @@ class Site:
         before = beats()
         # Two renewals: the tick after the first of them is over when the second begins.
         until(lambda: beats() >= before + 2, what="another tick")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything on the server, to be put back as often as one likes."""
+        return {key: self._binary.dump(key) for key in self._binary.keys()}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Make the server look as it did."""
+        with self._binary.pipeline() as pipe:
+            pipe.flushall()
+            for key, value in snapshot.items():
+                pipe.restore(key, 0, value)
+            pipe.execute()
 
     def forget_leader(self) -> None:
         """Spare the next beat the wait for a dead one's lease."""

@@ -29,7 +29,7 @@ def away(site: Site, harm: Callable[[Site], None] = lambda site: None) -> Proces
             "ticking": {"window": "1m", "overlap_policy": "allow"},
         },
     )
-    site.set_clock("09:04:58")
+    site.set_clock("09:04:50")
     before = site.leader()
     site.until_sent(1)
     before.stop()
@@ -104,7 +104,7 @@ def test_a_lost_watermark_replays_nothing_and_is_a_warning(site: Site) -> None:
 
 def test_a_watermark_lost_before_any_slot_was_decided_is_a_warning_too(site: Site) -> None:
     site.declare({"hourly": HOURLY}, catchup_entries={"hourly": "6h"})
-    site.set_clock("09:04:58")
+    site.set_clock("09:04:50")
     before = site.leader()
     site.until_a_tick_later()
     before.stop()

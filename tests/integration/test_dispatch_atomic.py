@@ -372,6 +372,31 @@ def test_a_server_that_does_not_say_who_it_is_gets_the_outbox(redis_url: str) ->
             admin.execute_command("ACL", "DELUSER", "quiet")
 
 
+def test_a_server_that_is_busy_is_asked_again_and_not_judged(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any) -> None:
+        raise redis.ResponseError("BUSY Redis is busy running a script")
+
+    app = an_app(redis_url)
+    with redis.Redis.from_url(redis_url) as state:
+        dispatcher = Dispatcher(app, state=state, state_db=0)
+        for part in ("info", "eval"):
+            monkeypatch.setattr(state, part, busy)
+            with pytest.raises(redis.ResponseError, match="BUSY"):
+                dispatcher.probe()
+            monkeypatch.undo()
+        monkeypatch.setattr(redis.Redis, "info", busy)
+        with pytest.raises(DispatchError, match="broker unreachable: BUSY"):
+            dispatcher.probe()
+        monkeypatch.undo()
+
+        dispatcher.probe()
+
+        assert dispatcher.mode is Mode.ATOMIC
+        dispatcher.close()
+
+
 # -- one template for all runs -------------------------------------------------------------------
 
 

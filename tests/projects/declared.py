@@ -20,6 +20,7 @@ from celery.schedules import crontab, schedule, solar
 
 from celery_catchup import beat
 from celery_catchup.clock import SystemClock
+from tests.projects.mortal import become_mortal
 
 OFFSET = timedelta(seconds=float(os.environ.get("CATCHUP_TEST_OFFSET", "0")))
 
@@ -78,6 +79,7 @@ def _made(pairs: dict[str, Any]) -> Any:
     return _MADE[name](value) if name in _MADE else pairs
 
 
+become_mortal()
 PROJECT = json.loads(os.environ.get("CATCHUP_TEST_PROJECT", "{}"), object_hook=_made)
 
 app = Shifted("project", broker=PROJECT.get("broker", "memory://"))
