@@ -16,11 +16,10 @@ from celery_catchup.plugin import install
 __all__ = ["install"]
 
 
-def _importing_apps() -> Iterator[Any]:
-    """The apps that this import can be meant for: the current one, and that of a worker that starts.
+def _apps_meant() -> Iterator[Any]:
+    """The current app, and those of workers that are starting.
 
-    The latter is another one in a pool that spawns its processes: such a process makes its
-    own copy of the app, beside the one in the project's module.
+    In a process that was spawned for a pool, the worker's app is not yet the current one.
     """
     yield current_app._get_current_object()
     for app in list(_get_active_apps()):
@@ -30,10 +29,10 @@ def _importing_apps() -> Iterator[Any]:
 
 
 def _on_worker_init(sender: Any = None, **_: Any) -> None:
-    """The app that the worker serves, when somebody imported us before it was there."""
+    """The app that the worker serves, when this module was imported before it was known."""
     install(sender.app)
 
 
-for _app in _importing_apps():
+for _app in _apps_meant():
     install(_app)
 signals.worker_init.connect(_on_worker_init, weak=False, dispatch_uid="celery_catchup.worker_init")

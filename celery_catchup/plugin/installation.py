@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from celery import bootsteps
+from celery._state import connect_on_app_finalize
 
 from celery_catchup.plugin.claims import begin
 from celery_catchup.plugin.endings import listen
@@ -30,6 +32,13 @@ def install(app: Any) -> None:
     _watch(app._tasks)
     app.steps["consumer"].add(Pulse)
     listen()
+    connect_on_app_finalize(partial(_install_copy, app.main))
+
+
+def _install_copy(name: str | None, app: Any) -> None:
+    """A pool that spawns its processes makes a copy of the app in each of them."""
+    if app.main == name:
+        install(app)
 
 
 # -- every task claims first -----------------------------------------------------------------

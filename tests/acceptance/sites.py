@@ -46,10 +46,11 @@ class Site:
     def declare(self, schedule: dict[str, Any], *, periodic: Any = (), **settings: Any) -> None:
         """What the project of the processes started from now on looks like.
 
-        An entry that is no mapping of an entry's fields is only a schedule. Beats look five times a
-        second, so that tests need not wait, unless ``catchup_poll_interval`` says otherwise.
+        An entry that is no mapping of an entry's fields is only a schedule. Unless the settings say
+        otherwise beats look five times a second, so that tests need not wait, and Celery's own
+        entry, which cleans up results, is not there.
         """
-        settings = {"catchup_poll_interval": "200ms", **settings}
+        settings = {"catchup_poll_interval": "200ms", "result_expires": 0, **settings}
         entries = {
             name: entry if isinstance(entry, dict) and "schedule" in entry else {"schedule": entry}
             for name, entry in schedule.items()

@@ -23,6 +23,7 @@ from tests.acceptance.sites import Site, at
 MINUTELY = {"minutely": "* * * * *"}
 AT_ONCE = {"minutely": {"window": "1d", "overlap_policy": "allow"}}
 LEFT = "00:00:30"  # when the beat before left
+FAST = {"catchup_poll_interval": "50ms", "catchup_lease_ttl": "3s", "catchup_batch_size": 5}
 
 
 def minutes(count: int) -> list[str]:
@@ -99,7 +100,7 @@ class Slaughter:
 
 
 def on_redis(site: Site, slots: int) -> Slaughter:
-    site.declare(MINUTELY, catchup_entries=AT_ONCE, catchup_batch_size=5, catchup_lease_ttl="3s")
+    site.declare(MINUTELY, catchup_entries=AT_ONCE, **FAST)
     return Slaughter(site, slots, count=lambda: int(site.redis.llen("celery")))
 
 
@@ -156,10 +157,9 @@ def on_rabbitmq(site: Site, queue: RabbitQueue, slots: int) -> Slaughter:
     site.declare(
         MINUTELY,
         catchup_entries=AT_ONCE,
-        catchup_batch_size=5,
-        catchup_lease_ttl="3s",
         catchup_redis_url=site.url,
         task_default_queue=queue.name,
+        **FAST,
     )
     return Slaughter(site, slots, count=lambda: int(site.redis.hlen(site.keys.ledger)))
 

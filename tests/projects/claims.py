@@ -15,12 +15,13 @@ from typing import Any
 from celery import Celery, Task, shared_task
 from celery.exceptions import Ignore, Reject
 
+import celery_catchup
 from celery_catchup import current_run
 from celery_catchup.plugin import claims
 
 app = Celery("claims")
 app.conf.update(json.loads(os.environ.get("CLAIMS_CONF", "{}")))
-app.conf.imports = ["celery_catchup.worker"]
+celery_catchup.install(app)
 
 if countdown := os.environ.get("CLAIMS_COUNTDOWN"):
     claims._COUNTDOWN = (float(countdown), float(countdown))
