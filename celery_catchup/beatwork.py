@@ -18,7 +18,7 @@ from celery_catchup.engine import Engine, Office, Reaper
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
 from celery_catchup.model import Instant, PlannedRun, to_instant, to_milliseconds
-from celery_catchup.store import Leadership, Ledger, Recovery, Retention, States, Template
+from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
 
@@ -82,6 +82,7 @@ def assemble(
         clock=clock,
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, someone_claims=someone_claims),
+        backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
     return Beatwork(store, states, engine, sender)

@@ -58,11 +58,12 @@ def read_settings(app: Any, *, only: Iterable[str] = ()) -> Settings:
 
 def raw_settings(app: Any) -> dict[str, object]:
     """What the user wrote under ``catchup_*``, whatever namespace the app reads its settings under."""
-    prefix = (app.conf.prefix or "").lower()
+    prefix: str = app.conf.prefix or ""
     found: dict[str, object] = {}
-    for key in app.conf:
-        name = str(key).lower().removeprefix(prefix)
-        if name.startswith(PREFIX):
+    for key in map(str, app.conf):
+        theirs = prefix and key.isupper() and not key.startswith(prefix)
+        name = key.removeprefix(prefix).lower()
+        if name.startswith(PREFIX) and not theirs:
             found.setdefault(name, app.conf[key])
     return found
 

@@ -51,7 +51,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env=_environment(),
+                env=_environment(folder),
                 start_new_session=True,
             )
         self.tail = Tail(self.log)
@@ -93,9 +93,15 @@ class Child:
         self._process.wait()
 
 
-def _environment() -> dict[str, str]:
-    """Ours, without what would change the project, and with the way to this very package."""
+def _environment(folder: Path) -> dict[str, str]:
+    """Ours, without what would change the project, and with the way to this very package.
+
+    A worker that is killed leaves temporary files: they go with the demo's own.
+    """
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     home = str(Path(celery_catchup.__file__).parents[1])
     paths = [home, *filter(None, [kept.get("PYTHONPATH")])]
-    return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "TMPDIR": str(scratch)}
+    return kept | own

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from celery_catchup.clock import Clock
+from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.office import adopt, read_roster
@@ -19,6 +20,7 @@ from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import (
+    Backfills,
     Batch,
     FencedError,
     Leadership,
@@ -46,6 +48,7 @@ class Office:
     clock: Clock
     events: Events
     reaper: Reaper
+    backfills: Backfills
 
 
 class Engine:
@@ -65,6 +68,14 @@ class Engine:
         self._watermark: Instant = 0
         self._told_leader = ""
         self._pending: Term
+        self._backfills = BackfillWork(
+            office.backfills,
+            office.states,
+            office.leadership,
+            office.dispatch,
+            office.events,
+            namespace=namespace,
+        )
         self._releases = Releases(
             office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
         )
@@ -100,6 +111,7 @@ class Engine:
             self._stand_by("another beat")
             return
         new_term = epoch != self.epoch
+        self._backfills.load()
         self.catchup.forget()
         self.roster, self._watermark = known.roster, known.watermark
         self.epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
@@ -248,8 +260,9 @@ class Engine:
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
-        """Send what was decided but is not with the broker yet, as `Releases` says."""
+        """Go on with backfills, and send what was decided but is not with the broker yet."""
         try:
+            self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now)
         except FencedError:
             self.leading, self.epoch = False, -1

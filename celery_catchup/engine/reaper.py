@@ -44,7 +44,8 @@ class Reaper:
             if run.get("state") == "queued" and not unclaimed_too:
                 continue
             entry = str(run.get("entry", ""))
-            match self._recovery.recover(self._leadership, run_id, entry=entry):
+            lane = str(run.get("lane", entry))
+            match self._recovery.recover(self._leadership, run_id, lane=lane):
                 case Recovered.SENT:
                     self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
                 case Recovered.DEAD:

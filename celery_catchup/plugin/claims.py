@@ -102,9 +102,7 @@ def _ask(task: Any, post: Station, delivery: Delivery) -> Claim:
 
     def ask() -> Claim:
         worker = str(task.request.hostname or "")
-        return post.leases.claim(
-            delivery.run_id, entry=delivery.entry, owner=delivery.token, task=task.name, worker=worker
-        )
+        return post.leases.claim(delivery.run_id, owner=delivery.token, task=task.name, worker=worker)
 
     for pause in _STORE_PAUSES:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,9 +11,13 @@ from weakref import WeakSet
 from celery import bootsteps
 from celery._state import connect_on_app_finalize
 
+from celery_catchup.logs import logfmt
 from celery_catchup.plugin.claims import begin
 from celery_catchup.plugin.endings import listen
 from celery_catchup.plugin.station import station, worker_settings
+from celery_catchup.wiring import store_url
+
+logger = logging.getLogger(__name__)
 
 _HOOK = "before_start"
 _OURS = "__catchup_claims__"
@@ -111,7 +116,7 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     """
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        worker_settings(consumer.app)  # with a mistake in them the worker does not start
+        self.enabled = _has_store(consumer.app)
         self._timer: Any = None
         super().__init__(consumer, **kwargs)
 
@@ -131,3 +136,16 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     def shutdown(self, consumer: Any) -> None:
         """The worker has stopped."""
         station(consumer.app).leave(consumer.hostname)
+
+
+def _has_store(app: Any) -> bool:
+    """Whether runs can be claimed. A worker that could not would break what beat promises, so
+    with a mistake in its settings, or none that says where the store is, it does not start.
+
+    A broker in memory is a test's, and no beat sends runs there.
+    """
+    settings = worker_settings(app)
+    if settings.redis_url is None and str(app.conf.broker_url).startswith("memory:"):
+        logger.warning(logfmt("Runs are not claimed", reason="the broker is memory:// and there is no store"))
+        return False
+    return bool(store_url(app, settings))

@@ -63,11 +63,11 @@ class Leases:
         self._scripts, self._keys, self._db = scripts, keys, db
         self.ttl_ms, self.now_ms = ttl_ms, now_ms
 
-    def claim(self, run_id: str, *, entry: str, owner: str, task: str, worker: str) -> Claim:
+    def claim(self, run_id: str, *, owner: str, task: str, worker: str) -> Claim:
         """Take the run, unless it has ended or somebody executes it under a live lease."""
         answer = self._scripts.call(
             "claim",
-            {"ledger": self._keys.ledger, "leases": self._keys.leases, "active": self._keys.active(entry)},
+            {"ledger": self._keys.ledger, "leases": self._keys.leases},
             {
                 "run_id": run_id,
                 "owner": owner,
@@ -95,25 +95,23 @@ class Leases:
     def finish(
         self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
     ) -> tuple[Finish, list[str]]:
-        """Record the end; the runs of the chain that this released come back.
+        """Record the end; the runs that this released come back.
 
         ``letter`` is what a dead letter should tell, as JSON.
         """
-        answer = self._scripts.call(
+        args = {"run_id": run_id, "owner": owner, "state": str(state), "error": error, "letter": letter}
+        answer = self._finish(entry, args)
+        if answer[0] == b"elsewhere":  # a backfill's run waits in a lane of its own
+            answer = self._finish(answer[1].decode(), args)
+        return Finish(answer[0].decode()), [run.decode() for run in answer[1:]]
+
+    def _finish(self, lane: str, args: Mapping[str, str]) -> Any:
+        return self._scripts.call(
             "finish",
             {
                 **{name: getattr(self._keys, name) for name in _FINISH_KEYS},
-                "active": self._keys.active(entry),
-                "chain": self._keys.chain(entry),
+                "active": self._keys.active(lane),
+                "chain": self._keys.chain(lane),
             },
-            {
-                "run_id": run_id,
-                "owner": owner,
-                "state": str(state),
-                "error": error,
-                "letter": letter,
-                "db": self._db,
-                "now_ms": self.now_ms,
-            },
+            {**args, "lane": lane, "db": self._db, "now_ms": self.now_ms},
         )
-        return Finish(answer[0].decode()), [run.decode() for run in answer[1:]]

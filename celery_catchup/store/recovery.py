@@ -53,14 +53,14 @@ class Recovery:
         stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
         return [(i.decode(), json.loads(s) if s else {}) for i, s in zip(ids, stored, strict=True)]
 
-    def recover(self, leadership: Leadership, run_id: str, *, entry: str) -> Recovered:
+    def recover(self, leadership: Leadership, run_id: str, *, lane: str) -> Recovered:
         """Send the run again, or give it up when that has happened too often."""
         answer = self._scripts.call(
             "recover",
             {
                 **{name: getattr(self._keys, name) for name in _KEYS},
-                "active": self._keys.active(entry),
-                "chain": self._keys.chain(entry),
+                "active": self._keys.active(lane),
+                "chain": self._keys.chain(lane),
             },
             {**leadership.fence(), "db": self._db, "run_id": run_id, "now_ms": self.now_ms},
         ).decode()

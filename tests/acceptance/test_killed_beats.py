@@ -100,12 +100,11 @@ class Slaughter:
 
 
 def on_redis(site: Site, slots: int) -> Slaughter:
-    site.declare(MINUTELY, catchup_entries=AT_ONCE, **FAST)
-    return Slaughter(site, slots, count=lambda: int(site.redis.llen("celery")))
+    return Slaughter(site, slots, count=lambda: int(site.redis.zcard(site.keys.runs_of("minutely"))))
 
 
 def check_exactly_once(slaughter: Slaughter) -> None:
-    messages = slaughter.site.messages()
+    messages = slaughter.site.messages("minutely")
 
     expected = minutes(slaughter.slots)
     sent = Counter(message.slot for message in messages)
@@ -115,6 +114,7 @@ def check_exactly_once(slaughter: Slaughter) -> None:
 
 
 def sweep_on_redis(site: Site, *, kills: int) -> None:
+    site.declare(MINUTELY, catchup_entries=AT_ONCE, **FAST)
     slaughter = on_redis(site, slots=500)
     while slaughter.kills < kills:
         slaughter.begin()
@@ -125,6 +125,9 @@ def sweep_on_redis(site: Site, *, kills: int) -> None:
 
 
 def test_a_beat_killed_at_any_of_its_writes_loses_nothing_and_doubles_nothing(site: Site) -> None:
+    others = {"chained": "* * * * *", "stock": {"$crontab": {"minute": "*"}}}
+    chain = {"chained": {"window": "1d", "overlap_policy": "all"}}
+    site.declare(MINUTELY | others, catchup_entries=AT_ONCE | chain, **FAST)
     slaughter = on_redis(site, slots=8)
     number, going = 1, True
     while going:
@@ -132,6 +135,9 @@ def test_a_beat_killed_at_any_of_its_writes_loses_nothing_and_doubles_nothing(si
         going = slaughter.kill_at_write(number)
         slaughter.finish()
         check_exactly_once(slaughter)
+        assert site.slots("chained") == minutes(1)
+        assert site.states("chained") == ["queued"] + ["waiting"] * 7
+        assert [message.slot for message in site.messages() if message.entry is None] == minutes(8)[-1:]
         number += 1
 
     assert slaughter.kills > 20

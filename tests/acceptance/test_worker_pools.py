@@ -7,10 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 from tests.integration.workers import Site, Worker
 
 POOLS = ["prefork", "threads", "solo", "gevent"]
+
+NO_SPAWN = not hasattr(Celery(set_as_current=False).conf, "worker_pool_start_method")
 
 
 @pytest.fixture
@@ -68,6 +71,20 @@ def test_hooks_of_the_users_own_run_after_the_claim(site: Site, worker: Worker, 
     site.send(run_id, task, copies=3)
 
     assert site.ended(run_id) == ["succeeded"]
+    assert [line["what"] for line in site.lines(run_id=run_id)] == ["hook", "start"]
+
+
+@pytest.mark.skipif(NO_SPAWN, reason="this Celery cannot spawn its processes")
+@pytest.mark.parametrize("by_hand", ["", "yes"], ids=["by its settings", "by install()"])
+def test_processes_that_are_spawned_have_the_plugin_too(site: Site, by_hand: str) -> None:
+    spawning = {"worker_pool_start_method": "spawn"}
+    with Worker(site, pool="prefork", env={"CLAIMS_BY_HAND": by_hand}, **spawning):
+        run_id = site.record("hooked")
+
+        site.send(run_id, "hooked", copies=3)
+        after = site.send_run(entry="another")
+
+        assert site.ended(run_id, after) == ["succeeded", "succeeded"]
     assert [line["what"] for line in site.lines(run_id=run_id)] == ["hook", "start"]
 
 

@@ -16,6 +16,7 @@ from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.policy import Policy
 from celery_catchup.settings import Settings
 from celery_catchup.store import (
+    Backfills,
     Controls,
     Keys,
     Leadership,
@@ -95,7 +96,10 @@ class Beat:
         self.controls = Controls(self.client, scripts, self.keys, db=0)
         reaper = Reaper(self.recovery, retention, leadership, events, someone_claims=lambda: self.claimed)
         self.claimed = True
-        office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper)
+        self.backfills = Backfills(self.client, scripts, self.keys, db=0)
+        office = Office(
+            leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills
+        )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
         self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)

@@ -45,7 +45,7 @@ def outage(redis_url: str, clock: FakeClock) -> Start:
 
 
 def claim(beat: Beat, run_id: str, owner: str = "worker-a", task: str = "proj.etl") -> Answer:
-    return beat.leases.claim(run_id, entry="etl", owner=owner, task=task, worker="w1").answer
+    return beat.leases.claim(run_id, owner=owner, task=task, worker="w1").answer
 
 
 def end(beat: Beat, run_id: str, state: RunState, owner: str = "worker-a", **more: Any) -> Finish:

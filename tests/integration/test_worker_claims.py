@@ -73,9 +73,7 @@ def test_an_ordinary_task_asks_nothing_of_the_store(apart: Site) -> None:
 
 def test_a_run_costs_a_claim_and_a_report(apart: Site) -> None:
     with Worker(apart, pool="prefork") as worker:
-        assert apart.ended(apart.send_run()) == [
-            "succeeded"
-        ]  # connected, scripts loaded
+        assert apart.ended(apart.send_run()) == ["succeeded"]  # connected, scripts loaded
         apart.store.config_resetstat()
 
         runs = [apart.record(hour=hour) for hour in range(1, 21)]

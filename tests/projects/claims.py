@@ -21,7 +21,10 @@ from celery_catchup.plugin import claims
 
 app = Celery("claims")
 app.conf.update(json.loads(os.environ.get("CLAIMS_CONF", "{}")))
-celery_catchup.install(app)
+if os.environ.get("CLAIMS_BY_HAND"):
+    celery_catchup.install(app)
+else:
+    app.conf.imports = ["celery_catchup.worker"]
 
 if countdown := os.environ.get("CLAIMS_COUNTDOWN"):
     claims._COUNTDOWN = (float(countdown), float(countdown))

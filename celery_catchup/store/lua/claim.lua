@@ -2,7 +2,6 @@
 --
 -- KEYS ledger  hash  run id -> run as JSON
 -- KEYS leases  zset  run id by lease expiry (ms)
--- KEYS active  zset  the entry's active runs
 -- ARGV run_id
 -- ARGV owner         random per execution
 -- ARGV task          name of the task; another task cannot borrow the run
@@ -10,13 +9,15 @@
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"unknown"} or {"foreign"}
-local ledger, leases, active = KEYS[1], KEYS[2], KEYS[3]
+local ledger, leases = KEYS[1], KEYS[2]
 local id, owner = ARGV[1], ARGV[2]
 local stored = redis.call('HGET', ledger, id)
 if not stored then return { 'unknown' } end
 local run = cjson.decode(stored)
 if run.task ~= ARGV[3] then return { 'foreign' } end
-if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return { 'ended', run.state } end
+-- A copy of an earlier message must not start a run that waits for its turn.
+if run.state == 'waiting' then return { 'held' } end
+if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.state } end
 
 local now = server_now(ARGV[6])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
@@ -27,7 +28,6 @@ run.state, run.owner, run.worker = 'running', owner, ARGV[4]
 run.started = run.started or now
 run.attempt_started = now
 redis.call('ZADD', leases, now + tonumber(ARGV[5]), id)
-redis.call('ZADD', active, run.slot, id)
 local encoded = cjson.encode(run)
 redis.call('HSET', ledger, id, encoded)
 return { 'granted', encoded }

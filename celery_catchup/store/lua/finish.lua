@@ -16,26 +16,28 @@
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
 -- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
--- KEYS active     zset    the entry's active runs
--- KEYS chain      zset    the entry's waiting runs
+-- KEYS active     zset    the lane's active runs
+-- KEYS chain      zset    the lane's waiting runs
 -- ARGV run_id
 -- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
 -- ARGV error              what went wrong, in a line, or ""
 -- ARGV letter             more about the failure as JSON, or ""
+-- ARGV lane               whose active and waiting runs are given
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             0 in production
--- RETURNS {"recorded", released ids…}, {"superseded"}, {"ended"} or {"unknown"}
+-- RETURNS {"recorded", released ids…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', KEYS[1], id)
 if not stored then return { 'unknown' } end
 local run = cjson.decode(stored)
 if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return { 'ended' } end
+if lane_of(run) ~= ARGV[6] then return { 'elsewhere', lane_of(run) } end
 if owner ~= '' and run.owner ~= owner then return { 'superseded' } end
 if owner == '' and run.state == 'running' then return { 'superseded' } end
 
-local now = server_now(ARGV[7])
-local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
+local now = server_now(ARGV[8])
+local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
   paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now,
@@ -60,6 +62,6 @@ if state == 'succeeded' and run.trigger == 'manual' then
   redis.call('INCR', KEYS[11])
 end
 conclude(keys, id, run, state, policy, now)
-local released = release_next(keys, state, policy, tonumber(ARGV[6]), now)
+local released = release_next(keys, state, policy, tonumber(ARGV[7]), now)
 table.insert(released, 1, 'recorded')
 return released

@@ -37,6 +37,11 @@ local function task_id(id, attempt)
   return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
 end
 
+-- Where a run waits its turn: with its entry's other runs, or with those of its backfill.
+local function lane_of(run)
+  return run.lane or run.entry
+end
+
 -- Fill in what differs between two messages of one template.
 local function render(template, id, run, now)
   local texts = {

@@ -14,8 +14,8 @@
 -- KEYS dead       zset    dead letters by the time they died (ms)
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
--- KEYS active     zset    the entry's active runs
--- KEYS chain      zset    the entry's waiting runs
+-- KEYS active     zset    the lane's active runs
+-- KEYS chain      zset    the lane's waiting runs
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
@@ -44,7 +44,7 @@ end
 
 local lease = tonumber(redis.call('ZSCORE', KEYS[3], id) or '-1')
 if lease < 0 or lease > now then return 'alive' end
-local policy = cjson.decode(redis.call('HGET', KEYS[7], run.entry) or '{"capacity":1,"max_attempts":1}')
+local policy = cjson.decode(redis.call('HGET', KEYS[7], lane_of(run)) or '{"capacity":1,"max_attempts":1}')
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
   run.error = run.state == 'running' and 'its workers were lost' or 'no worker claimed it'

@@ -20,6 +20,8 @@ local run = cjson.decode(stored)
 if run.state == 'queued' or run.state == 'running' or run.state == 'waiting' then return 'in_flight' end
 if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
 
+-- A backfill that is over has no lane any more: the run waits with its entry's others.
+run.lane = nil
 run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0
 run.finished, run.error, run.started = nil, nil, nil
 run.replays = (run.replays or 0) + 1
@@ -28,7 +30,7 @@ redis.call('ZREM', KEYS[6], id)
 redis.call('ZREM', KEYS[7], id)
 redis.call('HDEL', KEYS[8], id)
 redis.call('ZADD', KEYS[10], run.slot + run.schedule / 1000, id)
-local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1}')
+local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[9], chain = KEYS[10], clock = now,
 }

@@ -1,0 +1,137 @@
+"""The leader's work on backfills: part by part, beside the live slots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+
+from celery_catchup.candidates import Candidates, Stretch
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Role
+from celery_catchup.events import EntryFailed, Events
+from celery_catchup.model import Instant, Slot
+from celery_catchup.planner import plan
+from celery_catchup.scopes import Reprocess, Scope, backfill
+from celery_catchup.store import Backfill, Backfills, Leadership, States
+from celery_catchup.store.backfills import Part
+
+_PART = 200
+"""Slots that are decided of one backfill in one tick."""
+_AHEAD = 400
+"""Runs of one backfill that may wait their turn: what is cancelled should not have to be undone."""
+
+
+class BackfillWork:
+    """Goes on with every running backfill, a part a tick; its cursor says how far each is."""
+
+    def __init__(
+        self,
+        backfills: Backfills,
+        states: States,
+        leadership: Leadership,
+        dispatch: Dispatch,
+        events: Events,
+        *,
+        namespace: str,
+    ) -> None:
+        self._backfills, self._states, self._leadership = backfills, states, leadership
+        self._dispatch, self._events, self._namespace = dispatch, events, namespace
+        self._running: dict[str, Backfill] = {}
+
+    def load(self) -> None:
+        """Read which backfills there are; after taking office, and when something changed."""
+        self._running = {one.id: one for one in self._backfills.all() if one.state == "running"}
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._running)
+
+    def advance(self, lines: Mapping[str, Line], now: Instant) -> None:
+        """Decide the next part of each; complete those that are through."""
+        for one in list(self._running.values()):
+            if one.decided:
+                if self._backfills.direct(one.id, "completed") == "completed":
+                    del self._running[one.id]
+            elif one.entry in lines and self._backfills.waiting(one) < _AHEAD:
+                self._fill(one, lines[one.entry], now)
+
+    def _fill(self, one: Backfill, line: Line, now: Instant) -> None:
+        reach = self._reach(one)
+        slots = [] if reach is None else self._next_slots(one, line, *reach)
+        if slots:
+            low, high = min(slots).at, max(slots).at
+            made = self._draft(one, line, low, high)
+            if made is None:
+                return
+            cursor = low if one.newest_first else high
+            part = self._part(one, made, cursor, complete=len(slots) < _PART)
+        else:
+            part = Part(one.cursor or one.start, True, 0, _policy(one), (), {})
+        self._commit(one, part, now)
+
+    def _reach(self, one: Backfill) -> tuple[Instant, Instant] | None:
+        """What is left of the range, as ``(after, until]``."""
+        after, until = one.start - 1, min(one.end, one.created)
+        if one.cursor is not None:
+            after, until = (after, one.cursor - 1) if one.newest_first else (one.cursor, until)
+        return (after, until) if after < until else None
+
+    def _next_slots(self, one: Backfill, line: Line, after: Instant, until: Instant) -> list[Slot]:
+        """The slots of the next part; all slots of an instant belong to one part."""
+        stretches = [
+            Stretch(index, schedule.timetable, after, until)
+            for index, schedule in enumerate(line.entry.schedules)
+            if schedule.role is Role.START
+        ]
+        stream = Candidates(stretches, {}).slots(newest_first=one.newest_first)
+        slots = list(islice(stream, _PART))
+        if len(slots) == _PART:
+            for slot in stream:
+                if slot.at != slots[-1].at:
+                    break
+                slots.append(slot)
+        return slots
+
+    def _draft(self, one: Backfill, line: Line, low: Instant, high: Instant) -> Draft | None:
+        scope: Scope = backfill(
+            line.entry,
+            start=low,
+            end=high,
+            now=one.created,
+            reprocess=Reprocess(one.reprocess),
+            newest_first=one.newest_first,
+        )
+        existing = self._states.existing(one.entry, low - 1, high)
+        result = plan(line.entry, replace(line.state, existing=existing), scope)
+        try:
+            return draft(line, result, namespace=self._namespace, dispatch=self._dispatch)
+        except DispatchFailedError as error:
+            self._events.emit(EntryFailed(one.entry, str(error), 1.0))
+            return None
+
+    def _part(self, one: Backfill, made: Draft, cursor: Instant, *, complete: bool) -> Part:
+        return Part(
+            cursor=cursor,
+            complete=complete,
+            skipped=made.plan.skipped,
+            policy=_policy(one),
+            runs=made.batch.runs,
+            templates=made.templates,
+        )
+
+    def _commit(self, one: Backfill, part: Part, now: Instant) -> None:
+        if self._backfills.fill(self._leadership, one, part, now=now) == "ok":
+            self._running[one.id] = replace(one, cursor=part.cursor, decided=part.complete)
+        else:
+            self.load()
+
+
+def _policy(one: Backfill) -> str:
+    """What the scripts that release and end runs need to know of the lane."""
+    return json.dumps(
+        {"capacity": one.max_active, "on_failure": "continue", "max_attempts": 1, "retry_delay_ms": 0}
+    )

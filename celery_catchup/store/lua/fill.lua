@@ -1,0 +1,66 @@
+-- Make a part of a backfill durable: its runs join the backfill's own lane, and its cursor moves.
+--
+-- Slots that have an ended run already are attempted again when they are among the runs given:
+-- the planner has asked what is to be reprocessed. Runs in flight are left alone.
+--
+-- KEYS leader     hash  owner, epoch
+-- KEYS backfills  hash  backfill id -> backfill as JSON
+-- KEYS policies   hash  lane -> policy as JSON
+-- KEYS ledger     hash  run id -> run as JSON
+-- KEYS runs       zset  run id by slot (ms), all entries
+-- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS outbox     zset  runs to be published
+-- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS ended      zset  runs by the time they ended (ms)
+-- KEYS dead       zset  dead letters by the time they died (ms)
+-- KEYS own        zset  the entry's runs by slot (ms)
+-- KEYS active     zset  the lane's active runs
+-- KEYS chain      zset  the lane's waiting runs
+-- ARGV owner, epoch, db
+-- ARGV now_ms           slot time
+-- ARGV lane             name of the backfill's lane
+-- ARGV expected         the cursor that the plan started from, or ""
+-- ARGV part             JSON: {id, cursor, skipped, complete, policy, templates, runs: [{id, run}]}
+-- RETURNS {"ok", how many are to run}, {"fenced"}, {"stale"}, or {"stopped", state} when it is to do no more
+if not leads(KEYS[1], ARGV[1], ARGV[2]) then return { 'fenced' } end
+local now, lane, part = tonumber(ARGV[4]), ARGV[5], cjson.decode(ARGV[7])
+local stored = redis.call('HGET', KEYS[2], part.id)
+local backfill = stored and cjson.decode(stored)
+if not backfill or backfill.state ~= 'running' then return { 'stopped', backfill and backfill.state or 'gone' } end
+local cursor = backfill.cursor and string.format('%d', backfill.cursor) or ''
+if cursor ~= ARGV[6] then return { 'stale' } end
+
+redis.call('HSET', KEYS[3], lane, part.policy)
+for id, template in pairs(part.templates) do redis.call('HSETNX', KEYS[6], id, template) end
+local count = 0
+for position, item in ipairs(part.runs) do
+  local before = redis.call('HGET', KEYS[4], item.id)
+  local run = before and cjson.decode(before) or item.run
+  if not before then
+    run.attempt, run.sends, run.created = 1, 0, now
+  elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
+    run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil
+    run.template, run.trigger = item.run.template, item.run.trigger
+    redis.call('ZREM', KEYS[9], item.id)
+    redis.call('ZREM', KEYS[10], item.id)
+  else
+    run = nil
+  end
+  if run then
+    run.state, run.lane = 'waiting', lane
+    redis.call('HSET', KEYS[4], item.id, cjson.encode(run))
+    redis.call('ZADD', KEYS[5], run.slot, item.id)
+    redis.call('ZADD', KEYS[11], run.slot, item.id)
+    -- the order in which they were planned: newest first, perhaps
+    redis.call('ZADD', KEYS[13], backfill.dispatched + count, item.id)
+    count = count + 1
+  end
+end
+backfill.cursor, backfill.dispatched, backfill.skipped = part.cursor, backfill.dispatched + count, backfill.skipped + part.skipped
+backfill.decided = part.complete
+redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))
+local keys = {
+  ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[12], chain = KEYS[13],
+}
+release(keys, backfill.max_active, tonumber(ARGV[3]), now)
+return { 'ok', count }

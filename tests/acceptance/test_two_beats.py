@@ -1,0 +1,189 @@
+"""Two beats: one leads, the other stands by, and whatever happens to the leader no slot is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+import time
+from itertools import pairwise
+
+import pytest
+
+from tests.acceptance.processes import Process, until
+from tests.acceptance.sites import LEADING, Site, instant, seconds_since
+
+LEASE = 3.0
+SECOND = 1000
+STANDING_BY = 'msg="Standing by"'
+
+
+@pytest.fixture
+def pair(site: Site) -> tuple[Process, Process]:
+    """A leader and a standby of an entry that runs every second, and of one without a policy."""
+    site.declare(
+        {"ticking": {"$every": 1}, "stock": {"$every": 1}},
+        catchup_entries={"ticking": {"window": "10m", "overlap_policy": "allow"}},
+        catchup_lease_ttl=f"{LEASE:g}s",
+        catchup_poll_interval=None,
+    )
+    first = site.leader()
+    second = site.beat()
+    second.until_it_says(STANDING_BY)
+    site.until_sent(2)
+    return first, second
+
+
+def check_no_slot_lost_or_doubled(site: Site) -> None:
+    slots = [instant(slot) for slot in site.slots("ticking")]
+
+    assert [later - slot for slot, later in pairwise(slots)] == [SECOND] * (len(slots) - 1)
+
+
+def until_two_more_slots(site: Site) -> None:
+    sent = len(site.slots("ticking"))
+    until(lambda: len(site.slots("ticking")) >= sent + 2, what="two more slots")
+
+
+def stock_times(site: Site) -> list[int]:
+    return [instant(message.slot) for message in site.messages() if message.entry is None]
+
+
+def test_a_standby_says_once_that_it_stands_by_and_sends_nothing(
+    site: Site, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+    until_two_more_slots(site)
+
+    assert second.text().count(STANDING_BY) == 1
+    assert LEADING not in second.text()
+    assert first.text().count(LEADING) == 1
+    assert STANDING_BY not in first.text()
+    check_no_slot_lost_or_doubled(site)
+
+
+def test_a_killed_leader_is_replaced_within_one_and_a_half_leases(
+    site: Site, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+
+    first.kill()
+    killed = time.monotonic()
+    second.until_it_says(LEADING)
+    takeover = seconds_since(killed)
+    until_two_more_slots(site)
+
+    print(f"takeover after a kill: {takeover:.2f} s with a lease of {LEASE:g} s")
+    assert takeover <= 1.5 * LEASE
+    check_no_slot_lost_or_doubled(site)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_a_leader_that_is_stopped_hands_over_at_once(
+    site: Site, pair: tuple[Process, Process], number: signal.Signals
+) -> None:
+    first, second = pair
+
+    assert first.stop(number) == 0
+    stopped = time.monotonic()
+    second.until_it_says(LEADING)
+    takeover = seconds_since(stopped)
+    until_two_more_slots(site)
+
+    print(f"takeover after {number.name}: {takeover:.2f} s")
+    assert takeover < 2.0
+    check_no_slot_lost_or_doubled(site)
+    assert len(set(stock_times(site))) == len(stock_times(site))
+
+
+def test_a_leader_frozen_past_its_lease_stands_down_when_it_wakes(
+    site: Site, pair: tuple[Process, Process]
+) -> None:
+    first, second = pair
+
+    first.freeze()
+    second.until_it_says(LEADING)
+    first.thaw()
+    first.until_it_says(STANDING_BY)
+    until_two_more_slots(site)
+
+    check_no_slot_lost_or_doubled(site)
+    assert len(set(stock_times(site))) == len(stock_times(site))
+    assert (first.text().count(LEADING), second.text().count(LEADING)) == (1, 1)
+
+
+def test_leaders_frozen_in_turns_at_any_moment_double_nothing(
+    site: Site, pair: tuple[Process, Process]
+) -> None:
+    leader, standby = pair
+    for _ in range(2):
+        leads = standby.text().count(LEADING)
+        leader.freeze()
+        standby.until_it_says(LEADING, times=leads + 1)
+        leader.thaw()
+        leader, standby = standby, leader
+    until_two_more_slots(site)
+
+    check_no_slot_lost_or_doubled(site)
+
+
+def test_a_leader_frozen_shorter_than_its_lease_goes_on(site: Site, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+
+    first.freeze()
+    time.sleep(LEASE / 2)
+    first.thaw()
+    until_two_more_slots(site)
+
+    assert LEADING not in second.text()
+    check_no_slot_lost_or_doubled(site)
+
+
+def test_a_stopped_standby_leaves_the_leader_alone(site: Site, pair: tuple[Process, Process]) -> None:
+    first, second = pair
+
+    assert second.stop() == 0
+    until_two_more_slots(site)
+
+    assert first.text().count(LEADING) == 1
+    check_no_slot_lost_or_doubled(site)
+
+
+def test_beats_that_begin_together_have_one_leader(site: Site) -> None:
+    site.declare(
+        {"ticking": {"$every": 1}},
+        catchup_entries={"ticking": {"window": "10m", "overlap_policy": "allow"}},
+    )
+    beats = [site.beat() for _ in range(3)]
+    for beat in beats:
+        until(lambda beat=beat: LEADING in beat.text() or STANDING_BY in beat.text(), what="a word")
+    until_two_more_slots(site)
+
+    assert sorted(LEADING in beat.text() for beat in beats) == [False, False, True]
+    check_no_slot_lost_or_doubled(site)
+
+
+def test_a_leader_killed_in_its_catch_up_is_continued_by_the_standby(site: Site) -> None:
+    policy = {"minutely": {"window": "1d", "overlap_policy": "allow"}}
+    site.declare(
+        {"minutely": "* * * * *"},
+        catchup_entries=policy,
+        catchup_batch_size=5,
+        catchup_lease_ttl="3s",
+        catchup_rate_limit="20ms",
+    )
+    site.set_clock("00:00:30")
+    before = site.leader()
+    site.until_a_tick_later()
+    before.stop()
+    site.set_clock("03:20:30")
+    first = site.leader()
+    second = site.beat()
+    site.until_sent(20)
+
+    first.kill()
+    site.until_sent(200)
+    site.until_a_tick_later()
+
+    slots = [instant(slot) for slot in site.slots("minutely")]
+    assert len(slots) == 200
+    assert [later - slot for slot, later in pairwise(slots)] == [60 * SECOND] * 199
+    assert len(second.said("Catch-up started")) == 1

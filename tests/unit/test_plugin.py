@@ -1,0 +1,237 @@
+"""Every task claims first, whatever it is made of and whenever it is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from celery import Celery, Task, shared_task
+from celery.app.trace import build_tracer
+
+from celery_catchup.plugin import install, installation
+from celery_catchup.plugin.deliveries import TOKEN, Arrivals, read_delivery
+from celery_catchup.plugin.reports import in_a_line, letter_of
+
+
+@pytest.fixture
+def began(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """What happens when a task is about to be executed: the claims, and hooks of the test's own."""
+    began = Mock()
+    monkeypatch.setattr(installation, "begin", lambda task: began.claim(task.name))
+    return began
+
+
+@pytest.fixture
+def app(began: Mock, request: pytest.FixtureRequest) -> Iterator[Celery]:
+    # A name of its own: an app of the same name counts as a copy, and gets the plugin by itself.
+    app = Celery(request.node.name, broker="memory://", set_as_current=False)
+    yield app
+    app.close()
+
+
+def execute(app: Celery, name: str) -> None:
+    """As a worker does, with a tracer made for the task as it is."""
+    task = app.tasks[name]
+    build_tracer(name, task, app=app, eager=True, propagate=True)("id", (), {}, {})
+
+
+def claims(began: Mock) -> list[Any]:
+    return [call.args[0] for call in began.claim.call_args_list]
+
+
+class Base(Task):
+    """A base class with a hook that does not call its own base's."""
+
+    hook: Mock = Mock()
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        type(self).hook(self.name)
+
+
+def test_tasks_registered_before_and_after_claim_first(app: Celery, began: Mock) -> None:
+    @app.task(name="before")
+    def before() -> None: ...
+
+    install(app)
+
+    @app.task(name="after")
+    def after() -> None: ...
+
+    app.finalize()
+
+    @app.task(name="late")
+    def late() -> None: ...
+
+    for name in ("before", "after", "late"):
+        execute(app, name)
+    assert claims(began) == ["before", "after", "late"]
+
+
+def test_shared_tasks_and_classes_claim_first(app: Celery, began: Mock) -> None:
+    install(app)
+
+    @shared_task(name="shared")
+    def shared() -> None: ...
+
+    class ByClass(Task):
+        name = "by-class"
+
+        def run(self) -> None: ...
+
+    app.register_task(ByClass())
+    for name in ("shared", "by-class"):
+        execute(app, name)
+    assert claims(began) == ["shared", "by-class"]
+
+
+def test_a_hook_of_the_users_own_runs_after_the_claim(app: Celery, began: Mock) -> None:
+    install(app)
+    Base.hook = began.hook
+
+    @app.task(base=Base, name="based")
+    def based() -> None: ...
+
+    execute(app, "based")
+
+    assert [call[0] for call in began.mock_calls] == ["claim", "hook"]
+
+
+def test_bases_that_are_tasks_themselves_are_left_in_order(app: Celery, began: Mock) -> None:
+    install(app)
+
+    class First(Task):
+        name = "first"
+
+        def run(self) -> None: ...
+
+        def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+            began.first()
+
+    class Second(First):
+        name = "second"
+
+        def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+            super().before_start(task_id, args, kwargs)
+            began.second()
+
+    class Third(First):
+        name = "third"
+
+    for task in (First(), Second(), Third()):
+        app.register_task(task)
+    execute(app, "second")
+    # Each class asks; the second question of one execution is answered without the store.
+    assert [call[0] for call in began.mock_calls] == ["claim", "claim", "first", "second"]
+
+    began.reset_mock()
+    execute(app, "third")
+    assert [call[0] for call in began.mock_calls] == ["claim", "first"]
+
+
+def test_a_hook_on_the_task_itself_runs_after_the_claim(app: Celery, began: Mock) -> None:
+    @app.task(name="odd")
+    def odd() -> None: ...
+
+    task = app.tasks["odd"]
+    task.before_start = lambda *_: began.hook()
+
+    install(app)
+
+    execute(app, "odd")
+    assert [call[0] for call in began.mock_calls] == ["claim", "hook"]
+
+
+def test_installing_twice_claims_once(app: Celery, began: Mock) -> None:
+    @app.task(name="once")
+    def once() -> None: ...
+
+    install(app)
+    install(app)
+    app.tasks.register(app.tasks["once"])
+
+    execute(app, "once")
+    assert claims(began) == ["once"]
+
+
+def test_a_copy_of_the_app_in_a_spawned_process_claims_first(app: Celery, began: Mock) -> None:
+    install(app)
+    copy = Celery(app.main, broker="memory://", set_as_current=False)
+
+    @copy.task(name="copied")
+    def copied() -> None: ...
+
+    execute(copy, "copied")
+    copy.close()
+    assert claims(began) == ["copied"]
+
+
+def test_installing_does_not_finalize_the_app(app: Celery) -> None:
+    install(app)
+
+    assert not app.finalized
+
+
+# -- deliveries ------------------------------------------------------------------------------
+
+
+class Request:
+    """As much of Celery's as is looked at."""
+
+    def __init__(self, **headers: Any) -> None:
+        self.id, self.time_start = "id", None
+        self.request_dict: dict[str, Any] = {"properties": {}, **headers}
+
+
+RUN = {"catchup_run_id": "r", "catchup_entry": "e"}
+
+
+@pytest.mark.parametrize("headers", [RUN, {"headers": RUN}], ids=["protocol 2", "protocol 1"])
+def test_each_delivery_gets_a_token_of_its_own(headers: dict[str, Any]) -> None:
+    arrivals, first, second = Arrivals(), Request(**headers), Request(**headers)
+    first.request_dict["properties"][TOKEN] = "forged"
+
+    for request in (first, second):
+        arrivals.arrived(request)
+        assert arrivals.started() == []
+    for request in (first, second):
+        request.time_start = 1.0  # type: ignore[assignment]
+
+    tokens = {delivery.token for delivery in arrivals.started("id")}
+    assert len(tokens) == 2
+    assert "forged" not in tokens
+    arrivals.forget(tokens.pop())
+    assert [delivery.token for delivery in arrivals.started()] == list(tokens)
+
+
+def test_an_ordinary_message_is_left_as_it_is() -> None:
+    arrivals, request = Arrivals(), Request(headers=None)
+
+    arrivals.arrived(request)
+
+    assert request.request_dict == {"properties": {}, "headers": None}
+
+
+@pytest.mark.parametrize("strange", [None, 1, [], {}, "", "x" * 201, b"x"])
+def test_a_strange_name_makes_no_delivery(strange: object) -> None:
+    assert read_delivery(strange, "entry", {}) is None
+    assert read_delivery("run", strange, {}) is None
+
+
+# -- what is reported ------------------------------------------------------------------------
+
+
+def test_an_error_is_told_in_a_line() -> None:
+    assert in_a_line(ValueError("one\ntwo")) == "ValueError: one"
+    assert in_a_line(ValueError()) == "ValueError"
+    assert in_a_line("no error") == ""
+    assert len(in_a_line(ValueError("x" * 1000))) == 300
+
+
+def test_a_letter_keeps_the_end_of_a_long_traceback() -> None:
+    letter = letter_of(ValueError("x" * 20_000 + "the end"))
+
+    assert len(letter) < 10_000
+    assert "the end" in letter
+    assert letter_of(None) == ""
