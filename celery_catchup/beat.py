@@ -19,7 +19,7 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import Configuration, load
 from celery_catchup.declarations import CatchupEntry, Division, divide
 from celery_catchup.engine import DispatchFailedError
-from celery_catchup.errors import ConfigurationError, StoreError
+from celery_catchup.errors import ConfigurationError, DriftError, StoreError
 from celery_catchup.logs import logfmt, speak_at_info
 from celery_catchup.model import Instant
 from celery_catchup.plain import PlainEntries
@@ -98,6 +98,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         """Do what is due; the seconds to sleep. No trouble of Redis or the broker leaves it."""
         try:
             wait = self._tick()
+        except DriftError as error:
+            sys.stderr.write(f"celery_catchup: {error}\n")
+            raise SystemExit(EX_CONFIG) from None
         except DispatchFailedError as error:
             return self._broker_trouble.happened(str(error))
         except (RedisError, OSError, StoreError) as error:

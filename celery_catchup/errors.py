@@ -9,6 +9,7 @@
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
     ├── LeaseLostError          another worker has this run by now; raised by ``run.check()``
+    ├── DriftError              persisted entries differ from declared ones, and that is refused
     └── StoreError              Redis cannot be used as it is; the message says what to do
 
 Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
@@ -46,6 +47,10 @@ class BackfillError(CatchupError):
 
 class LeaseLostError(CatchupError):
     """The run that is being executed belongs to another worker by now."""
+
+
+class DriftError(CatchupError):
+    """Persisted entries differ from declared ones, and ``catchup_on_drift`` is ``refuse``."""
 
 
 class StoreError(CatchupError):

@@ -100,6 +100,15 @@ class RunDied:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryDrifted:
+    """An entry is not declared any more, or its schedule is another than it was."""
+
+    entry: str
+    what: str
+    loud: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StateSuspect:
     """Something stored cannot be right, and what is done instead."""
 
@@ -117,6 +126,7 @@ Event = (
     | EntryFailed
     | RunResent
     | RunDied
+    | EntryDrifted
     | StateSuspect
 )
 Subscriber = Callable[[Event], None]

@@ -13,6 +13,7 @@ from celery_catchup.events import (
     CatchupCompleted,
     CatchupPlanned,
     CatchupStarted,
+    EntryDrifted,
     EntryFailed,
     Event,
     Leading,
@@ -164,6 +165,11 @@ class LogLines:
     @_say.register
     def _(self, event: RunDied) -> None:
         logger.error(logfmt("Run given up", **_lost(event)))
+
+    @_say.register
+    def _(self, event: EntryDrifted) -> None:
+        level = logging.WARNING if event.loud else logging.INFO
+        logger.log(level, logfmt("Entry changed", entry=event.entry, detail=event.what))
 
     @_say.register
     def _(self, event: StateSuspect) -> None:

@@ -58,9 +58,10 @@ def read_settings(app: Any, *, only: Iterable[str] = ()) -> Settings:
 
 def raw_settings(app: Any) -> dict[str, object]:
     """What the user wrote under ``catchup_*``, whatever namespace the app reads its settings under."""
-    prefix: str = app.conf.prefix or ""
+    keys = list(map(str, app.conf))
+    prefix: str = app.conf.prefix or ""  # known once the settings are loaded, as they are by now
     found: dict[str, object] = {}
-    for key in map(str, app.conf):
+    for key in keys:
         theirs = prefix and key.isupper() and not key.startswith(prefix)
         name = key.removeprefix(prefix).lower()
         if name.startswith(PREFIX) and not theirs:

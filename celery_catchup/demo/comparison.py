@@ -13,19 +13,15 @@ from celery_catchup.model import Instant
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of an entry's slots under one scheduler."""
+    """What became of an entry's slots under one scheduler; ``lost`` are those without run or reason."""
 
     entry: str
     scheduler: str
     due: int
     runs: int
     skipped: int
+    lost: int
     told: int
-
-    @property
-    def lost(self) -> int:
-        """Slots of which nothing is known: no run stands for them, and no reason."""
-        return max(0, self.due - self.runs - self.skipped)
 
 
 def enough_seen(executions: Sequence[Execution], *, due: int, every_ms: int) -> Instant:
@@ -46,7 +42,10 @@ def tally_of_celery(site: Site, accounts: Sequence[Account]) -> list[Tally]:
         end = enough_seen(all_runs, due=len(ours.due), every_ms=entry.every_ms)
         runs = [execution for execution in all_runs if execution.started < end]
         told = sum(execution.slot is not None for execution in runs)
-        tallies.append(Tally(entry.name, "Celery's", len(ours.due), len(runs), 0, told))
+        due = len(ours.due)
+        tallies.append(
+            Tally(entry.name, "Celery's", due, len(runs), skipped=0, lost=max(0, due - len(runs)), told=told)
+        )
     return tallies
 
 
@@ -58,8 +57,9 @@ def tally_of_ours(accounts: Sequence[Account]) -> list[Tally]:
             "celery_catchup",
             len(one.due),
             len(one.executions),
-            one.skipped,
-            sum(execution.slot is not None for execution in one.executions),
+            skipped=one.skipped,
+            lost=len(one.unaccounted),
+            told=sum(execution.slot is not None for execution in one.executions),
         )
         for one in accounts
     ]

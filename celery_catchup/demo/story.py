@@ -158,7 +158,9 @@ def _judge(narrator: Narrator, accounts: list[Account]) -> int:
     narrator.show(summary(accounts), good=not problems)
     for problem in problems:
         narrator.show(f"  {problem}", good=False)
-    if not problems:
+    if problems:
+        narrator.show("Play it again with --keep for the logs of beat and worker.")
+    else:
         narrator.show("Each run was executed once; those of an entry in slot order, never two at a time.")
     return 1 if problems else 0
 

@@ -40,6 +40,11 @@ class DispatchError(DispatchFailedError):
         self.code = code
 
     @property
+    def guarded(self) -> bool:
+        """Whether the task's own guard kept it back."""
+        return self.code == "guard_blocked"
+
+    @property
     def temporary(self) -> bool:
         """Whether waiting helps: the broker is at fault, and not the entry."""
         return self.code in ("unreachable", "full")

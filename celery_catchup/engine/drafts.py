@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Plan, PlannedRun, Skip, run_id
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, run_id
 from celery_catchup.store import EntryBatch, Template
 from celery_catchup.store.ledger import NewRun
 
@@ -24,6 +24,11 @@ class DispatchFailedError(CatchupError):
     def temporary(self) -> bool:
         """Whether waiting helps."""
         return True
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the task's own guard kept it back, as queued or running already."""
+        return False
 
 
 class Dispatch(Protocol):
@@ -60,22 +65,24 @@ class Draft:
 
 
 def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draft:
-    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made."""
-    entry, templates, runs = line.entry, {}, []
+    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made.
+
+    A run that its task's own guard keeps back becomes a skip.
+    """
+    entry, templates, runs, kept_back = line.entry, {}, [], []
     for planned in plan.runs:
-        identity = str(
-            run_id(
-                namespace,
-                entry.name,
-                planned.slot,
-                tenant=entry.policy.tenant,
-                logic_version=entry.policy.logic_version,
-            )
-        )
-        template = dispatch.template(entry.name, planned, identity)
+        identity = _identity(namespace, entry, planned)
+        try:
+            template = dispatch.template(entry.name, planned, identity)
+        except DispatchFailedError as error:
+            if not error.guarded:
+                raise
+            kept_back.append(planned)
+            continue
         templates[template.id] = template
         runs.append(NewRun(identity, _record(line, planned, template.id), planned.send_at))
-    anchor = plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None
+    if kept_back:
+        plan = _without(plan, kept_back)
     batch = EntryBatch(
         name=entry.name,
         expected=line.state.decided,
@@ -83,10 +90,25 @@ def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draf
         capacity=line.capacity,
         runs=runs,
         skips=[(skip, _slot_before(entry, skip)) for skip in plan.skips],
-        anchor=anchor,
+        anchor=plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None,
         resumes=plan.complete and line.state.paused_at is not None,
     )
     return Draft(line, plan, batch, templates, tuple(run.id for run in runs), line.session is not None)
+
+
+def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:
+    policy = entry.policy
+    made = run_id(
+        namespace, entry.name, planned.slot, tenant=policy.tenant, logic_version=policy.logic_version
+    )
+    return str(made)
+
+
+def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:
+    slots = [run.slot for run in kept_back]
+    skips = (Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.GUARD_BLOCKED) for slot in slots)
+    runs = tuple(run for run in plan.runs if run not in kept_back)
+    return replace(plan, runs=runs, skips=(*plan.skips, *skips))
 
 
 def _record(line: Line, planned: PlannedRun, template: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
-from celery_catchup.engine.office import adopt, read_roster
+from celery_catchup.engine.office import adopt, check_drift, read_roster
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
@@ -107,6 +107,8 @@ class Engine:
         stored = office.states.load()
         match = self.settings.first_start is FirstStart.MATCH
         known = read_roster(self.declared, stored, now=now, match_first=match, events=office.events)
+        if epoch != self.epoch:
+            check_drift(known, stored, self.settings.on_drift, office.events)
         if not adopt(office.states, office.leadership, known, stored):
             self._stand_by("another beat")
             return

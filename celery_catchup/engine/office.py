@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from celery_catchup.engine.roster import Declared, Line, Roster
 from celery_catchup.entries import Entry, EntryState, first_sight
-from celery_catchup.events import Events, StateSuspect
+from celery_catchup.errors import DriftError
+from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
 from celery_catchup.policy import OnScheduleChange
+from celery_catchup.settings import OnDrift
 from celery_catchup.store import Leadership, States, Stored
 
 # An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
@@ -44,6 +46,31 @@ def read_roster(
         if not line.state.paused:
             line.wake_at = _first_wake(line, watermark, now)
     return Known(Roster(lines), watermark, renewed=found is None)
+
+
+def check_drift(known: Known, stored: Stored, on_drift: OnDrift, events: Events) -> None:
+    """Say which entries differ from what is stored; `DriftError` when that is refused."""
+    found = list(_drift(known.roster, stored))
+    if found and on_drift is OnDrift.REFUSE:
+        listed = "; ".join(f"{name!r} {what}" for name, what in found)
+        raise DriftError(
+            f"the declared entries differ from the stored ones: {listed}; "
+            "declare them as they were, or set catchup_on_drift to 'adopt'"
+        )
+    loud = on_drift is OnDrift.WARN
+    for name, what in found:
+        # An adopted change is news once; an entry that is gone stays gone.
+        if loud or name in known.roster.lines:
+            events.emit(EntryDrifted(name, what, loud=loud))
+
+
+def _drift(roster: Roster, stored: Stored) -> Iterator[tuple[str, str]]:
+    for name, known in stored.fingerprints.items():
+        line = roster.lines.get(name)
+        if line is None:
+            yield name, "is not declared any more"
+        elif line.declared.fingerprint != known:
+            yield name, f"was {known}, is {line.declared.fingerprint}"
 
 
 def adopt(states: States, leadership: Leadership, known: Known, stored: Stored) -> bool:

@@ -32,7 +32,15 @@ from celery_catchup.store import (
 from celery_catchup.testing import FakeClock
 
 NAMESPACE = "test"
+OPEN: list[Redis] = []
+"""Clients of beats that a test has made; closed when it ends."""
 QUEUE = "celery"
+
+
+class KeptBackError(DispatchFailedError):
+    """As celery-singleton does it."""
+
+    guarded = True
 
 
 class Broker:
@@ -41,11 +49,14 @@ class Broker:
     def __init__(self, *, atomic: bool = True) -> None:
         self.atomic = atomic
         self.failing: set[str] = set()
+        self.guarded: set[str] = set()
         self.published: list[str] = []
         self.ended: list[str] = []
         self.down = False
 
     def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        if entry in self.guarded:
+            raise KeptBackError(entry)
         if entry in self.failing:
             raise DispatchFailedError(f"{entry} cannot be sent")
         message = json.dumps(
@@ -85,6 +96,7 @@ class Beat:
     ) -> None:
         self.clock, self.broker, self.events = clock, broker or Broker(), list[Event]()
         self.client: Redis = connect(url)
+        OPEN.append(self.client)
         self.keys, scripts = Keys(NAMESPACE), Scripts(self.client)
         leadership = Leadership(scripts, self.keys, clock=clock, ttl_ms=10_000)
         self.ledger = Ledger(self.client, scripts, self.keys, db=0)
@@ -97,9 +109,7 @@ class Beat:
         reaper = Reaper(self.recovery, retention, leadership, events, someone_claims=lambda: self.claimed)
         self.claimed = True
         self.backfills = Backfills(self.client, scripts, self.keys, db=0)
-        office = Office(
-            leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills
-        )
+        office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills)
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
         self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from redis.connection import Connection
 
+from celery_catchup.errors import DriftError
 from celery_catchup.events import (
     CatchupCompleted,
     CatchupPlanned,
     CatchupStarted,
+    EntryDrifted,
     EntryFailed,
     Leading,
     RunDispatched,
@@ -444,3 +446,91 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
             event.run.slot.at for event in beat.told(RunDispatched) if event.entry == name
         ]
         assert sum(skip.count for skip in plan.skips) == sum(span[2] for span in beat.skipped(name))
+
+
+def redeclared(url: str, clock: FakeClock, **settings: Any) -> Beat:
+    """A beat whose hourly entry runs at half past now, and whose other entry is gone."""
+    first = Beat(url, clock, {"etl": (HOURLY, {"window": "6h"}), "gone": (HOURLY, {"window": "6h"})})
+    first.tick()
+    first.engine.resign()
+    return Beat(url, clock, {"etl": ("30 * * * *", {"window": "6h"})}, **settings)
+
+
+def test_changed_entries_are_adopted_and_the_change_is_said_once(redis_url: str, clock: FakeClock) -> None:
+    beat = redeclared(redis_url, clock)
+    beat.tick()
+    beat.engine.resign()
+    again = Beat(redis_url, clock, {"etl": ("30 * * * *", {"window": "6h"})})
+    again.tick()
+
+    assert [(event.entry, event.loud) for event in beat.told(EntryDrifted)] == [("etl", False)]
+    assert again.told(EntryDrifted) == []
+
+
+def test_drift_can_be_warned_of(redis_url: str, clock: FakeClock) -> None:
+    beat = redeclared(redis_url, clock, on_drift="warn")
+    beat.tick()
+
+    assert {(event.entry, event.loud) for event in beat.told(EntryDrifted)} == {("etl", True), ("gone", True)}
+
+
+def test_drift_can_be_refused(redis_url: str, clock: FakeClock) -> None:
+    beat = redeclared(redis_url, clock, on_drift="refuse")
+
+    with pytest.raises(DriftError, match="'etl' was .* is .*; 'gone' is not declared any more"):
+        beat.tick()
+
+
+def test_an_entry_that_comes_back_has_lost_nothing(redis_url: str, clock: FakeClock) -> None:
+    policy = {"window": "6h", "overlap_policy": "allow"}
+    for entries in ({"etl": (HOURLY, policy), "x": (HOURLY, policy)}, {"x": (HOURLY, policy)}):
+        beat = Beat(redis_url, clock, entries)
+        beat.tick()
+        beat.engine.resign()
+    clock.set("2026-02-07T12:02:00Z")
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, policy), "x": (HOURLY, policy)})
+
+    beat.tick()
+
+    assert beat.sent("etl") == [TEN, ELEVEN, NOON]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, ["2026-02-07T09:30:00Z", "2026-02-07T10:30:00Z", "2026-02-07T11:30:00Z"]),
+        ({"on_schedule_change": "from_now"}, []),
+    ],
+)
+def test_a_changed_schedule_holds_for_the_time_before_unless_told_otherwise(
+    redis_url: str, clock: FakeClock, policy: dict[str, Any], expected: list[str]
+) -> None:
+    rules = {"window": "6h", "overlap_policy": "allow", **policy}
+    first = Beat(redis_url, clock, {"etl": (HOURLY, rules)})
+    first.tick()
+    first.engine.resign()
+    clock.set("2026-02-07T12:02:00Z")
+    beat = Beat(redis_url, clock, {"etl": ("30 * * * *", rules)})
+
+    beat.tick()
+
+    assert beat.sent() == expected
+    clock.set("2026-02-07T12:30:00Z")
+    beat.tick()
+    assert beat.sent() == [*expected, "2026-02-07T12:30:00Z"]
+
+
+def test_a_run_that_its_own_guard_keeps_back_is_skipped_with_that_reason(
+    redis_url: str, clock: FakeClock
+) -> None:
+    broker = Broker()
+    broker.guarded.add("etl")
+    beat = Beat(
+        redis_url, clock, {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}, broker=broker
+    )
+    beat.tick()
+    clock.set(TEN)
+    beat.tick()
+
+    assert beat.sent() == []
+    assert beat.skipped("etl") == [(TEN, TEN, 1, "guard_blocked")]

@@ -1,4 +1,4 @@
-"""Leases are renewed while a run is executed, lost when they are taken, and survive trouble with the store."""
+"""Leases are renewed while a run is executed and lost when they are taken; reports survive an outage."""
 
 from __future__ import annotations
 

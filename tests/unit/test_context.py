@@ -70,9 +70,7 @@ def test_a_lease_that_is_renewed_holds(run: RunContext, clock: FakeClock) -> Non
     assert not run.lost
 
 
-def test_a_lease_that_is_not_renewed_cannot_be_relied_on_until_it_is(
-    run: RunContext, clock: FakeClock
-) -> None:
+def test_a_lease_cannot_be_relied_on_until_it_is_renewed(run: RunContext, clock: FakeClock) -> None:
     assert run.lease is not None
     clock.advance(seconds=61)
     assert run.lost
