@@ -122,6 +122,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             now, work.sender, lambda batches: engine.send_plain(batches, now), limit=self._batch_size
         )
         engine.release(now)
+        work.roll.call()
         self._broker_trouble.over()
         return self._sleep(now)
 

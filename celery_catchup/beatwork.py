@@ -14,16 +14,19 @@ from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import Division
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.engine import Engine, Office, Reaper
+from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
 from celery_catchup.model import Instant, PlannedRun, to_instant, to_milliseconds
+from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
 
 logger = logging.getLogger(__name__)
 
+_PATIENCE = 60.0
+"""Seconds that workers have to start before beat asks for them."""
 _LATELY = 10 * 60 * 1000
 """Milliseconds in which a worker with the plugin must have been seen to count; it says so each minute."""
 
@@ -36,6 +39,7 @@ class Beatwork:
     states: States
     engine: Engine
     sender: Dispatcher
+    roll: Roll
     _told: str = ""
 
     def probe(self) -> None:
@@ -68,11 +72,9 @@ def assemble(
     leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl)
     events = Events(LogLines())
     workers = Workers(store.client, store.scripts, store.keys)
+    roll = Roll(workers, clock, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
     retention = Retention(store.client, store.scripts, store.keys)
-
-    def someone_claims() -> bool:
-        return bool(workers.seen_since(to_instant(clock.now()) - _LATELY))
 
     office = Office(
         leadership=leadership,
@@ -81,11 +83,37 @@ def assemble(
         dispatch=_Dispatch(app, sender, schedule),
         clock=clock,
         events=events,
-        reaper=Reaper(recovery, retention, leadership, events, someone_claims=someone_claims),
+        reaper=Reaper(recovery, retention, leadership, events, someone_claims=roll.someone_claims),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
-    return Beatwork(store, states, engine, sender)
+    return Beatwork(store, states, engine, sender, roll)
+
+
+def needs_the_plugin(declared: Declared) -> bool:
+    """Whether the entry's policy counts on workers to say when a run has ended."""
+    policy = declared.build(0).policy
+    return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1
+
+
+class Roll:
+    """Which workers have the plugin, as far as beat needs to know."""
+
+    def __init__(self, workers: Workers, clock: Clock, *, needed: bool) -> None:
+        self._workers, self._clock, self._needed = workers, clock, needed
+        self._check_at = clock.monotonic() + _PATIENCE
+
+    def someone_claims(self) -> bool:
+        """Whether a worker with the plugin was seen lately."""
+        return bool(self._workers.seen_since(to_instant(self._clock.now()) - _LATELY))
+
+    def call(self) -> None:
+        """Now and then, warn when a policy needs the plugin and nobody has it."""
+        if self._needed and self._clock.monotonic() >= self._check_at:
+            self._check_at = self._clock.monotonic() + _LATELY / 1000
+            if not self.someone_claims():
+                advice = 'add imports = ["celery_catchup.worker"] to the workers\' settings'
+                logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
 
 
 class _Dispatch:

@@ -45,9 +45,6 @@ ENTRIES = (
     DemoEntry("send-ping", 3, {"select": False, "misfire_threshold": "1s"}, "no missed slot"),
 )
 
-CYCLE_MS = 6_000
-"""Milliseconds after which all entries are due together again."""
-
 _CONFIGURATION = '''\
 """The settings of the demo's project."""
 

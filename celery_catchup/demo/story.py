@@ -17,7 +17,7 @@ from celery_catchup.demo.audit import Account, account, slots_due
 from celery_catchup.demo.comparison import enough_seen, tally_of_celery, tally_of_ours
 from celery_catchup.demo.interrupts import InterruptedDemo, Interrupts
 from celery_catchup.demo.narration import Narrator
-from celery_catchup.demo.project import CYCLE_MS, ENTRIES, LEASE
+from celery_catchup.demo.project import ENTRIES, LEASE
 from celery_catchup.demo.site import CELERYS, OURS, Site
 from celery_catchup.demo.stage import NotInTimeError, Stage
 from celery_catchup.demo.tables import comparison_table, in_a_sentence, slot_table, summary
@@ -27,7 +27,7 @@ from celery_catchup.model import Instant
 # Milliseconds of the story, from the instant that slots are counted from.
 KILLED_AT = 5_000  # after some slots of each entry, and between two
 RESTARTED_AT = 11_500  # beat's start and the lease come on top
-_AFTERWARDS = 1_000  # so much ordinary life, at least, is shown after the catch-up
+_AFTERWARDS = 2_500  # so much ordinary life, at least, is shown after the catch-up
 _MARGIN = 300  # after the last slot: the story does not end at the very instant of one
 
 
@@ -83,7 +83,7 @@ def _tell(stage: Stage, folder: Path, *, compare: bool) -> int:
 
 
 def _prepare(stage: Stage, folder: Path, *, compare: bool) -> None:
-    """Servers and workers."""
+    """Servers and projects."""
     stage.narrator.say("A server of the demo's own, a worker with two processes, and three entries:")
     for entry in ENTRIES:
         stage.narrator.show(f"          {entry.name:13}  every {entry.seconds} s, wants {entry.wants}")
@@ -91,17 +91,18 @@ def _prepare(stage: Stage, folder: Path, *, compare: bool) -> None:
     if compare:
         stage.narrator.say("Beside them the same project under Celery's own scheduler, on another server.")
         stage.set_up(folder / "celery", scheduler=CELERYS)
-    for worker in [site.start_worker() for site in stage.sites]:
-        stage.until(partial(worker.says, " ready."), what="the worker's start", by=worker)
 
 
 def _begin(stage: Stage) -> Mapping[str, Instant]:
-    """beat starts; the instants that it counts slots from."""
-    stage.narrator.say("The worker is ready; beat starts.")
+    """Worker and beat start; the instants that slots are counted from."""
+    stage.narrator.say("Worker and beat start.")
+    workers = [site.start_worker() for site in stage.sites]
     _start_beats(stage)
     ours = stage.sites[0]
     names = {entry.name for entry in ENTRIES}
     stage.until(lambda: names <= set(ours.anchors()), what="beat's start", by=ours.beat)
+    for worker in workers:
+        stage.until(partial(worker.says, " ready."), what="the worker's start", by=worker)
     return ours.anchors()
 
 
@@ -114,16 +115,16 @@ def _break_off(stage: Stage, zero: Instant) -> None:
 
 
 def _return(stage: Stage, zero: Instant) -> Instant:
-    """The restart and the catch-up; the end of the story, right after a slot of all entries."""
+    """The restart and the catch-up; the end of the story, right after a slot of the first entry."""
     stage.until_instant(zero + RESTARTED_AT)
     stage.narrator.say(f"beat is started again; the dead one's lease has to run out first ({LEASE} s).")
     _start_beats(stage)
     beat = stage.sites[0].beat
     stage.until(partial(beat.says, "Catch-up completed"), what="the catch-up", by=beat)
     stage.narrator.say("Everything missed is decided; new slots come on time again.")
-    shown = stage.now() + _AFTERWARDS - zero
-    cycles = -(-shown // CYCLE_MS)
-    return zero + cycles * CYCLE_MS + _MARGIN
+    every = ENTRIES[0].every_ms
+    slots = -(-(stage.now() + _AFTERWARDS - zero) // every)
+    return zero + slots * every + _MARGIN
 
 
 def _finish(stage: Stage, anchors: Mapping[str, Instant], end: Instant) -> None:
