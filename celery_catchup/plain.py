@@ -77,12 +77,16 @@ class PlainEntries:
             one = self._ask(self.entries[name], now, sender)
             if one is not None:
                 due.append(one)
-        if due and commit([one.batch for one in due]):
+        sent = False
+        try:
+            sent = bool(due) and commit([one.batch for one in due])
+        finally:
+            # Whatever went wrong, an entry that was not sent is due at the next tick.
             for one in due:
-                self._sent(one, now)
-        else:
-            for one in due:
-                heapq.heappush(self._heap, (now, one.entry.name))
+                if sent:
+                    self._sent(one, now)
+                else:
+                    heapq.heappush(self._heap, (now, one.entry.name))
 
     def _ask(self, entry: ScheduleEntry, now: Instant, sender: Sender) -> _Due | None:
         """Whether the entry is due; else when to ask again. One that fails is asked again later."""

@@ -84,7 +84,9 @@ local function dispatch(keys, id, run, own_db, now)
   if template.queue then
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else
-    redis.call('ZADD', keys.outbox, now, id)
+    -- one after the other, however many are decided in the same millisecond
+    local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
+    redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
   end
 end
 
