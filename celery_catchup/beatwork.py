@@ -17,7 +17,7 @@ from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
-from celery_catchup.model import Instant, PlannedRun, to_instant, to_milliseconds
+from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
 from celery_catchup.store.workers import Workers
@@ -104,8 +104,8 @@ class Roll:
         self._check_at = clock.monotonic() + _PATIENCE
 
     def someone_claims(self) -> bool:
-        """Whether a worker with the plugin was seen lately."""
-        return bool(self._workers.seen_since(to_instant(self._clock.now()) - _LATELY))
+        """Whether a worker with the plugin was ever seen; one that is down for a while still counts."""
+        return bool(self._workers.seen_since(0))
 
     def call(self) -> None:
         """Now and then, warn when a policy needs the plugin and nobody has it."""

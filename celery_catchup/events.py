@@ -100,6 +100,16 @@ class RunDied:
 
 
 @dataclass(frozen=True, slots=True)
+class RunUnreported:
+    """A run was sent and nobody claims runs: it is taken to be executed, and its chain goes on."""
+
+    entry: str
+    run_id: str
+    slot: Instant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class EntryDrifted:
     """An entry is not declared any more, or its schedule is another than it was."""
 
@@ -126,6 +136,7 @@ Event = (
     | EntryFailed
     | RunResent
     | RunDied
+    | RunUnreported
     | EntryDrifted
     | StateSuspect
 )

@@ -21,6 +21,7 @@ from celery_catchup.events import (
     RunDispatched,
     RunResent,
     RunSkipped,
+    RunUnreported,
     StandingBy,
     StateSuspect,
 )
@@ -167,6 +168,10 @@ class LogLines:
         logger.error(logfmt("Run given up", **_lost(event)))
 
     @_say.register
+    def _(self, event: RunUnreported) -> None:
+        logger.warning(logfmt("Run not reported", **_lost(event)))
+
+    @_say.register
     def _(self, event: EntryDrifted) -> None:
         level = logging.WARNING if event.loud else logging.INFO
         logger.log(level, logfmt("Entry changed", entry=event.entry, detail=event.what))
@@ -197,7 +202,7 @@ class LogLines:
         self._rests.clear()
 
 
-def _lost(event: RunResent | RunDied) -> dict[str, object]:
+def _lost(event: RunResent | RunDied | RunUnreported) -> dict[str, object]:
     slot = to_rfc3339(event.slot)
     return {"entry": event.entry, "scheduled_time": slot, "run_id": event.run_id, "reason": event.reason}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from celery_catchup.events import Events, RunDied, RunResent
+from celery_catchup.events import Events, RunDied, RunResent, RunUnreported
 from celery_catchup.model import Instant
 from celery_catchup.store import Leadership, Recovered, Recovery, Retention
 
@@ -19,8 +19,8 @@ _SWEPT = 500
 class Reaper:
     """Looks after runs whose lease has run out, and failed ones whose next attempt is due.
 
-    A message that nobody claimed is sent again only while some worker has the plugin:
-    without one, runs are executed and never claimed, and a second copy would run twice.
+    A message that nobody claimed is sent again only when some worker has the plugin: without
+    it runs are executed and never claimed, and a second copy would run twice.
     """
 
     def __init__(
@@ -39,17 +39,18 @@ class Reaper:
     def reap(self, server_ms: int) -> None:
         """Look after what is overdue by the server's clock."""
         overdue = self._recovery.overdue(server_ms, limit=_MOST)
-        unclaimed_too = any(run.get("state") == "queued" for _, run in overdue) and self._someone_claims()
+        unclaimed = any(run.get("state") == "queued" for _, run in overdue)
+        claimed = not unclaimed or self._someone_claims()
         for run_id, run in overdue:
-            if run.get("state") == "queued" and not unclaimed_too:
-                continue
             entry = str(run.get("entry", ""))
             lane = str(run.get("lane", entry))
-            match self._recovery.recover(self._leadership, run_id, lane=lane):
+            match self._recovery.recover(self._leadership, run_id, lane=lane, claimed=claimed):
                 case Recovered.SENT:
                     self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
                 case Recovered.DEAD:
                     self._events.emit(RunDied(entry, run_id, run["slot"], _why(run)))
+                case Recovered.UNREPORTED:
+                    self._events.emit(RunUnreported(entry, run_id, run["slot"], "no worker has the plugin"))
 
     def sweep(self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str]) -> None:
         """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago."""

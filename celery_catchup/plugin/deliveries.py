@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
+
+from celery.worker.state import active_requests
 
 from celery_catchup.header_names import ENTRY, RUN_ID
 
@@ -80,14 +82,17 @@ class Arrivals:
         """It was refused, or its end is reported."""
         self._mine().pop(token, None)
 
-    def started(self, task_id: str | None = None) -> list[Delivery]:
-        """What a pool has accepted; of one task, or of all."""
-        accepted = [
-            request.request_dict
-            for request in list(self._mine().values())
-            if request.time_start is not None and task_id in (None, request.id)
-        ]
-        found = [_delivery_among(headers) for headers in accepted]
+    def started(self, task_id: str) -> list[Delivery]:
+        """The deliveries of a task that a pool has accepted, whatever became of them."""
+        return self._those(lambda request: request.id == task_id and request.time_start is not None)
+
+    def executed_now(self) -> list[Delivery]:
+        """What a pool has accepted and not ended, by Celery's own books."""
+        return self._those(active_requests.__contains__)
+
+    def _those(self, wanted: Callable[[Any], bool]) -> list[Delivery]:
+        requests = [request for request in list(self._mine().values()) if wanted(request)]
+        found = [_delivery_among(request.request_dict) for request in requests]
         return [delivery for delivery in found if delivery is not None]
 
     def _mine(self) -> WeakValueDictionary[str, Any]:

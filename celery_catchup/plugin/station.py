@@ -47,7 +47,7 @@ class Station:
 
     def pulse(self, worker: str) -> None:
         """Show that the worker is there, and renew what its children execute."""
-        elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.started()]
+        elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
 
         def beat() -> None:
             self.workers.attend(worker)

@@ -35,6 +35,7 @@ class Recovered(StrEnum):
     DEAD = "dead"
     ALIVE = "alive"
     ENDED = "ended"
+    UNREPORTED = "unreported"
 
 
 class Recovery:
@@ -53,8 +54,11 @@ class Recovery:
         stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
         return [(i.decode(), json.loads(s) if s else {}) for i, s in zip(ids, stored, strict=True)]
 
-    def recover(self, leadership: Leadership, run_id: str, *, lane: str) -> Recovered:
-        """Send the run again, or give it up when that has happened too often."""
+    def recover(self, leadership: Leadership, run_id: str, *, lane: str, claimed: bool = True) -> Recovered:
+        """Send the run again, or give it up when that has happened too often.
+
+        ``claimed``: whether any worker claims runs at all.
+        """
         answer = self._scripts.call(
             "recover",
             {
@@ -62,7 +66,13 @@ class Recovery:
                 "active": self._keys.active(lane),
                 "chain": self._keys.chain(lane),
             },
-            {**leadership.fence(), "db": self._db, "run_id": run_id, "now_ms": self.now_ms},
+            {
+                **leadership.fence(),
+                "db": self._db,
+                "run_id": run_id,
+                "claimed": int(claimed),
+                "now_ms": self.now_ms,
+            },
         ).decode()
         if answer == "fenced":
             raise FencedError("another beat leads by now; this one stands down")

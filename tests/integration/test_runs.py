@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.events import RunDied, RunResent, RunSkipped
+from celery_catchup.events import RunDied, RunResent, RunSkipped, RunUnreported
 from celery_catchup.model import RunState
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Answer, Finish
@@ -174,13 +174,15 @@ def test_a_message_that_nobody_claims_is_sent_again_after_a_while(outage: Start)
     assert {message["id"] for message in beat.messages()} == {beat.ledger.runs_of("etl")[0]["id"]}
 
 
-def test_without_the_plugin_nothing_is_sent_twice(outage: Start) -> None:
+def test_without_the_plugin_nothing_is_sent_twice_and_the_chain_goes_on_slowly(outage: Start) -> None:
     beat = outage()
     beat.claimed = False
 
     lapse(beat, minutes=16)
+    lapse(beat, minutes=32)
 
-    assert len(beat.messages()) == 1
+    assert beat.sent() == [TEN, ELEVEN, NOON]
+    assert len(beat.told(RunUnreported)) == 2
 
 
 def test_a_failed_run_is_attempted_again_in_its_place_then_dead(outage: Start) -> None:
@@ -198,10 +200,17 @@ def test_a_failed_run_is_attempted_again_in_its_place_then_dead(outage: Start) -
     assert early == 1
     assert [message["id"] for message in beat.messages()] == [run_id, f"{run_id}-2"]
     claim(beat, run_id, "worker-b")
-    end(beat, run_id, RunState.FAILED, owner="worker-b", error="ValueError: no", letter='{"category": "permanent"}')
+    end(
+        beat,
+        run_id,
+        RunState.FAILED,
+        owner="worker-b",
+        error="ValueError: no",
+        letter='{"category": "permanent"}',
+    )
     assert states(beat) == ["dead", "queued", "waiting"]
-    (letter,) = beat.controls.dead_letters()
-    assert (letter["id"], letter["error"], letter["letter"]) == (
+    (dead,) = beat.controls.dead_letters()
+    assert (dead["id"], dead["error"], dead["letter"]) == (
         run_id,
         "ValueError: no",
         {"category": "permanent"},
@@ -311,7 +320,9 @@ def test_a_slot_is_skipped_after_a_manual_success_when_the_policy_says_so(
     beat = Beat(redis_url, clock, entries)
     beat.tick()
     clock.set("2026-02-07T09:30:00Z")
-    template = Template('{"slot": "@catchup:scheduled_time@", "entry": "etl", "id": "m"}', queue="celery", db=0)
+    template = Template(
+        '{"slot": "@catchup:scheduled_time@", "entry": "etl", "id": "m"}', queue="celery", db=0
+    )
     now = beat.engine.now()
     record = {
         "entry": "etl",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import Task
 
 from tests.integration.workers import Site, Worker, until
 
@@ -66,6 +67,14 @@ def test_an_execution_killed_from_outside_has_failed(site: Site, prefork: Worker
     os.kill(line["pid"], signal.SIGKILL)
 
     assert site.ended(run_id) == ["dead"]
+
+
+@pytest.mark.skipif(not hasattr(Task, "retry_on_worker_lost"), reason="this Celery does not retry lost tasks")
+def test_a_killed_execution_that_celery_retries_is_the_same_run(site: Site, prefork: Worker) -> None:
+    run_id = site.send_run("revived")
+
+    assert site.ended(run_id) == ["succeeded"]
+    assert [line["attempt"] for line in site.lines("start")] == [1, 2]
 
 
 def test_a_revoked_message_is_recorded_without_being_executed(site: Site, prefork: Worker) -> None:

@@ -64,6 +64,18 @@ def test_the_main_process_renews_for_a_child_that_cannot(site: Site) -> None:
         until(lambda: (site.lease(run_id) or 0) > first + 3000)
 
 
+def test_nobody_renews_for_a_child_that_is_dead(site: Site) -> None:
+    with Worker(site, pool="prefork", **SHORT) as worker:
+        run_id = site.send_run("redelivered")
+        until(lambda: worker.said("Run refused"))  # Celery delivers it again at once
+
+        until(lambda: (site.lease(run_id) or 0) < server_ms(site))
+        site.send(run_id, "redelivered")
+
+        assert site.ended(run_id) == ["succeeded"]
+    assert [line["attempt"] for line in site.lines("start")] == [1, 2]
+
+
 def test_a_task_is_told_when_its_run_is_taken(site: Site) -> None:
     with Worker(site, pool="threads", **SHORT) as worker:
         run_id = site.send_run("checking", kwargs={"seconds": 20})
@@ -167,5 +179,5 @@ def signal_to(pid: int, number: int) -> None:
 
 
 def server_ms(site: Site) -> float:
-    seconds, micros = site.store.time()  # type: ignore[misc]
+    seconds, micros = site.store.time()
     return float(seconds * 1000 + micros / 1000)

@@ -131,6 +131,24 @@ def dying() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_once() -> None:
+    run = current_run()
+    assert run is not None
+    write("start")
+    if run.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(acks_late=True, reject_on_worker_lost=True)
+def redelivered() -> None:
+    die_once()
+
+
+@app.task(retry_on_worker_lost=True, default_retry_delay=0)
+def revived() -> None:
+    die_once()
+
+
 @app.task
 def checking(seconds: float) -> None:
     """Looks at its lease for a while."""

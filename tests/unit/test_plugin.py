@@ -180,7 +180,8 @@ class Request:
     """As much of Celery's as is looked at."""
 
     def __init__(self, **headers: Any) -> None:
-        self.id, self.time_start = "id", None
+        self.id = "id"
+        self.time_start: float | None = None
         self.request_dict: dict[str, Any] = {"properties": {}, **headers}
 
 
@@ -194,15 +195,28 @@ def test_each_delivery_gets_a_token_of_its_own(headers: dict[str, Any]) -> None:
 
     for request in (first, second):
         arrivals.arrived(request)
-        assert arrivals.started() == []
+        assert arrivals.started("id") == []
+        assert arrivals.executed_now() == []
     for request in (first, second):
-        request.time_start = 1.0  # type: ignore[assignment]
+        request.time_start = 1.0
 
     tokens = {delivery.token for delivery in arrivals.started("id")}
     assert len(tokens) == 2
     assert "forged" not in tokens
     arrivals.forget(tokens.pop())
-    assert [delivery.token for delivery in arrivals.started()] == list(tokens)
+    assert [delivery.token for delivery in arrivals.started("id")] == list(tokens)
+    assert arrivals.started("another id") == []
+
+
+def test_what_celery_knows_to_be_executed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals, request, other = Arrivals(), Request(**RUN), Request(**RUN)
+    monkeypatch.setattr("celery_catchup.plugin.deliveries.active_requests", {request})
+    arrivals.arrived(request)
+    arrivals.arrived(other)
+
+    (delivery,) = arrivals.executed_now()
+
+    assert delivery.token == request.request_dict["properties"][TOKEN]
 
 
 def test_an_ordinary_message_is_left_as_it_is() -> None:

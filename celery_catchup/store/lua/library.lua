@@ -128,6 +128,7 @@ end
 
 -- After an end: the next of the chain, unless a failure is to stop it.
 local function release_next(keys, state, policy, own_db, now)
-  if state ~= 'succeeded' and policy.on_failure == 'stop' then return {} end
+  local failed = state == 'dead' or state == 'revoked'
+  if failed and policy.on_failure == 'stop' then return {} end
   return release(keys, policy.capacity, own_db, now)
 end

@@ -2,6 +2,8 @@
 --
 -- The leader calls it for runs whose lease has run out or whose retry is due. What came to life
 -- meanwhile is left alone. A run that is lost more often than its attempts and two more is dead.
+-- Where no worker has the plugin nobody claims anything: a message that was sent is taken to be
+-- executed then, because a second copy would be executed too, and its chain goes on.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS ledger     hash    run id -> run as JSON
@@ -18,10 +20,11 @@
 -- KEYS chain      zset    the lane's waiting runs
 -- ARGV owner, epoch, db
 -- ARGV run_id
+-- ARGV claimed            "1" when some worker has the plugin
 -- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
--- RETURNS "sent", "dead", "alive", "ended", or "fenced" when somebody else leads
+-- RETURNS "sent", "dead", "alive", "ended", "unreported", or "fenced" when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 'fenced' end
-local id, now = ARGV[4], server_now(ARGV[5])
+local id, now = ARGV[4], server_now(ARGV[6])
 local stored = redis.call('HGET', KEYS[2], id)
 local run = stored and cjson.decode(stored)
 if not run or (run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting') then
@@ -45,6 +48,12 @@ end
 local lease = tonumber(redis.call('ZSCORE', KEYS[3], id) or '-1')
 if lease < 0 or lease > now then return 'alive' end
 local policy = cjson.decode(redis.call('HGET', KEYS[7], lane_of(run)) or '{"capacity":1,"max_attempts":1}')
+if run.state == 'queued' and ARGV[5] ~= '1' then
+  run.unreported = true
+  conclude(keys, id, run, 'queued', policy, now)
+  release_next(keys, 'queued', policy, tonumber(ARGV[3]), now)
+  return 'unreported'
+end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
   run.error = run.state == 'running' and 'its workers were lost' or 'no worker claimed it'

@@ -1,0 +1,90 @@
+"""The verbs of the workers on a real server: giving a run back, and the roll."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from celery_catchup.store import Leases, Scripts, connect
+from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.workers import FORGET_MS, Workers
+from tests.integration.workers import PROJECT, Site
+
+NOW = 1_770_465_720_000
+
+
+@pytest.fixture
+def site(redis_url: str, tmp_path: Path) -> Iterator[Site]:
+    site = Site(redis_url, tmp_path)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def leases(site: Site) -> Leases:
+    return Leases(Scripts(connect(site.url)), site.keys, db=0, ttl_ms=60_000, now_ms=NOW)
+
+
+@pytest.fixture
+def workers(site: Site) -> Workers:
+    client = connect(site.url)
+    return Workers(client, Scripts(client), site.keys, now_ms=NOW)
+
+
+def claim(leases: Leases, run_id: str, owner: str) -> Answer:
+    return leases.claim(run_id, entry="hourly-etl", owner=owner, task=f"{PROJECT}.work", worker="w").answer
+
+
+def test_a_run_that_is_given_back_can_be_claimed_at_once(
+    site: Site, leases: Leases, workers: Workers
+) -> None:
+    run_id = site.record()
+    assert claim(leases, run_id, "first") is Answer.GRANTED
+    assert claim(leases, run_id, "second") is Answer.HELD
+
+    assert workers.retry(run_id, owner="first", delay_ms=5_000, error="again") is Finish.RECORDED
+
+    run = site.run(run_id)
+    assert (run["state"], run["attempt"], run["error"], run.get("owner")) == ("queued", 2, "again", None)
+    assert site.lease(run_id) == NOW + 5_000 + 900_000  # a quarter of an hour, as for any message
+    assert site.store.zscore(site.keys.active("hourly-etl"), run_id) is not None
+    assert claim(leases, run_id, "second") is Answer.GRANTED
+    assert site.run(run_id)["attempt"] == 2
+
+
+def test_only_the_owner_can_give_a_run_back(site: Site, leases: Leases, workers: Workers) -> None:
+    run_id = site.record()
+    claim(leases, run_id, "first")
+    before = site.run(run_id)
+
+    assert workers.retry(run_id, owner="second", delay_ms=0) is Finish.SUPERSEDED
+    assert workers.retry("no such run", owner="first", delay_ms=0) is Finish.UNKNOWN
+    assert workers.retry(site.record(state="succeeded"), owner="first", delay_ms=0) is Finish.ENDED
+    assert site.run(run_id) == before
+
+
+def test_giving_back_twice_counts_once(site: Site, leases: Leases, workers: Workers) -> None:
+    run_id = site.record()
+    claim(leases, run_id, "first")
+
+    assert workers.retry(run_id, owner="first", delay_ms=0) is Finish.RECORDED
+    assert workers.retry(run_id, owner="first", delay_ms=0) is Finish.SUPERSEDED
+
+    assert site.run(run_id)["attempt"] == 2
+
+
+def test_silent_workers_are_forgotten_after_a_day(workers: Workers) -> None:
+    workers.attend("old@host")
+    workers.now_ms += 1000
+    workers.attend("new@host")
+    assert workers.seen_since(NOW) == ["old@host", "new@host"]
+    assert workers.seen_since(NOW + 1) == ["new@host"]
+
+    workers.now_ms = NOW + FORGET_MS + 500
+    workers.attend("third@host")
+
+    assert workers.seen_since(0) == ["new@host", "third@host"]
+    workers.leave("new@host")
+    assert workers.seen_since(0) == ["third@host"]
