@@ -70,18 +70,32 @@ class PlainEntries:
     def send_due(
         self, now: Instant, sender: Sender, commit: Callable[[list[PlainBatch]], bool], *, limit: int
     ) -> None:
-        """Send what is due, up to a number of entries, in one step with its state."""
+        """Send what is due, up to a number of entries, in one step with its state.
+
+        `DispatchFailedError` when the broker is at fault: then no other entry needs to try it.
+        """
         due: list[_Due] = []
-        while self._heap and self._heap[0][0] <= now and len(due) < limit:
+        failure: DispatchFailedError | None = None
+        while self._heap and self._heap[0][0] <= now and len(due) < limit and failure is None:
             _, name = heapq.heappop(self._heap)
-            one = self._ask(self.entries[name], now, sender)
+            try:
+                one = self._ask(self.entries[name], now, sender)
+            except DispatchFailedError as error:
+                heapq.heappush(self._heap, (now, name))
+                failure = error
+                continue
             if one is not None:
                 due.append(one)
+        self._settle(due, now, commit)
+        if failure is not None:
+            raise failure
+
+    def _settle(self, due: list[_Due], now: Instant, commit: Callable[[list[PlainBatch]], bool]) -> None:
+        """Make it durable; whatever goes wrong, an entry that was not sent is due at the next tick."""
         sent = False
         try:
             sent = bool(due) and commit([one.batch for one in due])
         finally:
-            # Whatever went wrong, an entry that was not sent is due at the next tick.
             for one in due:
                 if sent:
                     self._sent(one, now)
@@ -95,6 +109,8 @@ class PlainEntries:
             if is_due:
                 return self._due(entry, following, now, sender)
         except DispatchFailedError as error:
+            if error.temporary:
+                raise
             logger.error(
                 logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl
 
 from celery_catchup.wording import did_you_mean, listed, shown
 
@@ -10,6 +11,23 @@ _NETWORK = ("redis", "rediss")
 _SOCKETS = ("unix", "redis+socket")
 _SENTINEL = "sentinel"
 SCHEMES = (*_NETWORK, *_SOCKETS, _SENTINEL)
+
+LOGIN_OPTIONS = ("db", "username", "password")
+TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_data",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_password",
+)
+CERT_REQS = ("none", "optional", "required")
+KOMBUS_DB = "virtual_host"
+"""How kombu spells ``db`` among the options."""
+_YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 
 _URL = re.compile(r"(?P<scheme>[^:/?#]*)://(?P<rest>.*)", re.DOTALL)
 _ADDRESS = re.compile(
@@ -41,14 +59,46 @@ def read_redis_url(value: object) -> str:
     return value
 
 
+def cert_reqs(value: str) -> str:
+    """``none``, ``optional`` or ``required``, also where kombu's ``CERT_NONE`` was written."""
+    read = value.lower().removeprefix("cert_")
+    if read not in CERT_REQS:
+        raise ValueError(f"ssl_cert_reqs in the URL: expected {listed(CERT_REQS)}, got {shown(value)}")
+    return read
+
+
+def check_hostname(value: str) -> bool:
+    """Whether the certificate must be for the host that was asked."""
+    if value.lower() not in _YES + _NO:
+        raise ValueError(f"ssl_check_hostname in the URL: expected true or false, got {shown(value)}")
+    return value.lower() in _YES
+
+
 def _check_address(scheme: str, rest: str) -> None:
-    if scheme in _SOCKETS:
-        _check_socket(rest)
-    elif scheme == _SENTINEL:
-        for address in rest.split(";"):
+    addresses = rest.split(";") if scheme == _SENTINEL else [rest]
+    for address in addresses:
+        if scheme in _SOCKETS:
+            _check_socket(address)
+        else:
             _check_server(address.removeprefix("sentinel://"))
-    else:
-        _check_server(rest)
+        for name, value in parse_qsl(address.partition("?")[2], keep_blank_values=True):
+            _check_option(scheme, name, value)
+
+
+def _check_option(scheme: str, name: str, value: str) -> None:
+    """An option that is not known would be an error with every command, and a time-out of the
+    user's own would undo the promise that nothing hangs."""
+    secure = scheme in ("rediss", _SENTINEL)
+    known = (*LOGIN_OPTIONS, KOMBUS_DB, *(TLS_OPTIONS if secure else ()))
+    if name in TLS_OPTIONS and not secure:
+        raise ValueError(f"{name} is for TLS, and the URL begins with {scheme}://; write rediss://")
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; known are {listed(known)}"
+        raise ValueError(f"unknown option {shown(name)} in the URL{hint}")
+    if name == "ssl_cert_reqs":
+        cert_reqs(value)
+    if name == "ssl_check_hostname":
+        check_hostname(value)
 
 
 def _check_socket(rest: str) -> None:
@@ -64,6 +114,8 @@ def _check_server(rest: str) -> None:
     match = _ADDRESS.fullmatch(address)
     if match is None or not match["host"]:
         raise ValueError(f"the URL names no host; {_EXAMPLE}")
+    if not _is_name(match["host"]):
+        raise ValueError(f"{shown(match['host'])} cannot be a host's name; {_EXAMPLE}")
     host = f"of host {shown(match['host'])}"
     if match["port"] is not None and not _is_number(match["port"], low=1, high=65535):
         raise ValueError(f"the port {host} is not a number from 1 to 65535; {_EXAMPLE}")
@@ -75,8 +127,17 @@ def _databases(match: re.Match[str]) -> list[str]:
     """What stands in the places of a database number."""
     return [
         *filter(None, [match["path"].strip("/")]),
-        *re.findall(r"(?:^|&)db=([^&]*)", match["options"] or ""),
+        *re.findall(r"(?:^|&)(?:db|virtual_host)=/?([^&]*)", match["options"] or ""),
     ]
+
+
+def _is_name(host: str) -> bool:
+    """Whether it could be looked up at all: an empty or endless label cannot."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _is_number(text: str, *, low: int, high: int) -> bool:

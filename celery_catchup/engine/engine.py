@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.office import adopt, check_drift, read_roster
+from celery_catchup.engine.previews import has_missed, preview
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
@@ -148,7 +149,7 @@ class Engine:
             raise
 
     def _advance(self, due: list[Line], now: Instant) -> None:
-        missed = [line for line in due if self._has_missed(line, now)]
+        missed = [line for line in due if has_missed(line, now)]
         if missed:
             self.catchup.open(missed, watermark=self._watermark, now=now)
             for line in missed:
@@ -160,11 +161,6 @@ class Engine:
             limit = left if allowed is None else min(left, allowed)
             left -= self._decide(lines, limit, now)
         self.catchup.close_if_done()
-
-    def _has_missed(self, line: Line, now: Instant) -> bool:
-        wake = line.wake_at
-        late = wake is not None and now - wake > line.entry.misfire_threshold
-        return line.session is None and (late or line.state.paused_at is not None)
 
     def _decide(self, lines: list[Line], limit: int, now: Instant) -> int:
         """Plan and commit these entries within the limit of runs; what does not fit comes next tick."""
@@ -283,14 +279,6 @@ class Engine:
 
     def preview(self, now: Instant) -> list[Plan]:
         """What a beat would do now, entry by entry: the plans that `advance` would commit."""
-        stored = self.office.states.load()
-        match = self.settings.first_start is FirstStart.MATCH
-        known = read_roster(self.declared, stored, now=now, match_first=match, events=Events())
-        plans = []
-        for line in known.roster:
-            scope = line.scope(known.watermark, now)
-            existing = self.office.states.existing(line.entry.name, scope.replay_from, now)
-            busy = self.office.states.busy([line.entry.name])[line.entry.name]
-            state = replace(line.state, existing=existing, active=busy.active, waiting=busy.waiting)
-            plans.append(plan(line.entry, state, scope))
-        return plans
+        states = self.office.states
+        found = preview(self.declared, states.load(), states=states, settings=self.settings, now=now)
+        return [one.plan for one in found]

@@ -198,6 +198,30 @@ def test_a_run_whose_broker_is_away_is_published_when_it_is_back(
     assert beat.said("Broker cannot be used: over")
 
 
+def test_entries_without_a_policy_wait_for_their_broker_calmly_and_run_late(
+    site: Site, rabbit_queue: RabbitQueue, rabbit_proxy: Proxy
+) -> None:
+    on_rabbitmq(site, rabbit_queue, rabbit_proxy)
+    stock = {f"stock-{n}": {"schedule": {"$every": 1}, "args": [n]} for n in range(5)}
+    site.project["schedule"] = {
+        name: {"task": "tests.projects.declared.work", **entry} for name, entry in stock.items()
+    }
+    site.project["settings"].pop("catchup_entries")
+    beat = site.leader()
+    until(lambda: len(rabbit_queue) >= 5, what="a message of each")
+
+    rabbit_proxy.cut()
+    beat.until_it_says("unreachable")
+    time.sleep(OUTAGE)
+    held = len(rabbit_queue)
+    rabbit_proxy.mend()
+    until(lambda: len(rabbit_queue) >= held + 10, what="messages after the outage")
+    beat.stop()
+
+    assert {message.args[0] for message in rabbit_queue.messages()[held:]} == set(range(5))
+    check_calm_end(beat)
+
+
 def test_while_the_broker_is_away_slots_are_decided_and_wait_in_the_outbox(
     site: Site, rabbit_queue: RabbitQueue, rabbit_proxy: Proxy
 ) -> None:

@@ -34,7 +34,7 @@ def workers(site: Site) -> Workers:
 
 
 def claim(leases: Leases, run_id: str, owner: str) -> Answer:
-    return leases.claim(run_id, entry="hourly-etl", owner=owner, task=f"{PROJECT}.work", worker="w").answer
+    return leases.claim(run_id, owner=owner, task=f"{PROJECT}.work", worker="w").answer
 
 
 def test_a_run_that_is_given_back_can_be_claimed_at_once(

@@ -57,7 +57,8 @@ def test_a_catch_up_is_told_in_the_words_of_the_documentation(
         "window_start=2026-02-07T10:00:00Z window_end=2026-02-07T12:00:00Z",
         'msg="Catch-up planned" entry=hourly-etl overlap_policy=all candidates=3 window=6h',
         'msg="Catch-up run dispatched" entry=hourly-etl scheduled_time=2026-02-07T10:00:00Z run_id=a1b2',
-        'msg="Catch-up run skipped" entry=hourly-etl scheduled_time=2026-02-07T11:00:00Z reason=already_exists',
+        'msg="Catch-up run skipped" entry=hourly-etl scheduled_time=2026-02-07T11:00:00Z '
+        "reason=already_exists",
         'msg="Catch-up completed" dispatched=12 skipped=3 duration=1.2s',
     ]
 

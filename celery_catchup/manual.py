@@ -1,0 +1,170 @@
+"""A beat that ticks when a test says so: the real scheduler's parts, on a server of the test's own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_catchup.beatwork import Beatwork, assemble
+from celery_catchup.configuration import load
+from celery_catchup.declarations import CatchupEntry, divide
+from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
+from celery_catchup.store import Leases, Ledger
+from celery_catchup.testing import FakeClock
+from celery_catchup.wiring import raw_settings
+
+_LONGEST_STEP = 60_000
+"""Milliseconds between two ticks of a healthy beat that has nothing to do, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentRun:
+    """A run as a test sees it."""
+
+    scheduled_time: datetime
+    is_catchup: bool
+    trigger: str
+    state: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedSlots:
+    """Slots that did not run, and why."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: str
+
+
+class ManualBeat:
+    """Plays your app's schedule by hand, in milliseconds: no task is executed, nothing is sent.
+
+    ::
+
+        beat = ManualBeat(app, url, at="2026-02-07T09:05:00Z")
+        beat.outage(hours=3)
+        assert [run.scheduled_time.hour for run in beat.runs("hourly-etl")] == [10, 11, 12]
+
+    ``url`` is a Redis that nobody else uses; the app's own broker is not touched.
+    """
+
+    def __init__(self, app: Any, url: str, *, at: datetime | str) -> None:
+        self.clock = FakeClock(at)
+        self._app, self._url, self._namespace = app, url, f"manual-{secrets.token_hex(4)}"
+        with self._elsewhere():
+            self._work = self._start()
+        self._tick()
+
+    def advance(self, **duration: float) -> None:
+        """Let time pass while beat is healthy: it ticks whenever something is due."""
+        end = self._now() + to_milliseconds(timedelta(**duration))
+        while (now := self._now()) < end:
+            wake = self._work.engine.roster.next_wake()
+            following = min(end, now + _LONGEST_STEP, end if wake is None else max(wake, now + 1))
+            self.clock.advance(milliseconds=following - now)
+            self._tick()
+
+    def outage(self, **duration: float) -> None:
+        """Stop beat, let time pass, start it again, and let it catch up."""
+        self._work.engine.resign()
+        self.clock.advance(**duration)
+        with self._elsewhere():
+            self._work.close()
+            self._work = self._start()
+        self._tick()
+
+    def complete(self, entry: str, *, state: str = "succeeded") -> int:
+        """Let the entry's active runs end, and what they release, until none is left; how many."""
+        store = self._work.store
+        leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
+        ended = 0
+        while active := self._ledger().active(entry):
+            for run_id in active:
+                record = self._ledger().run(run_id) or {}
+                leases.claim(run_id, owner="manual", task=record["task"], worker="manual")
+                leases.finish(run_id, entry=entry, owner="manual", state=RunState(state))
+                ended += 1
+        return ended
+
+    def runs(self, entry: str) -> list[SentRun]:
+        """The entry's runs in slot order."""
+        return [
+            SentRun(
+                to_datetime(run["slot"]), run["trigger"] == "catchup", run["trigger"], run["state"], run["id"]
+            )
+            for run in self._ledger().runs_of(entry)
+        ]
+
+    def skips(self, entry: str) -> list[SkippedSlots]:
+        """The entry's slots that did not run."""
+        return [
+            SkippedSlots(to_datetime(span["first"]), to_datetime(span["last"]), span["count"], span["reason"])
+            for span in self._ledger().skips_of(entry)
+        ]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._work.close()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _now(self) -> Instant:
+        return to_instant(self.clock.now())
+
+    def _ledger(self) -> Ledger:
+        return self._work.engine.office.ledger
+
+    def _start(self) -> Beatwork:
+        app = self._app
+        schedule = {
+            name: CatchupEntry(**{**entry, "name": name, "app": app})
+            for name, entry in app.conf.beat_schedule.items()
+        }
+        raw = raw_settings(app)
+        declared = {name: entry.declaration() for name, entry in schedule.items()}
+        configuration = load(raw, declared=declared, timezone=app.timezone)
+        division = divide(schedule, configuration, timezone=app.timezone)
+        return assemble(app, configuration, division, schedule=schedule, clock=self.clock)
+
+    def _tick(self) -> None:
+        """Tick until nothing is left to do at this instant."""
+        engine = self._work.engine
+        with self._elsewhere():
+            while True:
+                now = self._now()
+                engine.lead(now)
+                engine.advance(now)
+                engine.release(now)
+                wake = engine.roster.next_wake()
+                if wake is None or wake > now:
+                    break
+            engine.lead(now)
+
+    @contextmanager
+    def _elsewhere(self) -> Iterator[None]:
+        """Point the app to the test's server for a moment."""
+        conf = self._app.conf
+        ours = {
+            "broker_url": self._url,
+            "broker_read_url": self._url,
+            "broker_write_url": self._url,
+            "catchup_redis_url": self._url,
+            "catchup_namespace": self._namespace,
+        }
+        missing = object()
+        before = {name: conf.get(name, missing) for name in ours}
+        conf.update(ours)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is missing:
+                    conf.changes.pop(name, None)
+                else:
+                    conf[name] = value

@@ -1,0 +1,184 @@
+"""The desk: an app opened for the person who operates it.
+
+Everything behind it is made when it is first asked for: an operation that needs only the
+configuration opens no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.configuration import ENTRIES, Configuration, Declaration, load
+from celery_catchup.declarations import CatchupEntry, Division, divide
+from celery_catchup.dispatch import Dispatcher
+from celery_catchup.engine import Declared
+from celery_catchup.errors import ConfigurationError, Mistake
+from celery_catchup.model import Instant, to_instant
+from celery_catchup.operations.refusals import UnknownEntryError
+from celery_catchup.store import Backfills, Controls, Ledger, States, Stored
+from celery_catchup.store.listing import Listing
+from celery_catchup.store.watermarks import Watermarks
+from celery_catchup.store.workers import Workers
+from celery_catchup.wiring import StoreHandle, open_store, raw_settings
+from celery_catchup.wording import did_you_mean, path, shown
+
+
+class Desk:
+    """An app's configuration, its store and what can be done there. Close it when done.
+
+    ``by`` is who sits at it, for the record.
+    """
+
+    clock: ClassVar[Clock] = SystemClock()
+
+    def __init__(self, app: Any, *, by: str = "") -> None:
+        self.app, self.by = app, by
+
+    def now(self) -> Instant:
+        """The present as slots are compared with it."""
+        return to_instant(self.clock.now())
+
+    def close(self) -> None:
+        """Let go of whatever was opened."""
+        opened = vars(self)
+        if "sender" in opened:
+            self.sender.close()
+        if "store" in opened:
+            self.store.close()
+
+    # -- what is declared ------------------------------------------------------------------
+
+    @cached_property
+    def schedule(self) -> Mapping[str, CatchupEntry]:
+        """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
+        self.app.loader.import_default_modules()
+        self.app.finalize()
+        return {name: self._entry(name, fields) for name, fields in self.app.conf.beat_schedule.items()}
+
+    def _entry(self, name: str, fields: Mapping[str, Any]) -> CatchupEntry:
+        try:
+            return CatchupEntry(**{**fields, "name": name, "app": self.app})
+        except TypeError as error:
+            where = path("beat_schedule", name)
+            raise ConfigurationError([Mistake(where, f"cannot be made an entry: {error}")]) from None
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """The whole configuration; `ConfigurationError` with all mistakes in it."""
+        return self.configured({})
+
+    @cached_property
+    def division(self) -> Division:
+        """Entries with a policy, and those without."""
+        return self.divided(self.configuration)
+
+    def configured(self, policies: Mapping[str, object]) -> Configuration:
+        """The configuration as it would be with other policies for these entries."""
+        raw = raw_settings(self.app)
+        declared = {name: entry.declaration() for name, entry in self.schedule.items()}
+        if policies:
+            written: Any = raw.get(ENTRIES) or {}
+            raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
+            declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
+        return load(raw, declared=declared, timezone=self.app.timezone)
+
+    def divided(self, configuration: Configuration) -> Division:
+        """What a configuration makes of the entries."""
+        return divide(self.schedule, configuration, timezone=self.app.timezone)
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """The entries with a policy by name."""
+        return {one.name: one for one in self.division.declared}
+
+    # -- what is stored --------------------------------------------------------------------
+
+    @cached_property
+    def store(self) -> StoreHandle:
+        """The app's store; nothing is sent before the first question."""
+        return open_store(self.app, self.configuration.settings)
+
+    @cached_property
+    def states(self) -> States:
+        """What is known of the entries."""
+        return States(self.store.client, self.store.scripts, self.store.keys)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The runs."""
+        return Ledger(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Pages of runs, skips and dead letters."""
+        return Listing(self.store.client, self.store.keys)
+
+    @cached_property
+    def controls(self) -> Controls:
+        """Pause, resume, start, replay, discard."""
+        return Controls(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
+
+    @cached_property
+    def backfills(self) -> Backfills:
+        """Ranges that somebody asked for."""
+        return Backfills(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
+
+    @cached_property
+    def watermarks(self) -> Watermarks:
+        """Moves watermarks."""
+        return Watermarks(self.store.scripts, self.store.keys)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Who has the plugin."""
+        return Workers(self.store.client, self.store.scripts, self.store.keys)
+
+    @cached_property
+    def sender(self) -> Dispatcher:
+        """Makes messages."""
+        return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
+
+    def look(self) -> Stored:
+        """What is stored, to be looked at, whatever version has written it."""
+        return self.states.load(any_schema=True)
+
+    def before_change(self) -> Stored:
+        """What is stored, before something is changed; `StoreError` when a newer version has written it."""
+        return self.states.load()
+
+    # -- names -----------------------------------------------------------------------------
+
+    def known(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These entries, each declared or remembered by the store; `UnknownEntryError` for others."""
+        wanted = tuple(dict.fromkeys(names))
+        if any(name not in self.schedule for name in wanted):
+            stored = self.look()
+            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs})
+        return wanted
+
+    def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:
+        """These entries, each declared; `UnknownEntryError` for others."""
+        wanted = tuple(dict.fromkeys(names))
+        self._check(wanted, set(self.schedule))
+        return wanted
+
+    def with_policy(self, names: Iterable[str], *, why: str) -> tuple[str, ...]:
+        """These entries, each declared and with a policy; ``why`` says what needs one."""
+        wanted = self.in_schedule(names)
+        for name in wanted:
+            if name not in self.declared:
+                raise UnknownEntryError(
+                    f"entry {shown(name)} runs as under Celery's own scheduler, and {why}; give it a policy "
+                    "in catchup_entries: False is enough"
+                )
+        return wanted
+
+    def _check(self, wanted: Iterable[str], known: set[str]) -> None:
+        for name in wanted:
+            if name not in known:
+                some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
+                there = f"known: {some}" if known else "beat_schedule is empty"
+                raise UnknownEntryError(f"no such entry: {shown(name)} ({there}){did_you_mean(name, known)}")

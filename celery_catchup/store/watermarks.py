@@ -1,0 +1,41 @@
+"""Watermarks as people move them; the leader sees it by the version counter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from celery_catchup.model import Instant
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.states import Stored
+
+
+class Watermarks:
+    """Moves watermarks by hand."""
+
+    def __init__(self, scripts: Scripts, keys: Keys) -> None:
+        self._scripts, self._keys = scripts, keys
+
+    def move(self, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> None:
+        """Let the entries go on behind ``at``; with ``scheduler`` its own watermark is there, too."""
+        self._scripts.call(
+            "move",
+            {name: getattr(self._keys, name) for name in ("decided", "paused", "scheduler", "version")},
+            {"at_ms": at, "scheduler": int(scheduler)},
+            more_args=entries,
+        )
+
+
+def moved(stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> Stored:
+    """What the store would hold after `Watermarks.move`."""
+    watermark = str(at) if scheduler else stored.watermark
+    paused = dict(stored.paused)
+    for name in entries:
+        if name in paused:
+            paused[name] = json.dumps({**json.loads(paused[name]), "at": at, "discard": False})
+        elif at < (int(watermark) if watermark and watermark.isdecimal() else 0):
+            paused[name] = json.dumps({"paused": False, "at": at})
+    decided = {**stored.decided, **dict.fromkeys(entries, str(at))}
+    return replace(stored, watermark=watermark, decided=decided, paused=paused)
