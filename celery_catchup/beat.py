@@ -21,11 +21,12 @@ from celery_catchup.declarations import CatchupEntry, Division, divide
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import ConfigurationError, DriftError, StoreError
 from celery_catchup.logs import logfmt, speak_at_info
+from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant
 from celery_catchup.plain import PlainEntries
-from celery_catchup.store.connection import explain
+from celery_catchup.store.connection import explain, unverified
 from celery_catchup.troubles import Trouble
-from celery_catchup.wiring import masked_url, raw_settings
+from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
 
 logger: logging.Logger = get_logger("celery_catchup.beat")
 
@@ -51,7 +52,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._work: Beatwork | None = None
         self._plain: PlainEntries | None = None
-        self._epoch = -1
+        self._ticking, self._exit_code = False, 0
+        self._term = -1
         self._store_trouble = Trouble("Redis cannot be used", logger=logger, monotonic=self.clock.monotonic)
         self._broker_trouble = Trouble("Broker cannot be used", logger=logger, monotonic=self.clock.monotonic)
         super().__init__(app, *args, lazy=lazy, **kwargs)
@@ -70,9 +72,14 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         configuration, division = self._read_configuration()
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
-        self._poll = configuration.settings.poll_interval.total_seconds()
         self._batch_size = configuration.settings.batch_size
+        self._renewal = configuration.settings.lease_ttl.total_seconds() / 3
+        poll = configuration.settings.poll_interval.total_seconds()
+        self._longest = float(min(poll, self.max_interval, self._renewal))
         self._work = assemble(self.app, configuration, division, schedule=self.schedule, clock=self.clock)
+        doubt = unverified(self._work.store.client)
+        if doubt is not None:
+            logger.warning(logfmt("Redis is not verified", detail=doubt))
         self._plain = PlainEntries(
             {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
         )
@@ -82,13 +89,16 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
         }
-        timezone = self.app.timezone
-        try:
-            configuration = load(raw_settings(self.app), declared=declared, timezone=timezone)
+        raw, timezone, mistakes = raw_settings(self.app), self.app.timezone, Mistakes()
+        with mistakes.gathered():
+            open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
+        with mistakes.gathered():
+            configuration = load(raw, declared=declared, timezone=timezone)
             division = divide(self.schedule, configuration, timezone=timezone)
-        except ConfigurationError as error:
-            sys.stderr.write(f"{error}\n")
-            raise SystemExit(EX_CONFIG) from None
+        if mistakes:
+            # A wrong URL is a mistake to both.
+            sys.stderr.write(f"{ConfigurationError(dict.fromkeys(mistakes))}\n")
+            raise SystemExit(EX_CONFIG)
         housekeeping = (_HOUSEKEEPING,) if _HOUSEKEEPING in self.schedule else ()
         return configuration, Division(division.declared, division.plain + housekeeping, division.warnings)
 
@@ -96,15 +106,20 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Do what is due; the seconds to sleep. No trouble of Redis or the broker leaves it."""
+        self._ticking = True
         try:
             wait = self._tick()
         except DriftError as error:
             sys.stderr.write(f"celery_catchup: {error}\n")
+            self._exit_code = EX_CONFIG
             raise SystemExit(EX_CONFIG) from None
         except DispatchFailedError as error:
-            return self._broker_trouble.happened(str(error))
+            # The lease wants to be renewed meanwhile, and other slots to be decided.
+            return min(self._broker_trouble.happened(str(error)), self._renewal)
         except (RedisError, OSError, StoreError) as error:
             return self._store_trouble.happened(explain(error))
+        finally:
+            self._ticking = False
         self._store_trouble.over()
         return wait
 
@@ -115,7 +130,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         engine = work.engine
         now = engine.now()
         if not engine.lead(now):
-            return float(min(self._poll, self.max_interval))
+            return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
         plain.send_due(
@@ -128,14 +143,14 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def _take_office(self, work: Beatwork, plain: PlainEntries, now: Instant) -> None:
         """Once per term: learn how to dispatch, and what is known of entries without a policy."""
-        epoch = work.engine.epoch
-        if epoch == self._epoch:
+        term = work.engine.terms
+        if term == self._term:
             return
         work.probe()
         new = plain.load(work.states.load().last_runs, now)
         if not new or work.engine.send_plain(new, now):
             plain.noted(new)
-            self._epoch = epoch
+            self._term = term
 
     def _sleep(self, now: Instant) -> float:
         assert self._work is not None
@@ -143,10 +158,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         engine = self._work.engine
         wakes = (engine.roster.next_wake(), self._plain.next_wake())
         following = min((wake for wake in wakes if wake is not None), default=None)
-        longest = float(min(self._poll, self.max_interval))
         if following is None:
-            return longest
-        return max(0.0, min((following - engine.now()) / 1000, longest))
+            return self._longest
+        return max(0.0, min((following - engine.now()) / 1000, self._longest))
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -154,13 +168,19 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         """Nothing to do: everything decided is stored already."""
 
     def close(self) -> None:
-        """Hand over and let go. Called twice on SIGTERM, the first time in the midst of a tick."""
-        work, self._work = self._work, None
+        """Hand over and let go. Called twice on SIGTERM, the first time in the midst of a tick: what
+        that is reading from is left to the second time."""
+        work = self._work
         if work is not None:
             with contextlib.suppress(RedisError, OSError):
                 work.engine.resign()
-            work.close()
+            if not self._ticking:
+                self._work = None
+                work.close()
         super().close()
+        if self._exit_code:
+            # Celery takes an exit in a tick for the end of its loop, which would be a success.
+            raise SystemExit(self._exit_code)
 
     @property
     def info(self) -> str:

@@ -20,6 +20,7 @@ from celery_catchup.logs import LogLines, logfmt
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
+from celery_catchup.store.connection import evicted
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
 
@@ -41,9 +42,15 @@ class Beatwork:
     sender: Dispatcher
     roll: Roll
     _told: str = ""
+    _warned: str | None = None
 
     def probe(self) -> None:
-        """Find out how messages reach the broker, and say it when it is news."""
+        """Find out whether the server keeps what it is given, and how messages reach the broker;
+        say it when it is news."""
+        danger = evicted(self.store.client)
+        if danger is not None and self._warned != danger:
+            logger.warning(logfmt("State may be evicted", detail=danger))
+        self._warned = danger
         self.sender.probe()
         if self._told != self.sender.reason:
             self._told = self.sender.reason

@@ -125,6 +125,13 @@ class StateSuspect:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class StateLost:
+    """The server has forgotten what it had acknowledged, and what is done now."""
+
+    what: str
+
+
 Event = (
     Leading
     | StandingBy
@@ -139,6 +146,7 @@ Event = (
     | RunUnreported
     | EntryDrifted
     | StateSuspect
+    | StateLost
 )
 Subscriber = Callable[[Event], None]
 

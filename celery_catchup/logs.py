@@ -23,6 +23,7 @@ from celery_catchup.events import (
     RunSkipped,
     RunUnreported,
     StandingBy,
+    StateLost,
     StateSuspect,
 )
 from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
@@ -179,6 +180,10 @@ class LogLines:
     @_say.register
     def _(self, event: StateSuspect) -> None:
         logger.warning(logfmt("State suspect", detail=event.what))
+
+    @_say.register
+    def _(self, event: StateLost) -> None:
+        logger.error(logfmt("State lost", detail=event.what))
 
     def _may_say(self, msg: str, entry: str, reason: str, first: Instant, last: Instant, count: int) -> bool:
         rest = self._rests[msg, entry, reason]

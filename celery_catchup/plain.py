@@ -72,23 +72,19 @@ class PlainEntries:
     ) -> None:
         """Send what is due, up to a number of entries, in one step with its state.
 
-        `DispatchFailedError` when the broker is at fault: then no other entry needs to try it.
+        `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
+        all of them stay due.
         """
         due: list[_Due] = []
-        failure: DispatchFailedError | None = None
-        while self._heap and self._heap[0][0] <= now and len(due) < limit and failure is None:
-            _, name = heapq.heappop(self._heap)
-            try:
-                one = self._ask(self.entries[name], now, sender)
-            except DispatchFailedError as error:
-                heapq.heappush(self._heap, (now, name))
-                failure = error
-                continue
-            if one is not None:
-                due.append(one)
-        self._settle(due, now, commit)
-        if failure is not None:
-            raise failure
+        try:
+            while self._heap and self._heap[0][0] <= now and len(due) < limit:
+                # It leaves the heap when that worked: an entry that is not there would never be asked again.
+                one = self._ask(self.entries[self._heap[0][1]], now, sender)
+                heapq.heappop(self._heap)
+                if one is not None:
+                    due.append(one)
+        finally:
+            self._settle(due, now, commit)
 
     def _settle(self, due: list[_Due], now: Instant, commit: Callable[[list[PlainBatch]], bool]) -> None:
         """Make it durable; whatever goes wrong, an entry that was not sent is due at the next tick."""
@@ -106,25 +102,29 @@ class PlainEntries:
         """Whether the entry is due; else when to ask again. One that fails is asked again later."""
         try:
             is_due, following = entry.is_due()
-            if is_due:
-                return self._due(entry, following, now, sender)
-        except DispatchFailedError as error:
-            if error.temporary:
-                raise
-            logger.error(
-                logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
-            )
-            following = 1.0
+            slot = _slot_of(entry, now) if is_due else now
         except Exception as error:  # a schedule of the user's own may raise anything
             logger.exception(
                 logfmt("Entry cannot be asked when it is due", entry=entry.name, error=repr(error))
             )
-            following = self._longest
+            is_due, following, slot = False, self._longest, now
+        if is_due:
+            try:
+                return self._due(entry, slot, following, now, sender)
+            except DispatchFailedError as error:
+                if error.temporary:
+                    raise
+                logger.error(
+                    logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
+                )
+                following = 1.0
         self._later(entry.name, following, now)
         return None
 
-    def _due(self, entry: ScheduleEntry, following: float | None, now: Instant, sender: Sender) -> _Due:
-        queue, db, messages = sender.plain(entry, slot=_slot_of(entry, now), now=now)
+    def _due(
+        self, entry: ScheduleEntry, slot: Instant, following: float | None, now: Instant, sender: Sender
+    ) -> _Due:
+        queue, db, messages = sender.plain(entry, slot=slot, now=now)
         value = _format(now, entry.total_run_count + 1)
         batch = PlainBatch(entry.name, self._stored[entry.name], value, queue, db, messages)
         return _Due(entry, following, batch)
@@ -138,7 +138,8 @@ class PlainEntries:
 
     def _later(self, name: str, seconds: Any, now: Instant) -> None:
         wait = seconds if isinstance(seconds, int | float) else self._longest
-        heapq.heappush(self._heap, (now + max(0, int(min(wait, self._longest) * 1000)), name))
+        # At least a millisecond: a schedule that wants to be asked again at once is asked in the next tick.
+        heapq.heappush(self._heap, (now + max(1, int(min(wait, self._longest) * 1000)), name))
 
     def next_wake(self) -> Instant | None:
         """When the next entry is to be asked."""

@@ -40,11 +40,16 @@ class StoreHandle:
 def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
     """The store of an app. Nothing is sent before the first command.
 
-    Raises `ConfigurationError` when no setting tells where it is.
+    Raises `ConfigurationError` when no setting tells where it is, or one tells it wrong.
     """
     settings = read_settings(app) if settings is None else settings
     options = app.conf.get("broker_transport_options") or {}
-    client = connect(store_url(app, settings), sentinel_options=options)
+    url = store_url(app, settings)
+    try:
+        client = connect(url, sentinel_options=options)
+    except ValueError as error:
+        where = "broker_url" if settings.redis_url is None else f"{PREFIX}redis_url"
+        raise refuse(where, str(error)) from None
     namespace = namespace_of(app, settings)
     return StoreHandle(client, Keys(namespace), Scripts(client), namespace, database_of(client))
 
@@ -112,6 +117,8 @@ def _for_redis_py(url: str, use_ssl: object) -> str:
     the rest.
     """
     scheme, host, path, query, _ = urlsplit(url)
+    if scheme == "sentinel" and isinstance(use_ssl, Mapping):
+        return _sentinels_with(url, {name: _option(value) for name, value in use_ssl.items()})
     if scheme not in ("redis", "rediss"):
         return url
     given = dict(parse_qsl(query)) | (dict(use_ssl) if isinstance(use_ssl, Mapping) else {})
@@ -119,6 +126,12 @@ def _for_redis_py(url: str, use_ssl: object) -> str:
     options = {name: _option(value) for name, value in given.items() if name.startswith("ssl_") and secure}
     options |= {"db": given["virtual_host"].strip("/")} if "virtual_host" in given else {}
     return urlunsplit(("rediss" if secure else scheme, host or "localhost", path, urlencode(options), ""))
+
+
+def _sentinels_with(url: str, options: Mapping[str, str]) -> str:
+    """A URL of Sentinels that also says how TLS to their server goes."""
+    first, semicolon, others = url.partition(";")
+    return f"{first}{'&' if '?' in first else '?'}{urlencode(options)}{semicolon}{others}"
 
 
 def _option(value: object) -> str:

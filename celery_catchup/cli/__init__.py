@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
+from celery.bin.base import handle_preload_options
+
+from celery_catchup.cli.groups import VerbGroup
+
+_VERBS = (
+    "preview",
+    "status",
+    "entries",
+    "runs",
+    "run",
+    "backfill",
+    "pause",
+    "resume",
+    "watermark",
+    "dlq",
+    "doctor",
+)
+
+_EPILOG = """
+\b
+What was missed, and did it run?
+  preview                       what the next catch-up would do
+  runs --since 12h              what ran, for which slot, how late
+  runs --state skipped          what was decided not to run, and why
+
+\b
+Run it again:
+  backfill ENTRY --start yesterday --end now        slots that never ran
+  dlq replay --all                                  runs that failed for good
+  runs --follow                                     watch them
+
+\b
+Times: 2026-02-07T10:00Z, 2026-02-07, '6h ago', yesterday, now; without an offset, in the app's time zone.
+Exit codes: 0 done, 1 failed or unhealthy, 2 wrong usage or configuration, 3 missed slots were found
+(preview --exit-code), 69 the store is unreachable. 'catchup --dry-run ENTRY' is 'catchup preview ENTRY'.
+"""
 
 
-@click.group(name="catchup")
-def catchup() -> None:
+@click.group(name="catchup", cls=VerbGroup, verbs={name: name for name in _VERBS}, epilog=_EPILOG)
+@click.pass_context
+@handle_preload_options
+def catchup(ctx: click.Context, **_: Any) -> None:
     """Slots that beat missed, and the runs made of them."""
 
 

@@ -18,6 +18,7 @@ from celery_catchup.wording import masked
 # Reply codes of AMQP.
 _NO_ROUTE, _NOT_FOUND = 312, 404  # no queue takes a mandatory message; no such exchange
 _REFUSALS = (403, 405, 406)  # access refused, resource locked, declared in another way before
+_PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS")
 _LONGEST = 200  # characters of somebody else's message that ours repeats
 
 
@@ -90,7 +91,7 @@ def unreachable(error: BaseException) -> DispatchError:
 def passes(error: RedisError) -> bool:
     """Whether a server's answer is about its present state, and not about the question."""
     states = (ClusterDownError, OutOfMemoryError, ReadOnlyError)
-    return isinstance(error, states) or str(error).startswith(("BUSY", "MISCONF", "NOREPLICAS"))
+    return isinstance(error, states) or str(error).startswith(_PASSING)
 
 
 def _behind(error: BaseException) -> BaseException:

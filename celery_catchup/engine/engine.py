@@ -9,6 +9,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory
 from celery_catchup.engine.office import adopt, check_drift, read_roster
 from celery_catchup.engine.previews import has_missed, preview
 from celery_catchup.engine.reaper import Reaper
@@ -68,6 +69,8 @@ class Engine:
         self.epoch = self._version = -1
         self._watermark: Instant = 0
         self._told_leader = ""
+        self.terms = 0
+        self._memory = Memory(office.events)
         self._pending: Term
         self._backfills = BackfillWork(
             office.backfills,
@@ -93,7 +96,11 @@ class Engine:
         """Renew the lease or try to get it; take office when it is new or something changed."""
         watermark = now if self.leading and self.roster.settled(now) else None
         term = self.office.leadership.lead(now=now, watermark=watermark)
+        if term.lost:
+            self._memory.keep(self.roster, self._watermark, leading=self.leading)
+            self.epoch = -1
         if not term.leads:
+            self._memory.tell(ELSEWHERE)
             self._stand_by(term.owner)
             return False
         if watermark is not None:
@@ -107,7 +114,10 @@ class Engine:
         office = self.office
         stored = office.states.load()
         match = self.settings.first_start is FirstStart.MATCH
-        known = read_roster(self.declared, stored, now=now, match_first=match, events=office.events)
+        kept = self._memory.decided
+        known = read_roster(
+            self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
+        )
         if epoch != self.epoch:
             check_drift(known, stored, self.settings.on_drift, office.events)
         if not adopt(office.states, office.leadership, known, stored):
@@ -118,7 +128,9 @@ class Engine:
         self.catchup.forget()
         self.roster, self._watermark = known.roster, known.watermark
         self.epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
+        self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
+            self.terms += 1
             office.events.emit(Leading(epoch))
 
     def _stand_by(self, leader: str) -> None:

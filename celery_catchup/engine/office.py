@@ -35,12 +35,21 @@ class Known:
 
 
 def read_roster(
-    declared: Sequence[Declared], stored: Stored, *, now: Instant, match_first: bool, events: Events
+    declared: Sequence[Declared],
+    stored: Stored,
+    *,
+    now: Instant,
+    match_first: bool,
+    events: Events,
+    remembered: Mapping[str, Instant] | None = None,
 ) -> Known:
-    """The roster as the store has it, with suspicious values set right and said."""
+    """The roster as the store has it, with suspicious values set right and said.
+
+    ``remembered`` is up to where each entry is decided for certain, should the store know nothing.
+    """
     found = _watermark(stored, now, events)
-    watermark = now if found is None else found
-    reader = _Reader(stored, now, events, match_first=match_first)
+    watermark = min([now, *(remembered or {}).values()]) if found is None else found
+    reader = _Reader(stored, now, events, match_first=match_first, remembered=remembered or {})
     lines = {one.name: reader.line(one) for one in declared}
     for line in lines.values():
         if not line.state.paused:
@@ -160,14 +169,22 @@ def _first_wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
 class _Reader:
     """Reads the state of entries from what is stored."""
 
-    def __init__(self, stored: Stored, now: Instant, events: Events, *, match_first: bool) -> None:
-        self.stored, self.now, self.events = stored, now, events
+    def __init__(
+        self,
+        stored: Stored,
+        now: Instant,
+        events: Events,
+        *,
+        match_first: bool,
+        remembered: Mapping[str, Instant],
+    ) -> None:
+        self.stored, self.now, self.events, self.remembered = stored, now, events, remembered
         self.newcomer = first_sight(now, match=match_first)
 
     def line(self, declared: Declared) -> Line:
         name, stored = declared.name, self.stored
         first_seen = self._read("first_seen", stored.first_seen, name)
-        first_seen = self.newcomer if first_seen is None else first_seen
+        first_seen = self.remembered.get(name, self.newcomer) if first_seen is None else first_seen
         anchor = self._read("anchor", stored.anchors, name)
         entry = declared.build(first_seen if anchor is None else anchor)
         decided = self._read("watermark", stored.decided, name)

@@ -18,12 +18,17 @@ from celery_catchup.engine import Declared
 from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import UnknownEntryError
+from celery_catchup.settings import PREFIX
 from celery_catchup.store import Backfills, Controls, Ledger, States, Stored
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store, raw_settings
 from celery_catchup.wording import did_you_mean, path, shown
+
+# Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
+_HOUSEKEEPING = "celery.backend_cleanup"
+_POLL_INTERVAL = PREFIX + "poll_interval"
 
 
 class Desk:
@@ -75,10 +80,13 @@ class Desk:
         """Entries with a policy, and those without."""
         return self.divided(self.configuration)
 
-    def configured(self, policies: Mapping[str, object]) -> Configuration:
-        """The configuration as it would be with other policies for these entries."""
-        raw = raw_settings(self.app)
-        declared = {name: entry.declaration() for name, entry in self.schedule.items()}
+    def configured(self, policies: Mapping[str, object], *, poll_interval: object = None) -> Configuration:
+        """The configuration as it would be with other policies for these entries, and perhaps with
+        another poll interval."""
+        raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
+        declared = {
+            name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
+        }
         if policies:
             written: Any = raw.get(ENTRIES) or {}
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
@@ -89,7 +97,7 @@ class Desk:
         """What a configuration makes of the entries."""
         return divide(self.schedule, configuration, timezone=self.app.timezone)
 
-    @property
+    @cached_property
     def declared(self) -> Mapping[str, Declared]:
         """The entries with a policy by name."""
         return {one.name: one for one in self.division.declared}
@@ -165,15 +173,14 @@ class Desk:
         self._check(wanted, set(self.schedule))
         return wanted
 
-    def with_policy(self, names: Iterable[str], *, why: str) -> tuple[str, ...]:
-        """These entries, each declared and with a policy; ``why`` says what needs one."""
+    def with_policy(self, names: Iterable[str], *, advice: str) -> tuple[str, ...]:
+        """These entries, each declared and with a policy; ``advice`` is for those that have none."""
         wanted = self.in_schedule(names)
         for name in wanted:
             if name not in self.declared:
-                raise UnknownEntryError(
-                    f"entry {shown(name)} runs as under Celery's own scheduler, and {why}; give it a policy "
-                    "in catchup_entries: False is enough"
-                )
+                reasons = [text for text in self.division.warnings if shown(name) in text]
+                why = reasons[0] if reasons else f"entry {shown(name)} has no catch-up policy; {advice}"
+                raise UnknownEntryError(why)
         return wanted
 
     def _check(self, wanted: Iterable[str], known: set[str]) -> None:

@@ -63,7 +63,7 @@ def _delivered(request: Any) -> Delivery | None:
 
 def _take(task: Any, post: Station, delivery: Delivery) -> None:
     try:
-        claim = _claim(task, post, delivery)
+        claim, lease = _claim(task, post, delivery)
     except STORE_TROUBLE as error:
         _without_store(task, post, delivery, error)
         return
@@ -72,10 +72,8 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
     fields = {"entry": delivery.entry, "run_id": delivery.run_id}
     match claim.answer:
         case Answer.GRANTED:
-            lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
-            _start(
-                post, delivery, RunContext.of(delivery.run_id, claim.run, lease=lease), owner=delivery.token
-            )
+            run = RunContext.of(delivery.run_id, claim.run, lease=lease)
+            _start(post, delivery, run, owner=delivery.token)
         case Answer.UNKNOWN:
             post.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))
         case Answer.FOREIGN:
@@ -86,23 +84,26 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
             raise Ignore(f"the run is not to be had: {claim.answer}")
 
 
-def _claim(task: Any, post: Station, delivery: Delivery) -> Claim:
+def _claim(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
     """Ask for the run; a retry waits a moment for the execution that sent it to let go."""
     pauses = _HANDOVER_PAUSES if task.request.retries else ()
     for pause in pauses:
-        claim = _ask(task, post, delivery)
+        claim, lease = _ask(task, post, delivery)
         if claim.answer is not Answer.HELD:
-            return claim
+            return claim, lease
         time.sleep(pause)
     return _ask(task, post, delivery)
 
 
-def _ask(task: Any, post: Station, delivery: Delivery) -> Claim:
+def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
     """One claim, through a short trouble of the store; repeating it changes nothing."""
 
-    def ask() -> Claim:
+    def ask() -> tuple[Claim, LeaseWatch]:
         worker = str(task.request.hostname or "")
-        return post.leases.claim(delivery.run_id, owner=delivery.token, task=task.name, worker=worker)
+        # Made before the question: the lease counts from when the server grants it, or earlier.
+        lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
+        claim = post.leases.claim(delivery.run_id, owner=delivery.token, task=task.name, worker=worker)
+        return claim, lease
 
     for pause in _STORE_PAUSES:
         try:
@@ -159,8 +160,8 @@ def _by_its_headers(request: Any, post: Station, delivery: Delivery) -> RunConte
     """The run as its message tells it, for an execution that the ledger does not know of."""
     try:
         slot, previous = (_instant(header(request, name)) for name in (SCHEDULED_TIME, DATA_INTERVAL_START))
-        trigger = Trigger(str(header(request, TRIGGER_TYPE)))
-    except ValueError:
+        trigger, attempt = Trigger(str(header(request, TRIGGER_TYPE))), 1 + request.retries
+    except (TypeError, ValueError):
         return None
     if slot is None:
         return None
@@ -168,7 +169,7 @@ def _by_its_headers(request: Any, post: Station, delivery: Delivery) -> RunConte
         entry=delivery.entry,
         run_id=delivery.run_id,
         trigger=trigger,
-        attempt=1 + request.retries,
+        attempt=attempt,
         slot=slot,
         previous=previous,
         started=to_instant(post.clock.now()),

@@ -123,7 +123,8 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     def start(self, consumer: Any) -> None:
         """Again after each loss of the connection, for Celery clears its timers then."""
         if self._timer is not None:
-            consumer.timer.cancel(self._timer)
+            # A green timer hands out the greenlet of the first call; what is repeated is its entry.
+            getattr(self._timer, "entry", self._timer).cancel()
         post = station(consumer.app)
         post.pulse(consumer.hostname)
         self._timer = consumer.timer.call_repeatedly(

@@ -2,95 +2,184 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from redis import Redis, Sentinel
+from redis import ConnectionPool, Redis, Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.connection import Connection, UnixDomainSocketConnection, parse_url
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from celery_catchup.errors import StoreError
+from celery_catchup.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, TLS_OPTIONS, cert_reqs, check_hostname
+from celery_catchup.store.advice import explain
+from celery_catchup.store.following import FollowingRedis
+
+__all__ = ["TIMEOUT", "connect", "evicted", "explain", "unverified"]
 
 TIMEOUT = 2.5
 """Seconds for a connect or a reply: a third of the shortest sensible lease, so that a dead
 network is noticed while the lease can still be saved."""
 
-_OPTIONS: dict[str, Any] = {
+_SENTINEL_PORT = 26379
+
+_BOUNDED: dict[str, Any] = {
     "socket_timeout": TIMEOUT,
     "socket_connect_timeout": TIMEOUT,
-    "socket_keepalive": True,
     # redis-py repeats a timed-out command up to ten times by default, and each may have been executed.
     "retry": Retry(NoBackoff(), 0),
-    "retry_on_timeout": False,
-    "health_check_interval": 0,
     "protocol": 2,
-    "client_name": "celery-catchup",
 }
+_NAMED: dict[str, Any] = {"client_name": "celery-catchup", "health_check_interval": 0}
+_OVER_TCP: dict[str, Any] = {"socket_keepalive": True}
 
 
-def connect(url: str, *, sentinel_options: dict[str, Any] | None = None) -> Redis:
-    """A client for ``redis://``, ``rediss://``, ``unix://``, kombu's ``redis+socket://`` or
-    ``sentinel://`` URL. Nothing is sent before the first command."""
-    scheme = url.partition("://")[0]
-    if scheme == "sentinel":
-        return _sentinel(url, sentinel_options or {})
-    if scheme == "redis+socket":
-        url = _unix(url)
-    return Redis.from_url(url, **_OPTIONS)
+def connect(url: str, *, sentinel_options: Mapping[str, Any] | None = None) -> Redis:
+    """A client for a ``redis://``, ``rediss://``, ``unix://``, kombu's ``redis+socket://`` or
+    ``sentinel://`` URL. Nothing is sent before the first command.
 
-
-def _unix(url: str) -> str:
-    """kombu spells a socket ``redis+socket:///path?virtual_host=1``, redis-py ``unix:///path?db=1``."""
-    parts = urlsplit(url)
-    db = parse_qs(parts.query).get("virtual_host", ["0"])[0].strip("/")
-    login = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-    return f"unix://{login}{parts.path}?db={db}"
-
-
-def _sentinel(url: str, options: dict[str, Any]) -> Redis:
-    """kombu's ``sentinel://host:port/db;sentinel://host:port`` with ``master_name`` among the
-    broker transport options."""
-    nodes = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";")]
-    first = nodes[0]
-    master = options.get("master_name")
-    if not master:
-        raise StoreError("a sentinel:// URL needs master_name; set it in broker_transport_options")
-    credentials = {
-        "username": unquote(first.username) if first.username else None,
-        "password": unquote(first.password) if first.password else None,
-        "db": int(first.path.strip("/") or 0),
-    }
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        [(node.hostname, node.port or 26379) for node in nodes],
-        sentinel_kwargs={**options.get("sentinel_kwargs", {}), "socket_timeout": TIMEOUT},
-        **_OPTIONS,
-        **credentials,
+    Of the URL's options only login, database and TLS are taken: the others are kombu's, or would
+    undo what is promised here. A `ValueError` says what is wrong with the URL.
+    """
+    if url.startswith("sentinel://"):
+        return _through_sentinels(url, sentinel_options or {})
+    place = _place(url)
+    kind = place.pop("connection_class", Connection)
+    more = {} if kind is UnixDomainSocketConnection else _OVER_TCP
+    return FollowingRedis.from_pool(
+        ConnectionPool(connection_class=kind, **place, **_BOUNDED, **_NAMED, **more)
     )
-    client: Redis = sentinel.master_for(master)  # type: ignore[no-untyped-call]
+
+
+def unverified(client: Redis) -> str | None:
+    """What TLS does not verify because the user said so, as a sentence; None when all is well."""
+    options = client.connection_pool.connection_kwargs
+    if options.get("ssl_cert_reqs") == "none":
+        return (
+            "ssl_cert_reqs=none: whoever is on the way to the server can read and change everything; "
+            "name its authority with ssl_ca_certs instead"
+        )
+    if options.get("ssl_check_hostname") is False:
+        return (
+            "ssl_check_hostname=false: any certificate of the authority passes for the server's; leave it out"
+        )
+    return None
+
+
+def evicted(client: Redis) -> str | None:
+    """What the server throws away when its memory is full, as a sentence; None when nothing, or
+    when the user may not know."""
+    try:
+        memory: Any = client.info("memory")
+    except ResponseError:
+        return None
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        return (
+            f"maxmemory-policy is {policy}: with its memory full the server throws away runs and watermarks "
+            "without a word, and slots are lost or run twice; set it to noeviction"
+        )
+    if policy.startswith("volatile"):
+        return (
+            f"maxmemory-policy is {policy}: with its memory full the server throws away what has a TTL, "
+            "nothing of celery_catchup but perhaps your results and locks; set it to noeviction"
+        )
+    return None
+
+
+@contextmanager
+def _discreet() -> Iterator[None]:
+    """A URL that cannot be read is not told in the words of the reader: they may repeat a password
+    that stands in the wrong place."""
+    try:
+        yield
+    except ValueError:
+        raise ValueError("host, port or database of the Redis URL cannot be right; mend it") from None
+
+
+def _host(name: str | None) -> str | None:
+    """The name, when it could be looked up at all; else every connect would raise a `UnicodeError`."""
+    (name or "").encode("idna")
+    return name
+
+
+def _spelt_for_redis_py(url: str) -> str:
+    """kombu spells a socket ``redis+socket:///path?virtual_host=1``, redis-py ``unix:///path?db=1``."""
+    address, _, query = url.partition("?")
+    if address.startswith("redis+socket://"):
+        address = f"unix://{address.removeprefix('redis+socket://')}"
+    return f"{address}?{urlencode(_options(query))}"
+
+
+def _options(query: str) -> dict[str, str]:
+    """The options that are taken, as redis-py names them."""
+    given = dict(parse_qsl(query))
+    if KOMBUS_DB in given:
+        given.setdefault("db", given[KOMBUS_DB].strip("/"))
+    return {name: value for name, value in given.items() if name in (*LOGIN_OPTIONS, *TLS_OPTIONS)}
+
+
+def _place(url: str) -> dict[str, Any]:
+    """What redis-py needs to know of a place."""
+    with _discreet():
+        place: dict[str, Any] = parse_url(_spelt_for_redis_py(url))  # type: ignore[no-untyped-call]
+        _host(place.get("host"))
+    tls = {name: place.pop(name) for name in TLS_OPTIONS if name in place}
+    return {**place, **_tls(tls)} if url.startswith("rediss://") else place
+
+
+def _tls(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Certificates are verified, and that they are for the host, unless the user says otherwise."""
+    required = cert_reqs(str(given.get("ssl_cert_reqs", "required")))
+    named = check_hostname(str(given.get("ssl_check_hostname", True)))
+    return {**given, "ssl_cert_reqs": required, "ssl_check_hostname": named and required != "none"}
+
+
+# -- Sentinel ----------------------------------------------------------------------------------
+
+
+def _through_sentinels(url: str, options: Mapping[str, Any]) -> Redis:
+    """kombu's ``sentinel://host:port/db;sentinel://host:port``, with ``master_name`` among the
+    broker's transport options. A login is the server's; that of the Sentinels is in
+    ``sentinel_kwargs``, there too."""
+    name = options.get("master_name")
+    if not name:
+        raise ValueError(
+            "a sentinel:// URL needs the name of the primary; set master_name in broker_transport_options"
+        )
+    with _discreet():
+        nodes = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";")]
+        addresses = [(_host(node.hostname), node.port or _SENTINEL_PORT) for node in nodes]
+        place = _behind(nodes)
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        addresses,
+        sentinel_kwargs={**(options.get("sentinel_kwargs") or {}), **_one_of(len(nodes))},
+        **place,
+        **_BOUNDED,
+        **_NAMED,
+        **_OVER_TCP,
+    )
+    client: Redis = sentinel.master_for(name, redis_class=FollowingRedis)  # type: ignore[no-untyped-call]
     return client
 
 
-_ADVICE = (
-    ("NOAUTH", "the server wants a password; put it into catchup_redis_url"),
-    ("WRONGPASS", "the server refuses user name or password; mend catchup_redis_url"),
-    ("NOPERM", "the user may not do this; see the ACL line in the documentation"),
-    ("READONLY", "the server is a replica; the primary is looked up again"),
-    ("LOADING", "the server is still loading its data; waiting"),
-    ("OOM", "the server is out of memory; raise maxmemory or free some"),
-    ("BUSY", "the server is busy with somebody's script; waiting"),
-    ("MISCONF", "the server cannot write to its disk; free some space"),
-    ("NOREPLICAS", "the server has too few replicas to accept writes; waiting"),
-    ("MASTERDOWN", "the replica has lost its primary; waiting"),
-    ("MOVED", "the server is a Redis Cluster; kombu has no cluster transport, use it for the state only"),
-    ("max number of clients", "the server accepts no more clients; waiting"),
-)
+def _one_of(count: int) -> dict[str, Any]:
+    """How a Sentinel is asked: they are asked one after the other, so they share the time."""
+    share = max(TIMEOUT / count, 0.5)
+    return {**_BOUNDED, **_OVER_TCP, "socket_timeout": share, "socket_connect_timeout": share}
 
 
-def explain(error: BaseException) -> str:
-    """What happened and what to do, in a line, without a password."""
-    text = str(error) or type(error).__name__
-    for mark, advice in _ADVICE:
-        if mark in text:
-            return f"{text.splitlines()[0][:200]}; {advice}"
-    return text.splitlines()[0][:200] if isinstance(error, RedisError | OSError) else repr(error)[:200]
+def _behind(nodes: Sequence[SplitResult]) -> dict[str, Any]:
+    """Login, database and TLS of the server that the Sentinels watch; it matters not which of
+    their URLs tells it."""
+    place: dict[str, Any] = {}
+    for node in reversed(nodes):
+        place |= _options(node.query)
+        if node.path.strip("/"):
+            place["db"] = node.path.strip("/")
+        if node.password:
+            place |= {"username": unquote(node.username or "") or None, "password": unquote(node.password)}
+    tls = {name: place.pop(name) for name in TLS_OPTIONS if name in place}
+    return {**place, "db": int(place.get("db", 0)), **({"ssl": True, **_tls(tls)} if tls else {})}

@@ -63,8 +63,8 @@ class Controls:
         )
         return bool(answer == b"started")
 
-    def replay(self, run_id: str, *, entry: str) -> Replay:
-        """Attempt an ended run again with the same inputs."""
+    def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
+        """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
         names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
         answer = self._scripts.call(
             "replay",
@@ -73,7 +73,7 @@ class Controls:
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },
-            {"run_id": run_id, "db": self._db, "now_ms": self.now_ms},
+            {"run_id": run_id, "db": self._db, "by": by, "now_ms": self.now_ms},
         )
         return Replay(answer.decode())
 

@@ -17,7 +17,10 @@ _MARGIN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What one call of `Leadership.lead` learnt: who leads, and whether something waits to be sent."""
+    """What one call of `Leadership.lead` learnt: who leads, and whether something waits to be sent.
+
+    ``lost``: the server has forgotten something that it had acknowledged to this process.
+    """
 
     leads: bool
     epoch: int
@@ -27,6 +30,7 @@ class Term:
     outbox: int
     delayed: Instant | None
     overdue: int
+    lost: bool = False
 
 
 class Leadership:
@@ -38,6 +42,7 @@ class Leadership:
         self.epoch = 0
         self._trusted_until = 0.0
         self._observed = ("", 0.0)
+        self._latest = (0, 0)
         self._length = ttl_ms
 
     def lead(self, *, now: Instant, watermark: Instant | None = None) -> Term:
@@ -72,6 +77,7 @@ class Leadership:
         self.epoch = epoch if leads else 0
         self._trusted_until = begun + self._ttl_ms / 1000 * (1 - _MARGIN) if leads else 0.0
         self._observe(f"{epoch}:{beat}", begun, ttl_ms)
+        lost = self._went_back((epoch, beat), renewed=bool(leads))
         return Term(
             bool(leads),
             epoch,
@@ -81,12 +87,19 @@ class Leadership:
             outbox,
             None if delayed < 0 else delayed,
             overdue,
+            lost,
         )
 
     def _observe(self, record: str, at: float, ttl_ms: int) -> None:
         if self._observed[0] != record:
             self._observed = (record, at)
         self._length = ttl_ms or self._ttl_ms
+
+    def _went_back(self, record: tuple[int, int], *, renewed: bool) -> bool:
+        """Whether the record is older than one seen before. Epoch and beat only ever grow, so the
+        server was emptied then, or is a replica that had not heard everything."""
+        latest, self._latest = self._latest, record
+        return record <= latest if renewed else record < latest
 
     @property
     def trusted(self) -> bool:

@@ -91,28 +91,24 @@ class Site:
         self.processes.append(process)
         return process
 
-    def celery(self, *arguments: str, anew: bool = False, **environ: str) -> Process:
-        """Start a Celery program: from the nursery, or anew as a user would."""
-        command, name = celery(*arguments), arguments[0]
-        if anew:
-            return self.start(sys.executable, "-m", *command, name=name, **environ)
-        process = Forked(
-            self.nursery,
-            command,
-            log=self._log(name),
-            cwd=self.folder,
-            environ=self.environ(**environ),
-        )
+    def start_celery(self, *arguments: str, **environ: str) -> Process:
+        """Start a Celery program anew, as a user does from a shell."""
+        return self.start(sys.executable, "-m", *celery(*arguments), name="celery", **environ)
+
+    def fork_celery(self, *arguments: str, **environ: str) -> Process:
+        """Start a Celery program from the nursery, which is much faster."""
+        log, environment = self._log(arguments[0]), self.environ(**environ)
+        process = Forked(self.nursery, celery(*arguments), log=log, cwd=self.folder, environ=environment)
         self.processes.append(process)
         return process
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{len(self.processes)}-{name}.log"
 
-    def beat(self, *arguments: str, scheduler: str | None = SHIFTED, **options: Any) -> Process:
+    def beat(self, *arguments: str, scheduler: str | None = SHIFTED, **environ: str) -> Process:
         """Start a beat; one that is only there, not yet leading."""
         chosen = ("-S", scheduler) if scheduler else ()
-        return self.celery("beat", *chosen, *arguments, **options)
+        return self.fork_celery("beat", *chosen, *arguments, **environ)
 
     def leader(self, *arguments: str, **options: Any) -> Process:
         """Start a beat and wait until it leads."""
@@ -123,7 +119,7 @@ class Site:
     def worker(self, *arguments: str, **environ: str) -> Process:
         """Start a worker with two processes and wait until it is ready."""
         quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-        worker = self.celery("worker", "-c", "2", "-l", "INFO", *quiet, *arguments, anew=True, **environ)
+        worker = self.start_celery("worker", "-c", "2", "-l", "INFO", *quiet, *arguments, **environ)
         worker.until_it_says(" ready.")
         return worker
 

@@ -237,6 +237,20 @@ def test_while_the_broker_is_away_slots_are_decided_and_wait_in_the_outbox(
     assert set(states) == {"queued"}
 
 
+def test_a_leader_whose_broker_is_away_keeps_the_lead(
+    site: Site, rabbit_queue: RabbitQueue, rabbit_proxy: Proxy
+) -> None:
+    on_rabbitmq(site, rabbit_queue, rabbit_proxy, catchup_lease_ttl="3s")
+    leader, standby = site.leader(), site.beat()
+    standby.until_it_says("Standing by")
+
+    rabbit_proxy.cut()
+    until(lambda: site.redis.zcard(site.keys.outbox) >= 9, what="nine slots in the outbox")
+
+    assert "Leading" not in standby.text()
+    assert leader.text().count("Leading") == 1
+
+
 def test_a_broker_that_is_not_there_yet_is_waited_for(
     site: Site, rabbit_queue: RabbitQueue, rabbit_proxy: Proxy
 ) -> None:

@@ -76,7 +76,7 @@ def test_a_silent_sentinel_is_given_up_in_time(redis_url: str) -> None:
         app = an_app(f"sentinel://127.0.0.1:{silent.getsockname()[1]}/0", broker_transport_options=OPTIONS)
         dispatcher = Dispatcher(app, state=state, state_db=0)
         begun = time.monotonic()
-        with pytest.raises(DispatchError, match="broker unreachable: No master found for 'mymaster'$"):
+        with pytest.raises(DispatchError, match="broker unreachable: No master found for 'mymaster'"):
             dispatcher.probe()
 
     assert time.monotonic() - begun < TIMEOUT + 1

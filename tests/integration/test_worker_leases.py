@@ -38,8 +38,10 @@ def apart(redis_url: str, store: EmbeddedServer, tmp_path: Path) -> Iterator[Sit
     site.close()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
 def test_a_run_longer_than_its_lease_keeps_it(site: Site, pool: str) -> None:
+    if pool == "gevent":
+        pytest.importorskip("gevent")
     with Worker(site, pool=pool, **SHORT), Worker(site, name="w2", **SHORT):
         run_id = site.send_run(kwargs={"seconds": 5})
         site.wait_for("start")

@@ -10,6 +10,7 @@ import pytest
 from celery import Celery, Task, shared_task
 from celery.app.trace import build_tracer
 
+from celery_catchup.errors import ConfigurationError
 from celery_catchup.plugin import install, installation
 from celery_catchup.plugin.deliveries import TOKEN, Arrivals, read_delivery
 from celery_catchup.plugin.reports import in_a_line, letter_of
@@ -171,6 +172,49 @@ def test_installing_does_not_finalize_the_app(app: Celery) -> None:
     install(app)
 
     assert not app.finalized
+
+
+@pytest.mark.parametrize("green", [False, True])
+def test_a_worker_that_lost_its_connection_keeps_one_pulse(
+    monkeypatch: pytest.MonkeyPatch, *, green: bool
+) -> None:
+    monkeypatch.setattr(installation, "_has_store", lambda _: True)
+    monkeypatch.setattr(installation, "station", lambda _: Mock())
+    repeated = [Mock(spec=["cancel"]), Mock(spec=["cancel"])]
+    handed_out = [Mock(entry=entry) if green else entry for entry in repeated]
+    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out})
+    pulse = installation.Pulse(consumer)
+
+    pulse.start(consumer)
+    pulse.stop(consumer)
+    repeated[0].cancel.assert_not_called()
+    pulse.start(consumer)
+
+    repeated[0].cancel.assert_called_once()
+    repeated[1].cancel.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("conf", "claims"),
+    [
+        ({"broker_url": "redis://localhost"}, True),
+        ({"broker_url": "memory://", "catchup_redis_url": "redis://localhost"}, True),
+        ({"broker_url": "memory://"}, False),
+    ],
+)
+def test_a_worker_on_a_broker_in_memory_needs_no_store(
+    app: Celery, conf: dict[str, str], *, claims: bool
+) -> None:
+    app.conf.update(conf)
+
+    assert installation._has_store(app) is claims
+
+
+def test_a_worker_that_cannot_know_its_store_does_not_start(app: Celery) -> None:
+    app.conf.broker_url = "amqp://localhost"
+
+    with pytest.raises(ConfigurationError, match="catchup_redis_url: missing"):
+        installation.Pulse(Mock(app=app))
 
 
 # -- deliveries ------------------------------------------------------------------------------

@@ -1,5 +1,24 @@
 -- What the scripts share. It is put in front of each of them, and touches no key by itself.
 
+-- Rights are looked at first: a script that is refused half-way keeps what it wrote before. One
+-- of our keys stands for all of them; servers before 7.0 cannot tell.
+if redis.acl_check_cmd and KEYS[1] then
+  local key, missing = KEYS[1], ''
+  for _, command in ipairs({
+    { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' },
+    { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' }, { 'HMGET', key, '' },
+    { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
+    { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
+    { 'ZRANGEBYSCORE', key, '0', '0' }, { 'ZREM', key, '' }, { 'ZREMRANGEBYSCORE', key, '0', '0' },
+    { 'ZSCORE', key, '' },
+  }) do
+    if not redis.acl_check_cmd(unpack(command)) then missing = missing .. ' +' .. string.lower(command[1]) end
+  end
+  if missing ~= '' then
+    return redis.error_reply('NOPERM rights are missing: ~' .. string.match(key, '^{.-}') .. ':*' .. missing)
+  end
+end
+
 -- Whether the writer still leads: number and name together, because after a fail-over that
 -- forgot writes two beats can hold the same number.
 local function leads(leader, owner, epoch)

@@ -11,9 +11,10 @@
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
 -- ARGV run_id, db
+-- ARGV by               who asked for it, for the record, or ""
 -- ARGV now_ms           0 in production
 -- RETURNS "replayed", "in_flight", "unknown", or "lost" when its message is not kept any more
-local id, now = ARGV[1], server_now(ARGV[3])
+local id, now = ARGV[1], server_now(ARGV[4])
 local stored = redis.call('HGET', KEYS[1], id)
 if not stored then return 'unknown' end
 local run = cjson.decode(stored)
@@ -24,7 +25,8 @@ if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
 run.lane = nil
 run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0
 run.finished, run.error, run.started = nil, nil, nil
-run.replays = (run.replays or 0) + 1
+run.replays, run.replayed = (run.replays or 0) + 1, now
+if ARGV[3] ~= '' then run.by = ARGV[3] end
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZREM', KEYS[6], id)
 redis.call('ZREM', KEYS[7], id)

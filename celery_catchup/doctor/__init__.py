@@ -1,0 +1,9 @@
+"""The doctor: what is wrong or risky with this installation, and the fix for each.
+
+Every check is a function that yields findings; one that cannot be made says so and stops nobody.
+"""
+
+from celery_catchup.doctor.examination import examine
+from celery_catchup.doctor.findings import Examination, Finding, Verdict
+
+__all__ = ["Examination", "Finding", "Verdict", "examine"]

@@ -1,0 +1,113 @@
+"""The examination: every check in turn, from the ground up."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from redis.exceptions import RedisClusterException, RedisError
+
+import celery_catchup
+from celery_catchup.doctor import history, processes, server
+from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
+from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
+from celery_catchup.operations import Desk
+from celery_catchup.store.connection import explain
+from celery_catchup.wiring import masked_url, open_store, read_settings
+
+_PACKAGES = ("celery", "kombu", "redis", "flower")
+_STORE_FAILS = (RedisError, RedisClusterException, OSError)
+
+Check = Callable[[Desk], Iterator[Finding]]
+
+
+def examine(desk: Desk) -> Examination:
+    """Make every check that can be made."""
+    findings = [*_versions(), *_configuration(desk)]
+    sound = not any(one.verdict is Verdict.FAILURE for one in findings)
+    findings += _reachable(desk, sound=sound)
+    if not any(one.check == "store" and one.verdict is Verdict.FAILURE for one in findings):
+        checks: list[Check] = [_schema, server.store, server.clocks]
+        if sound:
+            checks += [processes.leader, processes.broker, processes.leases, processes.dead_letters]
+            checks += [history.lost_slots, history.windows]
+        for check in checks:
+            findings += _made(check, desk)
+    findings += _flower()
+    healthy = not any(one.verdict is Verdict.FAILURE for one in findings)
+    return Examination(healthy, tuple(findings))
+
+
+def _made(check: Check, desk: Desk) -> list[Finding]:
+    """A check, whatever happens in it."""
+    try:
+        return list(check(desk))
+    except _STORE_FAILS as error:
+        return [Finding(_name(check), Verdict.UNKNOWN, explain(error))]
+    except CatchupError as error:
+        return [Finding(_name(check), Verdict.UNKNOWN, str(error))]
+
+
+def _name(check: Check) -> str:
+    return check.__name__.strip("_").replace("_", " ")
+
+
+def _versions() -> Iterator[Finding]:
+    found = [f"celery_catchup {celery_catchup.__version__}", f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    yield ok("versions", ", ".join(found))
+
+
+def _configuration(desk: Desk) -> Iterator[Finding]:
+    try:
+        division = desk.division
+    except ConfigurationError as error:
+        for mistake in error.mistakes:
+            yield failure("configuration", str(mistake), "mend it: beat does not start with a mistake")
+        return
+    entries = f"{len(division.declared)} with a policy, {len(division.plain)} without"
+    yield ok("configuration", f"no mistakes; entries: {entries}")
+    for text in division.warnings:
+        yield warning("configuration", text, "use a schedule that can be replayed, or leave the policy out")
+    if desk.app.conf.task_always_eager:
+        yield failure("configuration", "task_always_eager is on: tasks would run inside beat", "turn it off")
+
+
+def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:
+    try:
+        if not sound:
+            # The mistakes may be elsewhere; where the store is can still be read.
+            desk.store = open_store(desk.app, read_settings(desk.app, only=("redis_url", "namespace")))
+        desk.store.client.ping()
+    except _STORE_FAILS as error:
+        yield failure(
+            "store", f"{masked_url(desk.app)}: {explain(error)}", "mend catchup_redis_url, or the server"
+        )
+    except (ConfigurationError, StoreError) as error:
+        yield failure("store", str(error).splitlines()[-1].strip(), "set catchup_redis_url")
+    else:
+        yield ok("store", f"{masked_url(desk.app)} answers; namespace {desk.store.namespace}")
+
+
+def _schema(desk: Desk) -> Iterator[Finding]:
+    try:
+        desk.before_change()
+    except StoreError as error:
+        yield failure(
+            "schema", str(error), "upgrade celery_catchup here; what is stored can only be looked at"
+        )
+
+
+def _flower() -> Iterator[Finding]:
+    if find_spec("flower") is None:
+        yield ok("flower", "Flower is not installed here; its tab is: pip install celery-catchup[flower]")
+    elif find_spec("celery_catchup.flower") is None:
+        yield ok("flower", "Flower is installed; this version has no tab for it")
+    else:
+        yield ok("flower", "Flower is installed; start it with the tab: celery -A … catchup flower")

@@ -1,0 +1,79 @@
+"""What has happened: slots that were lost, and windows that were too short for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from celery_catchup.doctor.findings import Finding, ok, warning
+from celery_catchup.durations import format_duration
+from celery_catchup.model import SkipReason, Trigger, to_rfc3339
+from celery_catchup.operations import Desk
+from celery_catchup.operations.runs import list_runs
+from celery_catchup.wording import shown
+
+_DAYS = 7 * 24 * 3600 * 1000
+_RECENT = 500  # catch-up runs from which the length of outages is read
+_NEARLY = 0.8  # of its window: a little more, and slots would have been lost
+
+
+def lost_slots(desk: Desk) -> Iterator[Finding]:
+    """Entries with catch-up off that lost slots in the last week."""
+    spans = desk.listing.skips(desk.declared, since=desk.now() - _DAYS)
+    found = False
+    for name, some in spans.items():
+        lost = [span for span in some if span["reason"] == SkipReason.CATCHUP_OFF]
+        if lost:
+            found = True
+            first, last = min(s["first"] for s in lost), max(s["last"] for s in lost)
+            count = sum(span["count"] for span in lost)
+            between = f"--start {to_rfc3339(first)} --end {to_rfc3339(last)}"
+            yield warning(
+                "lost slots",
+                f"entry {shown(name)} lost {_slots(count)} in the last week: its catch-up is off",
+                f"run them: celery catchup backfill {name} {between}",
+            )
+    if not found:
+        yield ok("lost slots", "no entry with catch-up off has lost a slot in the last week")
+
+
+def windows(desk: Desk) -> Iterator[Finding]:
+    """Policies whose window is shorter than outages have been."""
+    latest = _latest(desk)
+    spans = desk.listing.skips(desk.declared, since=desk.now() - 4 * _DAYS)
+    found = False
+    for name in desk.declared:
+        policy = desk.configuration.policies[name]
+        window = None if policy is None else policy.window
+        if window is None:
+            continue
+        expired = sum(s["count"] for s in spans[name] if s["reason"] == SkipReason.EXPIRED)
+        longest = latest.get(name, timedelta())
+        if expired or longest > window * _NEARLY:
+            found = True
+            yield _too_short(name, window, expired, longest)
+    if not found:
+        yield ok("windows", "no outage has been longer than the windows")
+
+
+def _too_short(name: str, window: timedelta, expired: int, longest: timedelta) -> Finding:
+    told = f"{_slots(expired)} fell out of it" if expired else f"a run was {format_duration(longest)} late"
+    return warning(
+        "windows",
+        f"the window of entry {shown(name)} is {format_duration(window)}, and {told}",
+        "set a longer window in catchup_entries",
+    )
+
+
+def _latest(desk: Desk) -> dict[str, timedelta]:
+    """Of each entry, how late its latest catch-up run was decided: so long was beat down, at least."""
+    found: dict[str, timedelta] = {}
+    for run in list_runs(desk, triggers=[Trigger.CATCHUP], limit=_RECENT).runs:
+        if run.created_at is not None:
+            late = run.created_at - run.scheduled_time
+            found[run.entry] = max(late, found.get(run.entry, timedelta()))
+    return found
+
+
+def _slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"

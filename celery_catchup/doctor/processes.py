@@ -1,0 +1,91 @@
+"""The processes: who leads, who works, and how messages get from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kombu.exceptions import OperationalError
+
+from celery_catchup.doctor.findings import Finding, Verdict, failure, ok, warning
+from celery_catchup.durations import format_duration
+from celery_catchup.engine import DispatchFailedError
+from celery_catchup.operations import Desk
+from celery_catchup.operations.status import Health, server_time, status
+from celery_catchup.wording import listed, shown
+
+_PING = 1.0  # seconds that workers have to answer
+_LATELY = 10 * 60 * 1000
+_OVERDUE = 60_000  # milliseconds after which a lease that ran out should have been seen to
+_START = "start one: celery -A … beat -S celery_catchup:Scheduler"
+
+
+def leader(desk: Desk) -> Iterator[Finding]:
+    """Whether a beat leads."""
+    found = status(desk)
+    match found.scheduler:
+        case Health.RUNNING:
+            yield ok("scheduler", f"leader {found.leader} (epoch {found.epoch}), last tick {_age(found)} ago")
+        case Health.STANDING_BY:
+            yield warning("scheduler", f"nobody leads; the last leader resigned {_age(found)} ago", _START)
+        case Health.DOWN:
+            yield failure("scheduler", f"no beat leads; the last tick was {_age(found)} ago", _START)
+        case Health.NEVER_STARTED:
+            where = shown(desk.store.namespace)
+            yield failure("scheduler", f"no beat has ever led in namespace {where}", _START)
+
+
+def broker(desk: Desk) -> Iterator[Finding]:
+    """How messages reach the workers, and which workers there are."""
+    try:
+        desk.sender.probe()
+    except DispatchFailedError as error:
+        yield failure("dispatch", str(error), "mend broker_url, or the broker")
+        return
+    yield ok("dispatch", f"{desk.sender.mode}: {desk.sender.reason}")
+    yield from _workers(desk)
+
+
+def leases(desk: Desk) -> Iterator[Finding]:
+    """Whether runs have been without a sign of life for longer than they should."""
+    stale = desk.listing.overdue(server_time(desk) - _OVERDUE)
+    if stale:
+        fix = "a leading beat sends them again; list them: celery catchup runs --state running"
+        yield warning("leases", f"{_runs(stale)} in flight without a sign of life", fix)
+    else:
+        yield ok("leases", "every run in flight is looked after")
+
+
+def dead_letters(desk: Desk) -> Iterator[Finding]:
+    """Whether runs wait for somebody to decide."""
+    count = desk.listing.counts()["dead"]
+    if count:
+        yield warning("dead letters", f"{_runs(count)} used up all attempts", "see: celery catchup dlq list")
+    else:
+        yield ok("dead letters", "none")
+
+
+def _workers(desk: Desk) -> Iterator[Finding]:
+    with_plugin = set(desk.workers.seen_since(server_time(desk) - _LATELY))
+    try:
+        answers: Any = desk.app.control.ping(timeout=_PING)
+    except (OperationalError, OSError) as error:
+        yield Finding("workers", Verdict.UNKNOWN, f"could not be asked: {type(error).__name__}")
+        return
+    alive = {node for answer in answers for node in answer}
+    without = sorted(alive - with_plugin)
+    fix = 'add imports = ["celery_catchup.worker"] to their settings'
+    if not alive | with_plugin:
+        yield warning("workers", "none answered", "start one: celery -A … worker")
+    elif without:
+        yield warning("workers", f"{listed(without)} without the plugin: runs are not claimed", fix)
+    else:
+        yield ok("workers", f"{len(with_plugin)} with the plugin")
+
+
+def _age(found: Any) -> str:
+    return "0s" if not found.last_tick_age else format_duration(found.last_tick_age)
+
+
+def _runs(count: int) -> str:
+    return "1 run is" if count == 1 else f"{count} runs are"

@@ -1,0 +1,39 @@
+"""Memory: what a beat still knows when the server has forgotten what it had acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from celery_catchup.engine.roster import Roster
+from celery_catchup.events import Events, StateLost
+from celery_catchup.model import Instant
+
+EMPTIED = (
+    "all of it is gone (FLUSHALL, or a restart without persistence): this beat goes on where it was, "
+    "but pauses, backfills and the ledger are lost"
+)
+WENT_BACK = "it went back a little (a fail-over): runs of the last moments may be sent twice"
+ELSEWHERE = "another beat leads, and begins with what is left"
+
+
+@dataclass
+class Memory:
+    """Kept from the moment a loss is noticed until it has been told and dealt with."""
+
+    events: Events
+    decided: dict[str, Instant] | None = None
+    """Up to where each entry is decided for certain; nothing of entries that another beat led."""
+
+    def keep(self, roster: Roster, watermark: Instant, *, leading: bool) -> None:
+        """Something is lost: hold what the leader's roster knows; once, for it will be read anew."""
+        if self.decided is None:
+            self.decided = {
+                line.entry.name: max(watermark, line.state.decided or 0, line.state.first_seen_at)
+                for line in (roster if leading else ())
+            }
+
+    def tell(self, consequence: str) -> None:
+        """Say what was lost, if anything was, and let go of it."""
+        if self.decided is not None:
+            self.decided = None
+            self.events.emit(StateLost(f"the server has forgotten what it had acknowledged; {consequence}"))

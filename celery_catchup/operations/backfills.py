@@ -1,0 +1,176 @@
+"""Backfills: ranges of slots that somebody asks for; the scheduler works on them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import EntryState
+from celery_catchup.logs import logfmt
+from celery_catchup.model import to_datetime, to_instant
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.previews import Preview, told
+from celery_catchup.operations.refusals import RefusedError, UnknownRunError
+from celery_catchup.planner import plan, survey
+from celery_catchup.scopes import Reprocess, Scope
+from celery_catchup.scopes import backfill as scope_of
+from celery_catchup.store import Backfill
+from celery_catchup.wording import shown
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = "backfills need one: set it to False in catchup_entries, and nothing else changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a backfill is asked to do; both ends of the range are part of it."""
+
+    entry: str
+    start: datetime
+    end: datetime
+    reprocess: Reprocess = Reprocess.NONE
+    max_active: int = 1
+    newest_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillView:
+    """A backfill and how far it is. ``waiting`` of its runs have not been sent yet."""
+
+    id: str
+    entry: str
+    state: str
+    start: datetime
+    end: datetime
+    reprocess: Reprocess
+    newest_first: bool
+    max_active: int
+    created_at: datetime
+    total: int
+    dispatched: int
+    skipped: int
+    waiting: int
+
+    @property
+    def decided(self) -> int:
+        """Slots that are dispatched or skipped."""
+        return self.dispatched + self.skipped
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("cancelled", "completed")
+
+
+def preview_backfill(desk: Desk, asked: Asked) -> Preview:
+    """What the backfill would do with each slot of its range; `BackfillError` for a range that cannot be."""
+    line, scope, state = _planned(desk, asked)
+    return told(line, plan(line.entry, state, scope), desk, scope.now)
+
+
+def count_slots(desk: Desk, asked: Asked) -> int:
+    """How many slots the range has; `RefusedError` when it has none."""
+    line, scope, state = _planned(desk, asked)
+    total = survey(line.entry, state, scope)
+    if not total:
+        raise RefusedError(f"entry {shown(asked.entry)} has no slot in that range")
+    return total
+
+
+def create_backfill(desk: Desk, asked: Asked) -> BackfillView:
+    """Ask for it; the leading beat begins with its next tick."""
+    desk.before_change()
+    created = desk.backfills.create(
+        {
+            "entry": asked.entry,
+            "start": to_instant(asked.start),
+            "end": to_instant(asked.end),
+            "reprocess": str(asked.reprocess),
+            "newest_first": asked.newest_first,
+            "max_active": asked.max_active,
+            "created": desk.now(),
+            "total": count_slots(desk, asked),
+        }
+    )
+    logger.info(logfmt("Backfill created", id=created.id, entry=asked.entry, by=desk.by))
+    return _view(desk, created)
+
+
+def list_backfills(desk: Desk) -> list[BackfillView]:
+    """All that are remembered, the newest first."""
+    return [_view(desk, one) for one in desk.backfills.all()]
+
+
+def show_backfill(desk: Desk, beginning: str) -> BackfillView:
+    """The backfill with this id, or the only one whose id begins so."""
+    return _view(desk, _like(desk, beginning))
+
+
+def direct_backfill(desk: Desk, beginning: str, state: str, *, dry_run: bool = False) -> BackfillView:
+    """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it; refused when it has ended."""
+    desk.before_change()
+    one = _like(desk, beginning)
+    if one.state == state:
+        return _view(desk, one)
+    if one.state not in ("running", "paused"):
+        raise RefusedError(f"backfill {one.id} is {one.state} already")
+    if dry_run:
+        return _view(desk, one)
+    answer = desk.backfills.direct(one.id, state)
+    logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=desk.by))
+    if answer != state:
+        raise RefusedError(f"backfill {one.id} is {answer or 'gone'} already")
+    return _view(desk, desk.backfills.get(one.id) or one)
+
+
+def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
+    """The entry, the range, and what is known of it, runs of the range included."""
+    (name,) = desk.with_policy([asked.entry], advice=_ADVICE)
+    now = desk.now()
+    line = lines_of(desk, desk.look(), now)[name]
+    start, end = to_instant(asked.start), to_instant(asked.end)
+    scope = scope_of(
+        line.entry,
+        start=start,
+        end=end,
+        now=now,
+        reprocess=asked.reprocess,
+        newest_first=asked.newest_first,
+    )
+    return line, scope, replace(line.state, existing=desk.states.existing(name, start - 1, end))
+
+
+def _like(desk: Desk, beginning: str) -> Backfill:
+    found = [one for one in desk.backfills.all() if beginning and one.id.startswith(beginning.lower())]
+    if not found:
+        raise UnknownRunError(
+            f"no such backfill: {shown(beginning)}; list them with: celery catchup backfill list"
+        )
+    if len(found) > 1:
+        some = ", ".join(one.id for one in found[:3])
+        raise UnknownRunError(
+            f"{shown(beginning)} is the beginning of several backfills: {some}; give more of it"
+        )
+    return found[0]
+
+
+def _view(desk: Desk, one: Backfill) -> BackfillView:
+    return BackfillView(
+        id=one.id,
+        entry=one.entry,
+        state=one.state,
+        start=to_datetime(one.start),
+        end=to_datetime(one.end),
+        reprocess=Reprocess(one.reprocess),
+        newest_first=one.newest_first,
+        max_active=one.max_active,
+        created_at=to_datetime(one.created),
+        total=one.total,
+        dispatched=one.dispatched,
+        skipped=one.skipped,
+        waiting=desk.backfills.waiting(one),
+    )

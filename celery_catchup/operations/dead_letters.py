@@ -1,0 +1,209 @@
+"""Dead letters: runs that have used up their attempts; replayed or discarded by somebody."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from celery_catchup.logs import logfmt
+from celery_catchup.model import RunState, to_datetime
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.refusals import RefusedError, UnknownRunError
+from celery_catchup.operations.runs import Run, record_like, run_of
+from celery_catchup.store import Replay
+from celery_catchup.store.listing import Record
+from celery_catchup.wording import shown
+
+logger = logging.getLogger(__name__)
+
+
+class Category(StrEnum):
+    """Whether trying again may help."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead run, and what is known of its failure."""
+
+    run: Run
+    died_at: datetime | None
+    category: Category
+    exception: str | None
+    traceback: str | None
+    details: dict[str, Any]
+
+
+class Outcome(StrEnum):
+    """What became of a request to replay or discard a run."""
+
+    REPLAYED = "replayed"
+    DISCARDED = "discarded"
+    UNDER_WAY = "under way"
+    REFUSED = "refused"
+    WOULD = "dry run"
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """One run, what became of it, and why when it was refused."""
+
+    run_id: str
+    entry: str
+    scheduled_time: datetime
+    outcome: Outcome
+    reason: str | None = None
+
+
+def list_dead(
+    desk: Desk, entries: Sequence[str] = (), *, category: Category | None = None, limit: int | None = None
+) -> list[DeadLetter]:
+    """Dead letters, those that died last first."""
+    wanted = desk.known(entries)
+    found = [_letter(*one) for one in desk.listing.dead()]
+    kept = [
+        letter
+        for letter in found
+        if (not wanted or letter.run.entry in wanted) and category in (None, letter.category)
+    ]
+    return kept[:limit]
+
+
+def show_dead(desk: Desk, beginning: str) -> DeadLetter:
+    """The dead letter with this id, or the only run whose id begins so."""
+    record = record_like(desk, beginning)
+    for one in desk.listing.dead():
+        if one[0]["id"] == record["id"]:
+            return _letter(*one)
+    raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
+
+
+def select_dead(
+    desk: Desk,
+    beginnings: Sequence[str] = (),
+    *,
+    entries: Sequence[str] = (),
+    category: Category | None = None,
+) -> list[Record]:
+    """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
+    if beginnings:
+        chosen = {record["id"]: record for record in (record_like(desk, one) for one in beginnings)}
+    else:
+        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category)]
+        chosen = {record["id"]: record for record in desk.listing.records(ids)}
+    return sorted(chosen.values(), key=lambda record: (record["slot"], record["id"]))
+
+
+def replay(
+    desk: Desk,
+    records: Sequence[Record],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[], None] | None = None,
+) -> list[Handled]:
+    """Attempt these runs again, with the inputs they had.
+
+    A run that a replay has set under way before is left alone; one that is under way by itself, or
+    has succeeded, is refused, and so is one whose task nobody declares any more.
+    """
+    desk.before_change()
+    known = {str(entry.task) for entry in desk.schedule.values()} | set(desk.app.tasks)
+    handled = []
+    for record in records:
+        handled.append(_replay(desk, record, known, dry_run=dry_run))
+        if progress is not None:
+            progress()
+    return handled
+
+
+def discard(
+    desk: Desk,
+    records: Sequence[Record],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[], None] | None = None,
+) -> list[Handled]:
+    """Take these runs off the dead letters; they stay in the ledger as failed."""
+    desk.before_change()
+    handled = []
+    for record in records:
+        if record["state"] != RunState.DEAD:
+            handled.append(
+                _handled(record, Outcome.REFUSED, f"it is no dead letter, it is {record['state']}")
+            )
+        elif dry_run:
+            handled.append(_handled(record, Outcome.WOULD))
+        else:
+            done = desk.controls.discard(record["id"])
+            outcome = Outcome.DISCARDED if done else Outcome.REFUSED
+            handled.append(_handled(record, outcome, None if done else "somebody else was faster"))
+            logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=desk.by))
+        if progress is not None:
+            progress()
+    return handled
+
+
+def refused(handled: Sequence[Handled]) -> None:
+    """`RefusedError` that says of each run that was refused, why."""
+    reasons = [f"run {one.run_id}: {one.reason}" for one in handled if one.outcome is Outcome.REFUSED]
+    if reasons:
+        raise RefusedError("\n".join(reasons))
+
+
+def _replay(desk: Desk, record: Record, known: set[str], *, dry_run: bool) -> Handled:
+    state, replayed = RunState(record["state"]), bool(record.get("replays"))
+    if state.in_flight or state is RunState.SUCCEEDED:
+        if replayed:
+            return _handled(record, Outcome.UNDER_WAY, f"it was replayed before, and is {state}")
+        return _handled(record, Outcome.REFUSED, _why_not(state, record))
+    if record.get("task") not in known:
+        reason = f"task {shown(record.get('task'))} is neither in the schedule nor registered any more"
+        return _handled(record, Outcome.REFUSED, reason)
+    if dry_run:
+        return _handled(record, Outcome.WOULD)
+    answer = desk.controls.replay(record["id"], entry=record["entry"], by=desk.by)
+    logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=desk.by))
+    match answer:
+        case Replay.REPLAYED:
+            return _handled(record, Outcome.REPLAYED)
+        case Replay.IN_FLIGHT:
+            return _handled(record, Outcome.UNDER_WAY, "somebody else was faster")
+        case Replay.LOST:
+            return _handled(record, Outcome.REFUSED, "its message is not kept any more; use a backfill")
+        case Replay.UNKNOWN:
+            return _handled(record, Outcome.REFUSED, "it is not in the ledger any more")
+
+
+def _why_not(state: RunState, record: Record) -> str:
+    if state.in_flight:
+        return f"it is {state}; wait for its end"
+    return (
+        "it has succeeded; to run it again all the same: "
+        f"celery catchup backfill {record['entry']} --reprocess completed --start … --end …"
+    )
+
+
+def _handled(record: Record, outcome: Outcome, reason: str | None = None) -> Handled:
+    return Handled(record["id"], record["entry"], to_datetime(int(record["slot"])), outcome, reason)
+
+
+def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
+    category = str(letter.get("category"))
+    known = category in list(Category)
+    return DeadLetter(
+        run=run_of(record),
+        died_at=to_datetime(died),
+        category=Category(category) if known else Category.UNKNOWN,
+        exception=letter.get("type"),
+        traceback=letter.get("traceback"),
+        details={
+            name: value for name, value in letter.items() if name not in ("category", "type", "traceback")
+        },
+    )

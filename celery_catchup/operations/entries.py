@@ -1,0 +1,132 @@
+"""Entries: what is declared, and what is known of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from celery_catchup.declarations import CatchupEntry, WrittenSchedule
+from celery_catchup.durations import format_duration
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Role
+from celery_catchup.model import Instant, to_datetime
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.lines import lines_of
+from celery_catchup.policy import Policy, Select
+from celery_catchup.schedules import describe
+from celery_catchup.store import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Since when an entry is paused and why; ``paused`` is false while a resume is still to be decided."""
+
+    paused: bool
+    at: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``; without a policy
+    the entry runs as under Celery's own scheduler, and that and the fields of a policy are null."""
+
+    name: str
+    task: str
+    schedule: str
+    catchup: str | None
+    overlap_policy: str | None
+    window: str | None
+    paused: bool
+    paused_at: datetime | None
+    pause_reason: str | None
+    next: datetime | None
+    watermark: datetime | None
+    first_seen_at: datetime | None
+    active: int
+    waiting: int
+
+
+def list_entries(desk: Desk) -> list[EntryView]:
+    """Every declared entry, in the order of declaration."""
+    stored, now = desk.look(), desk.now()
+    lines = lines_of(desk, stored, now)
+    busy = desk.states.busy(desk.schedule)
+    paused = pauses(stored)
+    views = []
+    for name, declared in desk.schedule.items():
+        policy = desk.configuration.policies.get(name) if name in desk.declared else None
+        pause = paused.get(name, Pause(paused=False, at=None, reason=""))
+        views.append(
+            EntryView(
+                name=name,
+                task=str(declared.task),
+                schedule=in_words(declared),
+                **_policy(policy),
+                paused=pause.paused,
+                paused_at=pause.at if pause.paused else None,
+                pause_reason=pause.reason or None,
+                next=_next(lines.get(name), now),
+                watermark=_moment(stored.decided.get(name)),
+                first_seen_at=_moment(stored.first_seen.get(name)),
+                active=busy[name].active,
+                waiting=busy[name].waiting,
+            )
+        )
+    return views
+
+
+def pauses(stored: Stored) -> dict[str, Pause]:
+    """What is stored about pauses, by entry."""
+    return {name: _pause(text) for name, text in stored.paused.items()}
+
+
+def in_words(entry: CatchupEntry) -> str:
+    """An entry's schedule in a few words: the cron expression, or the interval."""
+    schedule = entry.schedule
+    return _written(schedule.written) if isinstance(schedule, WrittenSchedule) else describe(schedule)
+
+
+def _written(written: object) -> str:
+    if isinstance(written, Mapping):
+        if "cron" in written:
+            return str(written["cron"])
+        return "; ".join(f"{role}: {_written(part)}" for role, part in written.items())
+    if isinstance(written, list | tuple):
+        return ", ".join(_written(part) for part in written)
+    return written if isinstance(written, str) else describe(written)
+
+
+def _policy(policy: Policy | None) -> dict[str, Any]:
+    if policy is None:
+        return {"catchup": None, "overlap_policy": None, "window": None}
+    return {
+        "catchup": "off" if policy.select is Select.OFF else str(policy.select),
+        "overlap_policy": str(policy.overlap_policy),
+        "window": None if policy.window is None else format_duration(policy.window),
+    }
+
+
+def _next(line: Line | None, now: Instant) -> datetime | None:
+    """The next slot that starts a run; of some schedules nobody knows."""
+    schedules = () if line is None else line.entry.schedules
+    tables = [one.timetable for one in schedules if one.role is not Role.STOP]
+    following = [slot for table in tables if (slot := table.next_after(now)) is not None]
+    return to_datetime(min(following)) if following else None
+
+
+def _pause(text: str) -> Pause:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {}
+    at = found.get("at")
+    moment = None if at is None else to_datetime(int(at))
+    return Pause(bool(found.get("paused")), moment, str(found.get("reason", "")))
+
+
+def _moment(text: str | None) -> datetime | None:
+    return to_datetime(int(text)) if text is not None and text.isdecimal() else None

@@ -1,0 +1,71 @@
+"""Pause and resume: no slot of a paused entry is decided until somebody resumes it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from celery_catchup.logs import logfmt
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.entries import pauses
+from celery_catchup.operations.previews import Preview, preview
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = "Celery's own rules know no pause: set it to False in catchup_entries to be able to"
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Whether an entry is paused now, and whether that is a change."""
+
+    entry: str
+    paused: bool
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Entries that were, or would be, resumed, and what their catch-up would do."""
+
+    entries: tuple[Paused, ...]
+    previews: tuple[Preview, ...]
+
+
+def pause(desk: Desk, names: Sequence[str], *, reason: str = "", dry_run: bool = False) -> list[Paused]:
+    """Decide no slot of these entries any more; runs that are under way go on."""
+    wanted = desk.with_policy(names, advice=_ADVICE)
+    known, now = pauses(desk.before_change()), desk.now()
+    told = []
+    for name in wanted:
+        changed = not (name in known and known[name].paused)
+        if changed and not dry_run:
+            changed = desk.controls.pause(name, now=now, reason=reason)
+            logger.info(logfmt("Entry paused", entry=name, reason=reason, by=desk.by))
+        told.append(Paused(name, paused=True, changed=changed))
+    return told
+
+
+def resume(desk: Desk, names: Sequence[str], *, catchup: bool = True, dry_run: bool = False) -> Resumption:
+    """Decide slots of these entries again; what they missed is caught up as their policies say, or,
+    without ``catchup``, skipped. The previews tell what that means now."""
+    wanted = desk.with_policy(names, advice=_ADVICE)
+    stored = desk.before_change()
+    known = pauses(stored)
+    resumable = [name for name in wanted if name in known and known[name].paused]
+    after = {
+        name: json.dumps({**json.loads(stored.paused[name]), "paused": False, "discard": not catchup})
+        for name in resumable
+    }
+    ahead = replace(stored, paused={**stored.paused, **after})
+    previews = preview(desk, resumable, stored=ahead) if resumable else []
+    told = []
+    for name in wanted:
+        changed = name in resumable
+        if changed and not dry_run:
+            changed = desk.controls.resume(name, discard=not catchup)
+            logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=desk.by))
+        told.append(Paused(name, paused=False, changed=changed))
+    return Resumption(tuple(told), tuple(previews))

@@ -1,0 +1,207 @@
+"""Preview: what the next catch-up would do, or would do under another policy, slot by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from celery_catchup.configuration import Configuration
+from celery_catchup.durations import format_duration
+from celery_catchup.engine import previews
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Entry
+from celery_catchup.model import (
+    Instant,
+    Plan,
+    PlannedRun,
+    Skip,
+    SkipReason,
+    Slot,
+    Trigger,
+    to_datetime,
+    to_instant,
+)
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.lines import identity_of, since_last_run
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.policy import OverlapPolicy, Policy, Select
+from celery_catchup.store import Stored
+
+_SET_WITH_ALL_ONLY = ("max_active_runs", "max_pending")
+
+
+class Choice(StrEnum):
+    """A policy in one word, to ask what it would do."""
+
+    ALL = "all"
+    LATEST = "latest"
+    SKIP = "skip"
+    OFF = "off"
+
+
+_CHOSEN: Mapping[Choice, Mapping[str, object]] = {
+    Choice.ALL: {"select": "all", "overlap_policy": "all"},
+    Choice.LATEST: {"select": "latest"},
+    Choice.SKIP: {"select": "all", "overlap_policy": "skip"},
+    Choice.OFF: {"select": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewSlot:
+    """One slot: whether it would be dispatched or skipped, and why."""
+
+    scheduled_time: datetime
+    action: str
+    reason: SkipReason | None = None
+    trigger_type: Trigger | None = None
+    run_id: str | None = None
+
+
+class PlannedSlots:
+    """The slots of a plan in order; they are made when they are asked for, for there may be millions."""
+
+    def __init__(self, entry: Entry, plan: Plan, namespace: str) -> None:
+        self._entry, self._plan, self._namespace = entry, plan, namespace
+        self._spans = [skip for skip in plan.skips if skip.reason is not SkipReason.EXPIRED]
+
+    def __len__(self) -> int:
+        return self._plan.candidates
+
+    def __iter__(self) -> Iterator[PreviewSlot]:
+        return self.slots()
+
+    def slots(self, *, newest_first: bool = False) -> Iterator[PreviewSlot]:
+        """From the oldest to the newest slot, or the other way."""
+        runs = sorted(self._plan.runs, key=lambda run: run.slot, reverse=newest_first)
+        streams: list[Iterator[tuple[Slot, PlannedRun | Skip]]] = [((run.slot, run) for run in runs)]
+        streams += [self._span(skip, newest_first=newest_first) for skip in self._spans]
+        ordered = merge(*streams, key=lambda pair: pair[0], reverse=newest_first)
+        return (self._shown(slot, fate) for slot, fate in ordered)
+
+    def cut(self, most: int) -> tuple[list[PreviewSlot], int, list[PreviewSlot]]:
+        """The first and the last of them, and how many are left out between."""
+        if len(self) <= most:
+            return list(self), 0, []
+        tail = most // 3
+        last = list(islice(self.slots(newest_first=True), tail))
+        return list(islice(self, most - tail)), len(self) - most, last[::-1]
+
+    def _span(self, skip: Skip, *, newest_first: bool) -> Iterator[tuple[Slot, PlannedRun | Skip]]:
+        table = self._entry.schedules[skip.schedule].timetable
+        for at in table.slots(skip.first - 1, skip.last, newest_first=newest_first):
+            yield Slot(at, skip.schedule), skip
+
+    def _shown(self, slot: Slot, fate: PlannedRun | Skip) -> PreviewSlot:
+        if isinstance(fate, Skip):
+            return PreviewSlot(to_datetime(slot.at), "skip", fate.reason)
+        identity = identity_of(self._namespace, self._entry, slot)
+        return PreviewSlot(to_datetime(slot.at), "dispatch", None, fate.trigger, identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be done with an entry's slots between ``since`` and ``at``.
+
+    ``missed`` tells that some of them are too late to be live ones. ``expired`` slots fell out of
+    the window; they are counted and not listed.
+    """
+
+    entry: str
+    select: str
+    overlap_policy: str
+    window: str | None
+    since: datetime
+    at: datetime
+    paused: bool
+    missed: bool
+    dispatched: int
+    skipped: int
+    expired: int
+    slots: PlannedSlots = field(repr=False)
+
+
+def preview(
+    desk: Desk,
+    names: Sequence[str] = (),
+    *,
+    window: timedelta | None = None,
+    policy: Choice | None = None,
+    at: datetime | None = None,
+    stored: Stored | None = None,
+) -> list[Preview]:
+    """What a catch-up at ``at`` (now, when None) would do with these entries, or with all.
+
+    ``window`` and ``policy`` ask what it would do under another policy: of an entry without one, as
+    if it had been recovered since its last run. ``stored`` asks what it would do in another state.
+    """
+    now = desk.now() if at is None else to_instant(at)
+    state = desk.look() if stored is None else stored
+    configuration = desk.configuration
+    if window is not None or policy is not None:
+        wanted = desk.in_schedule(names) or tuple(desk.schedule)
+        configuration = _imagined(desk, wanted, window, policy)
+        state = since_last_run(state, [name for name in wanted if name not in desk.declared])
+    else:
+        wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
+    division = desk.divided(configuration)
+    found = previews.preview(
+        division.declared, state, states=desk.states, settings=configuration.settings, now=now
+    )
+    if names and len(names) > len({one.line.entry.name for one in found} & set(names)):
+        raise RefusedError("; ".join(division.warnings))
+    return [
+        told(one.line, one.plan, desk, now) for one in found if not wanted or one.line.entry.name in wanted
+    ]
+
+
+def told(line: Line, plan: Plan, desk: Desk, now: Instant) -> Preview:
+    """A plan as it is shown."""
+    policy = line.entry.policy
+    slots = PlannedSlots(line.entry, plan, desk.store.namespace)
+    return Preview(
+        entry=line.entry.name,
+        select=str(policy.select),
+        overlap_policy=str(policy.overlap_policy),
+        window=None if policy.window is None else format_duration(policy.window),
+        since=to_datetime(plan.replay_from),
+        at=to_datetime(now),
+        paused=line.state.paused,
+        missed=_missed(line, plan, now),
+        dispatched=len(plan.runs),
+        skipped=plan.skipped,
+        expired=plan.expired,
+        slots=slots,
+    )
+
+
+def _missed(line: Line, plan: Plan, now: Instant) -> bool:
+    late = now - line.entry.misfire_threshold
+    firsts = [run.slot.at for run in plan.runs] + [skip.first for skip in plan.skips]
+    return any(at < late for at in firsts)
+
+
+def _imagined(
+    desk: Desk, names: Sequence[str], window: timedelta | None, choice: Choice | None
+) -> Configuration:
+    """The configuration with other policies for these entries."""
+    policies = desk.configuration.policies
+    return desk.configured({name: _changed(policies.get(name), window, choice) for name in names})
+
+
+def _changed(policy: Policy | None, window: timedelta | None, choice: Choice | None) -> dict[str, Any]:
+    """The policy as somebody could have written it, with what is asked in its place."""
+    changed = {} if policy is None else policy.model_dump(include=policy.model_fields_set)
+    if window is not None:
+        changed["window"] = window
+        if changed.get("select") == Select.OFF:
+            del changed["select"]  # whoever asks for a window asks for recovery
+    changed |= {} if choice is None else _CHOSEN[choice]
+    if changed.get("overlap_policy") != OverlapPolicy.ALL:
+        changed = {name: value for name, value in changed.items() if name not in _SET_WITH_ALL_ONLY}
+    return changed

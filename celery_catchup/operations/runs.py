@@ -1,0 +1,187 @@
+"""Runs: listed, followed and looked at one by one; and the slots that became none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.refusals import UnknownRunError
+from celery_catchup.store import Backfill
+from celery_catchup.store.listing import Position, Record, Wanted
+from celery_catchup.wording import shown
+
+SHORTEST_ID = 4
+"""Characters of an id that are enough to ask for it, when no other begins so."""
+
+_CURSOR = re.compile(r"(\d{1,15})-([0-9a-zA-Z-]{1,60})")
+_LANE = Backfill.lane_of("")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took."""
+
+    run_id: str
+    entry: str
+    task: str
+    state: RunState
+    trigger_type: Trigger
+    is_catchup: bool
+    scheduled_time: datetime
+    data_interval_start: datetime | None
+    created_at: datetime | None
+    queued_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lag: timedelta | None
+    duration: timedelta | None
+    attempt: int
+    worker: str | None
+    error: str | None
+    backfill: str | None
+    replays: int
+    requested_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A page of runs, the newest slot first; ``cursor`` asks for the next page, when there may be one."""
+
+    runs: tuple[Run, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Neighbouring slots of an entry that were decided not to run."""
+
+    entry: str
+    first: datetime
+    last: datetime
+    count: int
+    reason: SkipReason | str
+
+
+def list_runs(
+    desk: Desk,
+    entries: Sequence[str] = (),
+    *,
+    triggers: Iterable[Trigger] = (),
+    states: Iterable[RunState] = (),
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Runs:
+    """Runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
+    wanted = Wanted(
+        entries=desk.known(entries),
+        triggers=frozenset(triggers),
+        states=frozenset(states),
+        since=None if since is None else to_instant(since),
+        until=None if until is None else to_instant(until),
+        after=None if cursor is None else _position(cursor),
+        limit=limit,
+    )
+    lanes = _lanes(desk) if RunState.WAITING in wanted.states else ()
+    page = desk.listing.runs(wanted, lanes=lanes)
+    runs = tuple(run_of(record) for record in page.records)
+    following = page.following
+    return Runs(runs, None if following is None else f"{following[0]}-{following[1]}")
+
+
+def list_skips(
+    desk: Desk, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
+) -> list[Skipped]:
+    """Slots that were decided not to run, as spans, the newest first."""
+    names = desk.known(entries) or tuple(desk.look().first_seen)
+    spans = desk.listing.skips(names, since=None if since is None else to_instant(since))
+    found = [_skipped(name, span) for name, some in spans.items() for span in some]
+    return sorted(found, key=lambda one: (one.last, one.entry), reverse=True)[:limit]
+
+
+def show_run(desk: Desk, beginning: str) -> Run:
+    """The run with this id, or the only one whose id begins so."""
+    return run_of(record_like(desk, beginning))
+
+
+def record_like(desk: Desk, beginning: str) -> Record:
+    """The record of a run by its id, or by a beginning that no other has; else `UnknownRunError`."""
+    if len(beginning) < SHORTEST_ID:
+        raise UnknownRunError(
+            f"{shown(beginning)} is too short; give at least {SHORTEST_ID} characters of the id"
+        )
+    found = desk.listing.records(desk.listing.ids_like(beginning.lower(), most=10))
+    if not found:
+        raise UnknownRunError(f"no such run: {shown(beginning)}; list them with: celery catchup runs")
+    if len(found) > 1:
+        some = ", ".join(record["id"] for record in found[:3])
+        raise UnknownRunError(f"{shown(beginning)} is the beginning of several runs: {some}; give more of it")
+    return found[0]
+
+
+def run_of(record: Mapping[str, Any]) -> Run:
+    """A record of the ledger as people see it."""
+    slot, started = int(record["slot"]), record.get("started")
+    ended, begun = record.get("finished"), record.get("attempt_started")
+    lane = str(record.get("lane") or "")
+    return Run(
+        run_id=record["id"],
+        entry=record["entry"],
+        task=str(record.get("task", "")),
+        state=RunState(record["state"]),
+        trigger_type=Trigger(record["trigger"]),
+        is_catchup=record["trigger"] == Trigger.CATCHUP,
+        scheduled_time=to_datetime(slot),
+        data_interval_start=_moment(record.get("previous")),
+        created_at=_moment(record.get("created")),
+        queued_at=_moment(record.get("queued")),
+        started_at=_moment(started),
+        finished_at=_moment(ended),
+        lag=_between(slot, started),
+        duration=_between(begun, ended),
+        attempt=int(record.get("attempt", 1)),
+        worker=record.get("worker"),
+        error=record.get("error"),
+        backfill=lane.removeprefix(_LANE) if lane.startswith(_LANE) else None,
+        replays=int(record.get("replays", 0)),
+        requested_by=record.get("by"),
+    )
+
+
+def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
+    reason = span["reason"]
+    known = reason in list(SkipReason)
+    return Skipped(
+        entry,
+        to_datetime(span["first"]),
+        to_datetime(span["last"]),
+        int(span["count"]),
+        SkipReason(reason) if known else str(reason),
+    )
+
+
+def _position(cursor: str) -> Position:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise UnknownRunError(f"{shown(cursor)} is no cursor; pass the one that came with a page")
+    return int(match[1]), match[2]
+
+
+def _lanes(desk: Desk) -> list[str]:
+    """Where runs may wait: with their entry, or in the lane of a backfill."""
+    backfills = [one.lane for one in desk.backfills.all() if one.state in ("running", "paused")]
+    return [*dict.fromkeys((*desk.schedule, *desk.look().first_seen)), *backfills]
+
+
+def _moment(instant: Any) -> datetime | None:
+    return None if instant is None else to_datetime(int(instant))
+
+
+def _between(begin: Instant | None, end: Any) -> timedelta | None:
+    return None if begin is None or end is None else timedelta(milliseconds=int(end) - int(begin))

@@ -1,0 +1,107 @@
+"""A manual run: of an entry now, or of one of its slots."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Role
+from celery_catchup.logs import logfmt
+from celery_catchup.model import Instant, Slot, Trigger, run_id, to_datetime, to_instant, to_rfc3339
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.lines import identity_of, lines_of
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.operations.runs import Run, run_of
+from celery_catchup.wording import shown
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run that was started by hand; ``run`` is null when it was only asked what would be started."""
+
+    run_id: str
+    entry: str
+    scheduled_time: datetime
+    dispatch: str
+    run: Run | None = None
+
+
+def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: bool = False) -> StartedRun:
+    """Start the run of a slot, or one for this very moment.
+
+    From then on the slots before this moment count as done by hand: they are not caught up any
+    more. A slot that has its run already is refused.
+    """
+    (entry,) = desk.in_schedule([name])
+    stored, now = desk.before_change(), desk.now()
+    line = lines_of(desk, stored, now).get(entry)
+    slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
+    identity = _identity(desk, entry, line, slot)
+    before = desk.ledger.run(identity)
+    if before is not None:
+        raise RefusedError(_has_its_run(identity, entry, slot, before))
+    made = _make(desk, entry, line, slot, identity)
+    if dry_run:
+        return StartedRun(identity, entry, to_datetime(slot.at), made["mode"])
+    if not desk.controls.start(identity, made["record"], made["template"], now=now):
+        raise RefusedError(_has_its_run(identity, entry, slot, desk.ledger.run(identity) or {}))
+    logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=desk.by))
+    record = desk.ledger.run(identity)
+    run = None if record is None else run_of({"id": identity, **record})
+    return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)
+
+
+def _slot(entry: str, line: Line | None, at: Instant, now: Instant) -> Slot:
+    """The slot at that instant; the first declared of several."""
+    if line is None:
+        raise RefusedError(
+            f"the schedule of entry {shown(entry)} does not tell its slots; leave out the time"
+        )
+    if at > now:
+        raise RefusedError(f"{to_rfc3339(at)} is in the future; its slot will run by itself")
+    tables = [(i, s.timetable) for i, s in enumerate(line.entry.schedules) if s.role is not Role.STOP]
+    for index, table in tables:
+        if table.next_after(at - 1) == at:
+            return Slot(at, index)
+    before = max((s for _, t in tables if (s := t.previous_before(at)) is not None), default=None)
+    after = min((s for _, t in tables if (s := t.next_after(at)) is not None), default=None)
+    near = " and ".join(to_rfc3339(slot) for slot in (before, after) if slot is not None)
+    raise RefusedError(f"{to_rfc3339(at)} is no slot of entry {shown(entry)}; the nearest are {near}")
+
+
+def _identity(desk: Desk, entry: str, line: Line | None, slot: Slot) -> str:
+    if line is not None:
+        return identity_of(desk.store.namespace, line.entry, slot)
+    return str(run_id(desk.store.namespace, entry, slot))
+
+
+def _make(desk: Desk, entry: str, line: Line | None, slot: Slot, identity: str) -> dict[str, Any]:
+    """Record and message of the run, and how it reaches the broker."""
+    record: dict[str, Any] = {
+        "entry": entry,
+        "task": str(desk.schedule[entry].task),
+        "schedule": slot.schedule,
+        "slot": slot.at,
+        "trigger": str(Trigger.MANUAL),
+    }
+    previous = (
+        None if line is None else line.entry.schedules[slot.schedule].timetable.previous_before(slot.at)
+    )
+    record |= {} if previous is None else {"previous": previous}
+    template = desk.sender.template(desk.schedule[entry], policy_entry=entry, run_id=identity, run=record)
+    record |= {"template": template.id, "by": desk.by}
+    return {"record": record, "template": template, "mode": str(desk.sender.mode)}
+
+
+def _has_its_run(identity: str, entry: str, slot: Slot, record: dict[str, Any]) -> str:
+    state = record.get("state", "there")
+    when = to_rfc3339(slot.at)
+    again = f"celery catchup backfill {entry} --start {when} --end {when} --reprocess completed"
+    return (
+        f"slot {when} of entry {shown(entry)} has its run already: {identity} ({state}); once more: {again}"
+    )

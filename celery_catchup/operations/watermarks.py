@@ -1,0 +1,143 @@
+"""Watermarks: shown, and moved by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from celery_catchup.logs import logfmt
+from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.entries import pauses
+from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.previews import Preview, preview
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.policy import OnResume
+from celery_catchup.store import Stored
+from celery_catchup.store.watermarks import moved
+from celery_catchup.wording import shown
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = "it has no watermark; set it to False in catchup_entries to have one"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Up to where an entry is decided, and from where it would be caught up now."""
+
+    entry: str
+    watermark: datetime | None
+    first_seen_at: datetime | None
+    manual_start: datetime | None
+    paused_at: datetime | None
+    replay_from: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The scheduler's own watermark, and those of the entries."""
+
+    scheduler: datetime | None
+    entries: tuple[Watermark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Watermarks that were, or would be, moved to ``watermark``.
+
+    ``before`` is what the next catch-up would have done, ``after`` what it will do.
+    """
+
+    entries: tuple[str, ...]
+    watermark: datetime
+    scheduler: bool
+    before: tuple[Preview, ...]
+    after: tuple[Preview, ...]
+
+
+def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
+    """Where the scheduler and these entries, or all with a policy, are."""
+    wanted = desk.with_policy(names, advice=_ADVICE) or tuple(desk.declared)
+    stored, now = desk.look(), desk.now()
+    lines = lines_of(desk, stored, now)
+    scheduler = _instant(stored.watermark)
+    paused = pauses(stored)
+    found = []
+    for name in wanted:
+        state = lines[name].state
+        found.append(
+            Watermark(
+                entry=name,
+                watermark=_moment(_instant(stored.decided.get(name))),
+                first_seen_at=_moment(_instant(stored.first_seen.get(name))),
+                manual_start=_moment(state.manual_start),
+                paused_at=paused[name].at if name in paused else None,
+                replay_from=to_datetime(
+                    lines[name].scope(now if scheduler is None else scheduler, now).replay_from
+                ),
+            )
+        )
+    return Watermarks(_moment(scheduler), tuple(found))
+
+
+def set_watermark(desk: Desk, name: str, at: datetime, *, dry_run: bool = False) -> Move:
+    """Let an entry go on behind ``at``: what lies before it is let go, what lies behind it is
+    caught up as the policy says."""
+    instant, now = to_instant(at), desk.now()
+    if instant > now:
+        raise RefusedError(
+            f"{to_rfc3339(instant)} is in the future; slots until then would be lost: pause the entry instead"
+        )
+    wanted = desk.with_policy([name], advice=_ADVICE)
+    stored = desk.before_change()
+    if instant < (_instant(stored.watermark) or 0):
+        _refuse_discarding(desk, name)
+    return _move(desk, wanted, instant, stored, dry_run=dry_run)
+
+
+def reset_watermarks(
+    desk: Desk, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
+) -> Move:
+    """Let these entries go on from now: what they missed is let go. With ``everything`` it is all
+    entries, and the scheduler's own watermark."""
+    wanted = tuple(desk.declared) if everything else desk.with_policy(names, advice=_ADVICE)
+    return _move(desk, wanted, desk.now(), desk.before_change(), scheduler=everything, dry_run=dry_run)
+
+
+def _move(
+    desk: Desk,
+    names: Sequence[str],
+    at: Instant,
+    stored: Stored,
+    *,
+    scheduler: bool = False,
+    dry_run: bool,
+) -> Move:
+    before = preview(desk, names, stored=stored)
+    after = preview(desk, names, stored=moved(stored, names, at, scheduler=scheduler))
+    if not dry_run:
+        desk.watermarks.move(names, at, scheduler=scheduler)
+        for name in names:
+            logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=desk.by))
+    return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
+
+
+def _refuse_discarding(desk: Desk, name: str) -> None:
+    """An entry that is moved back counts as resumed, and this one would discard what it missed."""
+    policy = desk.configuration.policies[name]
+    if policy is not None and policy.on_resume is OnResume.DISCARD:
+        raise RefusedError(
+            f"entry {shown(name)} has on_resume: discard, so that nothing of the past would run; "
+            f"run it again with: celery catchup backfill {name} --start … --end …"
+        )
+
+
+def _instant(text: str | None) -> Instant | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _moment(instant: Instant | None) -> datetime | None:
+    return None if instant is None else to_datetime(instant)
