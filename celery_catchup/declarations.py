@@ -54,6 +54,11 @@ class WrittenSchedule(BaseSchedule):  # type: ignore[misc]
         following = self.remaining_estimate(self.now())
         return schedstate(True, None if following is None else following.total_seconds())
 
+    def newest(self, until: Instant) -> Instant | None:
+        """The newest slot up to then, which a late run is for."""
+        slots = [table.previous_before(until + 1) for table in self._timetables()]
+        return max((slot for slot in slots if slot is not None), default=None)
+
     def _timetables(self) -> Iterator[Timetable]:
         form = read_schedule(self.written, where="schedule", timezone=self.tz)
         dialect = Dialect(self.app.conf.get("catchup_cron_dialect") or Dialect.EXTENDED)

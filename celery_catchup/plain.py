@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from celery.beat import ScheduleEntry
+from celery.schedules import crontab
+from celery.utils.time import maybe_make_aware
 
 from celery_catchup.cron import CronTable
 from celery_catchup.engine import DispatchFailedError
@@ -24,6 +27,9 @@ from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
 
 logger = logging.getLogger(__name__)
+
+_UP = timedelta(microseconds=999)
+"""Rounds an instant up to a millisecond."""
 
 
 class Sender(Protocol):
@@ -36,6 +42,7 @@ class Sender(Protocol):
 @dataclass
 class _Due:
     entry: ScheduleEntry
+    at: Instant
     next_check: float | None
     batch: PlainBatch
 
@@ -94,23 +101,27 @@ class PlainEntries:
         finally:
             for one in due:
                 if sent:
-                    self._sent(one, now)
+                    self._sent(one)
                 else:
                     heapq.heappush(self._heap, (now, one.entry.name))
 
     def _ask(self, entry: ScheduleEntry, now: Instant, sender: Sender) -> _Due | None:
         """Whether the entry is due; else when to ask again. One that fails is asked again later."""
+        at = now
         try:
             is_due, following = entry.is_due()
-            slot = _slot_of(entry, now) if is_due else now
+            # The schedule has looked at the clock by itself, later than this tick began; a run that is
+            # noted for an earlier time than its slot would be due again after a restart.
+            at = max(now, to_instant(_clock_of(entry)))
+            slot = _slot_of(entry, at) if is_due else at
         except Exception as error:  # a schedule of the user's own may raise anything
             logger.exception(
                 logfmt("Entry cannot be asked when it is due", entry=entry.name, error=repr(error))
             )
-            is_due, following, slot = False, self._longest, now
+            is_due, following, slot = False, self._longest, at
         if is_due:
             try:
-                return self._due(entry, slot, following, now, sender)
+                return self._due(entry, slot, following, at, sender)
             except DispatchFailedError as error:
                 if error.temporary:
                     raise
@@ -118,45 +129,64 @@ class PlainEntries:
                     logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
                 )
                 following = 1.0
-        self._later(entry.name, following, now)
+        self._later(entry.name, following, at)
         return None
 
     def _due(
-        self, entry: ScheduleEntry, slot: Instant, following: float | None, now: Instant, sender: Sender
+        self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender
     ) -> _Due:
-        queue, db, messages = sender.plain(entry, slot=slot, now=now)
-        value = _format(now, entry.total_run_count + 1)
+        queue, db, messages = sender.plain(entry, slot=slot, now=at)
+        value = _format(at, entry.total_run_count + 1)
         batch = PlainBatch(entry.name, self._stored[entry.name], value, queue, db, messages)
-        return _Due(entry, following, batch)
+        return _Due(entry, at, following, batch)
 
-    def _sent(self, one: _Due, now: Instant) -> None:
+    def _sent(self, one: _Due) -> None:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
-        self.entries[name] = one.entry.next(last_run_at=to_datetime(now))
-        self._later(name, one.next_check, now)
+        self.entries[name] = one.entry.next(last_run_at=to_datetime(one.at))
+        self._later(name, one.next_check, one.at)
 
-    def _later(self, name: str, seconds: Any, now: Instant) -> None:
+    def _later(self, name: str, seconds: Any, at: Instant) -> None:
         wait = seconds if isinstance(seconds, int | float) else self._longest
         # At least a millisecond: a schedule that wants to be asked again at once is asked in the next tick.
-        heapq.heappush(self._heap, (now + max(1, int(min(wait, self._longest) * 1000)), name))
+        heapq.heappush(self._heap, (at + max(1, math.ceil(min(wait, self._longest) * 1000)), name))
 
     def next_wake(self) -> Instant | None:
         """When the next entry is to be asked."""
         return self._heap[0][0] if self._heap else None
 
 
-def _slot_of(entry: ScheduleEntry, now: Instant) -> Instant:
-    """The slot that a run is for: the newest of a crontab, else when it became due."""
-    try:
-        table = timetable_of(entry.schedule, zone=entry.app.timezone, anchor=0, name=str(entry.name))
-        newest = table.previous_before(now + 1) if isinstance(table, CronTable) else None
-    except ScheduleError:
-        newest = None
+def _slot_of(entry: ScheduleEntry, at: Instant) -> Instant:
+    """The slot that a run is for: the newest of a cron table, else when it became due."""
+    newest = _newest(entry, at)
     if newest is not None:
         return newest
+    before = _clock_of(entry)
     remaining = entry.schedule.remaining_estimate(entry.last_run_at)
-    return now if remaining is None else now + int(remaining.total_seconds() * 1000)
+    # The schedule looks at the clock a little later, so the sum is short by some microseconds.
+    return at if remaining is None else to_instant(before + remaining + _UP)
+
+
+def _newest(entry: ScheduleEntry, at: Instant) -> Instant | None:
+    if hasattr(entry.schedule, "newest"):  # one of our own forms
+        found: Instant | None = entry.schedule.newest(at)
+        return found
+    if not isinstance(entry.schedule, crontab):
+        return None
+    try:
+        table = timetable_of(
+            entry.schedule, zone=entry.app.timezone, anchor=last_run(entry), name=str(entry.name)
+        )
+    except ScheduleError:
+        return None
+    return table.previous_before(at + 1) if isinstance(table, CronTable) else None
+
+
+def _clock_of(entry: ScheduleEntry) -> datetime:
+    """What time it is by the entry's own clock."""
+    moment: datetime = maybe_make_aware(entry.default_now())
+    return moment
 
 
 def _format(ran_at: Instant, count: int) -> str:

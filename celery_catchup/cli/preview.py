@@ -20,10 +20,10 @@ from celery_catchup.cli.verbs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from celery_catchup.operations import Desk
     from celery_catchup.operations.previews import Preview
-
-_POLICIES = ["all", "latest", "skip", "off"]
 
 
 @verb("preview", short_help="What the next catch-up would do, slot by slot.")
@@ -32,22 +32,48 @@ _POLICIES = ["all", "latest", "skip", "off"]
 @option(
     "--policy",
     group="What if",
-    type=click.Choice(_POLICIES),
-    help="all: every slot, in order. latest: the newest. skip: the first. off: none.",
+    type=click.Choice(["all", "latest", "skip", "off"]),
+    help="With this policy: every slot in order, the newest, the first, or none.",
 )
 @option("--at", group="What if", type=Moment(), metavar="TIME", help="If beat were back at this time.")
-@option(
-    "--exit-code",
-    "exit_code",
-    group="Output",
-    is_flag=True,
-    help="Exit with 3 when slots were missed.",
-)
+@option("--exit-code", group="Output", is_flag=True, help="Exit with 3 when slots were missed.")
 @json_option
-@click.pass_context
-def _unused(ctx: click.Context) -> None:
-    """Replaced below."""
+def command(
+    desk: Desk,
+    screen: Screen,
+    *,
+    entries: tuple[str, ...],
+    window: timedelta | None,
+    policy: str | None,
+    at: datetime | None,
+    exit_code: bool,
+    as_json: bool,
+) -> int:
+    """What the next catch-up would do with each slot that was missed, and changes nothing.
+
+    It is the plan that beat would carry out if it came back now. --window and --policy ask what would
+    happen under another policy, also for entries that have none. Without ENTRY, every entry that
+    missed something is shown.
+    """
+    from celery_catchup.operations.previews import Choice, preview
+
+    choice = None if policy is None else Choice(policy)
+    found = preview(desk, entries, window=window, policy=choice, at=at)
+    if as_json:
+        screen.json({"previews": found})
+    else:
+        _show(screen, found, everything=bool(entries))
+    return EX_MISSED if exit_code and any(one.missed for one in found) else 0
 
 
-def command() -> None:
-    """Replaced below."""
+def _show(screen: Screen, found: Sequence[Preview], *, everything: bool) -> None:
+    shown = [one for one in found if everything or len(one.slots) or one.expired]
+    for index, one in enumerate(shown):
+        if index:
+            screen.out()
+        show_preview(screen, one, heading=title(one))
+    if not shown:
+        screen.out(f"Nothing was missed: {summary(0, 0)}")
+    if len(shown) > 1:
+        total = summary(sum(one.dispatched for one in shown), sum(one.skipped for one in shown))
+        screen.out(f"\nIn all: {total}")

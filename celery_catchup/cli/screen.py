@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -61,8 +62,10 @@ class Screen:
 
     def json(self, value: Any, *, line: bool = False) -> None:
         """Data, for programs; on one line, where many follow each other."""
+        from celery_catchup.operations.forms import as_json
+
         # ASCII only, so that no character of a name means anything to a terminal.
-        click.echo(json.dumps(value, indent=None if line else 2), color=self._color)
+        click.echo(json.dumps(as_json(value), indent=None if line else 2), color=self._color)
 
     def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Rows in columns."""
@@ -82,6 +85,15 @@ class Screen:
         for name, value in pairs:
             if value is not None:
                 self.out(f"{name}: {clean(str(value))}")
+
+    @contextmanager
+    def progress(self, total: int, *, label: str) -> Iterator[Callable[..., None]]:
+        """A bar on stderr, where somebody looks; call what it gives with the number of steps done."""
+        if self._quiet or not sys.stderr.isatty():
+            yield lambda _=1: None
+            return
+        with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+            yield lambda steps=1: bar.update(steps)
 
     def confirm(self, question: str, *, force: bool, doing: str) -> None:
         """Go on when somebody says yes; end the command when nobody can, or says no."""

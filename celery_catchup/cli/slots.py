@@ -18,7 +18,9 @@ _GAP = 5  # blanks between the two columns
 def title(preview: Preview) -> str:
     """What the preview is about."""
     window = preview.window or "none"
-    return f'Catch-up preview for "{preview.entry}" (overlapPolicy: {preview.overlap_policy}, window: {window})'
+    return (
+        f'Catch-up preview for "{preview.entry}" (overlapPolicy: {preview.overlap_policy}, window: {window})'
+    )
 
 
 def show_preview(screen: Screen, preview: Preview, *, heading: str) -> None:

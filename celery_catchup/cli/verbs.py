@@ -41,7 +41,7 @@ class Verb(CeleryCommand):  # type: ignore[misc]
 
 
 def verb(name: str | None = None, **attrs: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function that takes a desk and a screen a command."""
+    """Make a function that takes a desk and a screen a command; what it returns is the exit code."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         command: click.Command = click.command(name, cls=Verb, **attrs)(_at_desk(function))
@@ -52,9 +52,10 @@ def verb(name: str | None = None, **attrs: Any) -> Callable[[Callable[..., Any]]
 
 def _at_desk(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
-    def caller(ctx: click.Context, **options: Any) -> Any:
+    def caller(ctx: click.Context, **options: Any) -> None:
         screen = Screen(no_color=ctx.obj.no_color, quiet=ctx.obj.quiet)
-        return function(_desk(ctx), screen, **options)
+        code = function(_desk(ctx), screen, **options)
+        ctx.exit(code or 0)
 
     return update_wrapper(caller, function)
 
@@ -116,7 +117,9 @@ def entry_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 def entries_argument(*, required: bool = False) -> Callable[[Function], Function]:
     """``ENTRY…``"""
-    return click.argument("entries", metavar="ENTRY...", nargs=-1, required=required, shell_complete=entry_names)
+    return click.argument(
+        "entries", metavar="ENTRY...", nargs=-1, required=required, shell_complete=entry_names
+    )
 
 
 def entry_argument(function: Function) -> Function:

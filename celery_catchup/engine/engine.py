@@ -72,6 +72,7 @@ class Engine:
         self.terms = 0
         self._memory = Memory(office.events)
         self._pending: Term
+        self._unpublished = False
         self._backfills = BackfillWork(
             office.backfills,
             office.states,
@@ -235,6 +236,7 @@ class Engine:
             templates={name: text for one in writing for name, text in one.templates.items()},
             progress=self.catchup.upcoming(writing),
         )
+        self._unpublished |= any(template.queue is None for template in batch.templates.values())
         self._end_others(writing)
         outcomes = self.office.ledger.commit(self.office.leadership, batch, now=now)
         self.catchup.committed(writing, now=now)
@@ -273,7 +275,8 @@ class Engine:
         """Go on with backfills, and send what was decided but is not with the broker yet."""
         try:
             self._backfills.advance(self.roster.lines, now)
-            self._releases.release(self._pending, self.roster, now)
+            self._releases.release(self._pending, self.roster, now, outbox=self._unpublished)
+            self._unpublished = False
         except FencedError:
             self.leading, self.epoch = False, -1
 

@@ -14,6 +14,9 @@ from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.settings import Settings
 from celery_catchup.store import Leadership, Ledger, Term
 
+_WORKERS_TIME = 2000
+"""Milliseconds in which the worker that released a run publishes it itself."""
+
 
 @dataclass(frozen=True)
 class Releases:
@@ -30,8 +33,8 @@ class Releases:
     events: Events
     settings: Settings
 
-    def release(self, term: Term, roster: Roster, now: Instant) -> None:
-        """Send what can be sent."""
+    def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
+        """Send what can be sent; ``outbox`` when this very tick has put something there."""
         if term.delayed is not None and term.delayed <= now:
             for entry in self.ledger.delayed(now):
                 if entry in roster.lines:
@@ -39,14 +42,16 @@ class Releases:
                     self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
         if term.overdue:
             self.reaper.reap(term.server_ms)
-        if term.outbox:
-            self._publish(now)
+        if term.outbox or outbox:
+            self._publish(term.server_ms, now)
         ttl = to_milliseconds(self.settings.ledger_ttl)
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names)
 
-    def _publish(self, now: Instant) -> None:
+    def _publish(self, server_ms: int, now: Instant) -> None:
         for identity in self.ledger.outbox(self.settings.batch_size):
             run = self.ledger.run(identity)
+            if run is not None and run.get("handed") and server_ms - run["queued"] < _WORKERS_TIME:
+                continue
             template = None if run is None else self.ledger.template(run["template"])
             if run is None or template is None or self._published(template, identity, run, now):
                 self.ledger.published([identity])

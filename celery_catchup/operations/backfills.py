@@ -61,6 +61,11 @@ class BackfillView:
         return self.dispatched + self.skipped
 
     @property
+    def sent(self) -> int:
+        """Slots that are through: skipped, or their message is on its way."""
+        return self.decided - self.waiting
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more comes of it."""
         return self.state in ("cancelled", "completed")

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from celery import bootsteps
 from celery._state import connect_on_app_finalize
 
+from celery_catchup.discretion import hide_the_url
 from celery_catchup.logs import logfmt
 from celery_catchup.plugin.claims import begin
 from celery_catchup.plugin.endings import listen
@@ -34,6 +35,7 @@ def install(app: Any) -> None:
     if app in _installed:
         return
     _installed.add(app)
+    hide_the_url()  # `celery inspect conf` asks workers
     _watch(app._tasks)
     app.steps["consumer"].add(Pulse)
     listen()

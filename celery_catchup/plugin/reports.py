@@ -50,21 +50,25 @@ class Report:
     even_unclaimed: bool = False
 
 
-def deliver(report: Report, leases: Leases, workers: Workers) -> Finish:
-    """Tell the store. It may be told twice: what has ended stays as it is."""
+def deliver(
+    report: Report, leases: Leases, workers: Workers, publish: Callable[[Sequence[str]], None]
+) -> Finish:
+    """Tell the store, and publish what that released. It may be told twice: what has ended stays
+    as it is."""
     if report.state is None:
         outcome = workers.retry(
             report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
-        outcome = _finish(report, report.state, leases)
+        outcome, released = _finish(report, report.state, leases)
+        publish(released)
     _say(report, outcome)
     return outcome
 
 
-def _finish(report: Report, state: RunState, leases: Leases) -> Finish:
-    def told_by(owner: str) -> Finish:
-        outcome, _ = leases.finish(
+def _finish(report: Report, state: RunState, leases: Leases) -> tuple[Finish, list[str]]:
+    def told_by(owner: str) -> tuple[Finish, list[str]]:
+        return leases.finish(
             report.run_id,
             entry=report.entry,
             owner=owner,
@@ -72,12 +76,11 @@ def _finish(report: Report, state: RunState, leases: Leases) -> Finish:
             error=report.error,
             letter=report.letter,
         )
-        return outcome
 
-    outcome = told_by(report.owner)
+    outcome, released = told_by(report.owner)
     if outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != NOBODY:
-        outcome = told_by(NOBODY)
-    return outcome
+        return told_by(NOBODY)
+    return outcome, released
 
 
 def _say(report: Report, outcome: Finish) -> None:

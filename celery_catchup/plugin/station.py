@@ -12,6 +12,7 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.model import to_milliseconds
 from celery_catchup.plugin.deliveries import Arrivals
 from celery_catchup.plugin.heartbeat import Heartbeat
+from celery_catchup.plugin.outflow import Outflow
 from celery_catchup.plugin.reports import Report, deliver
 from celery_catchup.settings import Settings
 from celery_catchup.store import Leases
@@ -43,6 +44,7 @@ class Station:
         self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
         self.workers = Workers(store.client, store.scripts, store.keys)
         self.heartbeat = Heartbeat(self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000)
+        self._outflow = Outflow(app, store, self.clock)
         self._warned: set[str] = set()
 
     def pulse(self, worker: str) -> None:
@@ -72,7 +74,7 @@ class Station:
         logger.log(level, line)
 
     def _deliver(self, report: Report) -> None:
-        deliver(report, self.leases, self.workers)
+        deliver(report, self.leases, self.workers, self._outflow.publish)
 
 
 arrivals = Arrivals()

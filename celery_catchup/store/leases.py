@@ -95,7 +95,7 @@ class Leases:
     def finish(
         self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
     ) -> tuple[Finish, list[str]]:
-        """Record the end; the runs that this released come back.
+        """Record the end; runs that this released, and that are still to be published, come back.
 
         ``letter`` is what a dead letter should tell, as JSON.
         """

@@ -13,8 +13,8 @@ class Proxy:
     """Passes bytes between clients and one server, until it is cut or silenced.
 
     ``cut`` ends all connections and refuses new ones. ``silence`` keeps them, and new ones are
-    accepted, but no byte gets through: packets vanish. ``mend`` undoes both; what was written
-    into the silence is lost.
+    accepted, but no byte gets through: packets vanish. ``mute`` lets requests through and loses the
+    replies. ``mend`` undoes all; what was written into the silence is lost.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -22,7 +22,8 @@ class Proxy:
         self._selector = selectors.DefaultSelector()
         self._partner: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
-        self._silent = self._over = False
+        self._silent = self._muted = self._over = False
+        self._servers: set[socket.socket] = set()
         self._listener = self._listening(0)
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
@@ -54,11 +55,16 @@ class Proxy:
         with self._lock:
             self._silent = True
 
+    def mute(self) -> None:
+        """What is asked gets through, what is answered does not."""
+        with self._lock:
+            self._muted = True
+
     def mend(self) -> None:
         """Everybody gets through again."""
         with self._lock:
-            if self._silent:
-                self._silent = False
+            if self._silent or self._muted:
+                self._silent = self._muted = False
                 self._drop_all()
             if self._listener.fileno() < 0:
                 self._listener = self._listening(self.port)
@@ -88,7 +94,7 @@ class Proxy:
                 data = sock.recv(1 << 16)
                 if not data:
                     self._drop(sock)
-                elif not self._silent:
+                elif not (self._silent or (self._muted and sock in self._servers)):
                     self._partner[sock].sendall(data)
         except OSError:
             self._drop(sock)
@@ -99,6 +105,7 @@ class Proxy:
         except OSError:
             client.close()
             return
+        self._servers.add(server)
         for one, other in ((client, server), (server, client)):
             self._partner[one] = other
             self._selector.register(one, selectors.EVENT_READ)
@@ -106,6 +113,7 @@ class Proxy:
     def _drop(self, sock: socket.socket) -> None:
         for one in (sock, self._partner.get(sock)):
             if one is not None and self._partner.pop(one, None) is not None:
+                self._servers.discard(one)
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(one)
                 one.close()

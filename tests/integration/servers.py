@@ -58,7 +58,9 @@ def binary_of(kind: str) -> Path:
 class Server:
     """One process with settings of the test's own. It listens on a port, and on a socket if told so."""
 
-    def __init__(self, folder: Path, *, kind: str = "valkey", port: int | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, kind: str = "valkey", port: int | None = None, **settings: Any
+    ) -> None:
         self.folder, self.kind, self.settings = folder, kind, settings
         self.port = free_port() if port is None else port
         self.process: subprocess.Popen[bytes] | None = None
@@ -122,6 +124,174 @@ def a_server(folder: Path, **settings: Any) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
+
+
+# -- an authority --------------------------------------------------------------------------------
+
+
+class Authority:
+    """Signs certificates with a key that lives as long as the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate = folder / "authority.pem"
+        self._openssl(
+            *("req", "-x509", *_NEW_KEY, "-keyout", "authority.key", "-out", "authority.pem"),
+            *("-subj", "/CN=An authority for a day", "-days", "1"),
+        )
+
+    def signed(self, name: str, *, host: str = "IP:127.0.0.1", days: int = 1) -> tuple[Path, Path]:
+        """A certificate and its key."""
+        self._openssl(
+            *("req", *_NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr"),
+            *("-subj", f"/CN={name}", "-addext", f"subjectAltName={host}"),
+        )
+        self._openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", "-days", str(days)),
+            *("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial"),
+            *("-copy_extensions", "copy"),
+        )
+        return self.folder / f"{name}.pem", self.folder / f"{name}.key"
+
+    def _openssl(self, *words: str) -> None:
+        if shutil.which("openssl") is None:
+            missing("openssl", "there is none on the PATH")
+        done = subprocess.run(["openssl", *words], cwd=self.folder, capture_output=True, check=False)
+        if done.returncode:
+            missing("openssl", done.stderr.decode(errors="replace").splitlines()[-1])
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+@contextmanager
+def a_tls_server(folder: Path, authority: Authority, **settings: Any) -> Iterator[Server]:
+    """A server that speaks TLS only; its certificate is for 127.0.0.1 unless another is given."""
+    certificate, key = settings.pop("certificate", None) or authority.signed("server")
+    secured = {
+        "tls_port": 0,
+        "tls_cert_file": certificate,
+        "tls_key_file": key,
+        "tls_ca_cert_file": authority.certificate,
+        "tls_auth_clients": "no",
+    }
+    server = Server(folder, kind="redis", **{**secured, **settings})
+    try:
+        try:
+            server.start()
+        except AssertionError as error:
+            if "tls-" in str(error):
+                missing("redis-server", "it was built without TLS")
+            raise
+        yield server
+    finally:
+        server.kill()
+
+
+# -- Sentinels and clusters ----------------------------------------------------------------------
+
+
+class Watched:
+    """A primary, its replica, and the Sentinels that watch them."""
+
+    def __init__(self, folder: Path, *, sentinels: int = 2) -> None:
+        self.primary = Server(folder / "primary")
+        self.replica = Server(folder / "replica", replicaof=f"127.0.0.1 {self.primary.port}")
+        self.sentinels = [Server(folder / f"sentinel{number}") for number in range(sentinels)]
+
+    @property
+    def url(self) -> str:
+        return ";".join(f"sentinel://127.0.0.1:{sentinel.port}" for sentinel in self.sentinels) + "/0"
+
+    def start(self) -> None:
+        self.primary.start()
+        self.replica.start()
+        for sentinel in self.sentinels:
+            settings = sentinel.folder / "sentinel.conf"
+            settings.write_text(
+                f"sentinel monitor {MASTER} 127.0.0.1 {self.primary.port} 1\n"
+                f"sentinel down-after-milliseconds {MASTER} 1000\n"
+                f"sentinel failover-timeout {MASTER} 3000\n"
+            )
+            sentinel.settings = {}
+            sentinel.start(str(settings), "--sentinel")
+        until(self._know_each_other, what="Sentinels that know each other and the replica")
+
+    def _know_each_other(self) -> bool:
+        for sentinel in self.sentinels:
+            with sentinel.admin() as client:
+                state: Any = client.sentinel_master(MASTER)
+            if state["num-slaves"] < 1 or state["num-other-sentinels"] < len(self.sentinels) - 1:
+                return False
+        return True
+
+    def all_replicated(self) -> None:
+        """Wait until the replica has everything."""
+        with self.primary.admin() as client:
+            assert client.wait(1, 5000) == 1
+
+    def kill(self) -> None:
+        for server in (*self.sentinels, self.replica, self.primary):
+            server.kill()
+
+
+class Cluster:
+    """Three nodes that share the slots; every node has its own file of what it was given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = [
+            Server(
+                folder / f"node{number}", cluster_enabled="yes", appendonly="yes", cluster_node_timeout=2000
+            )
+            for number in range(3)
+        ]
+
+    def start(self) -> None:
+        parts = ((0, 5460), (5461, 10922), (10923, 16383))
+        for node, (first, last) in zip(self.nodes, parts, strict=True):
+            node.start()
+            with node.admin() as client:
+                client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
+                if node is not self.nodes[0]:
+                    client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+        until(self.agrees, what="a cluster that agrees")
+
+    def agrees(self) -> bool:
+        for node in self.nodes:
+            with node.admin() as client:
+                facts = client.execute_command("CLUSTER INFO")
+                if facts["cluster_state"] != "ok" or facts["cluster_known_nodes"] != "3":
+                    return False
+        return True
+
+    def owner(self, key: str) -> Server:
+        """The node that has the key's slot."""
+        slot = redis.crc.key_slot(key.encode())
+        for node in self.nodes:
+            with node.admin() as client:
+                if client.execute_command("CLUSTER COUNTKEYSINSLOT", slot):
+                    return node
+        raise AssertionError(f"nobody has {key}")
+
+    def move(self, key: str, *, to: Server) -> None:
+        """Hand the key's slot, and all that is in it, over to another node."""
+        slot, giver = redis.crc.key_slot(key.encode()), self.owner(key)
+        with giver.admin() as old, to.admin() as new:
+            ids = {
+                node: client.execute_command("CLUSTER MYID").decode()
+                for node, client in ((giver, old), (to, new))
+            }
+            new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[giver])
+            old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[to])
+            keys = old.execute_command("CLUSTER GETKEYSINSLOT", slot, 1000)
+            old.execute_command("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", *keys)
+            for client in (new, old):
+                client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[to])
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
 
 
 # -- a scheduler ---------------------------------------------------------------------------------

@@ -166,9 +166,9 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_chain_goes_on(outage: 
 def test_a_message_that_nobody_claims_is_sent_again_after_a_while(outage: Start) -> None:
     beat = outage()
 
-    lapse(beat, minutes=10)
+    lapse(beat, minutes=4)
     early = len(beat.messages())
-    lapse(beat, minutes=16)
+    lapse(beat, minutes=6)
 
     assert (early, len(beat.messages())) == (1, 2)
     assert {message["id"] for message in beat.messages()} == {beat.ledger.runs_of("etl")[0]["id"]}
@@ -178,8 +178,8 @@ def test_without_the_plugin_nothing_is_sent_twice_and_the_chain_goes_on_slowly(o
     beat = outage()
     beat.claimed = False
 
-    lapse(beat, minutes=16)
-    lapse(beat, minutes=32)
+    lapse(beat, minutes=6)
+    lapse(beat, minutes=12)
 
     assert beat.sent() == [TEN, ELEVEN, NOON]
     assert len(beat.told(RunUnreported)) == 2

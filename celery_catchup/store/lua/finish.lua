@@ -26,7 +26,7 @@
 -- ARGV lane               whose active and waiting runs are given
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             0 in production
--- RETURNS {"recorded", released ids…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
+-- RETURNS {"recorded", ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', KEYS[1], id)
 if not stored then return { 'unknown' } end
@@ -41,6 +41,7 @@ local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capa
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
   paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now,
+  unpublished = {},
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
@@ -62,6 +63,6 @@ if state == 'succeeded' and run.trigger == 'manual' then
   redis.call('INCR', KEYS[11])
 end
 conclude(keys, id, run, state, policy, now)
-local released = release_next(keys, state, policy, tonumber(ARGV[7]), now)
-table.insert(released, 1, 'recorded')
-return released
+release_next(keys, state, policy, tonumber(ARGV[7]), now)
+table.insert(keys.unpublished, 1, 'recorded')
+return keys.unpublished

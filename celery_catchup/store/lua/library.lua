@@ -86,17 +86,19 @@ local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
--- How long a message may wait in its queue before its run is sent again: a quarter of an hour, and
--- twice as long each time. A copy costs nothing, because only one can be claimed.
+-- How long a message may wait in its queue before its run is sent again: five minutes, and twice as
+-- long each time. A copy costs nothing, because only one can be claimed.
 local function patience(sends)
-  return 900000 * 2 ^ math.min(sends - 1, 6)
+  return 300000 * 2 ^ math.min(sends - 1, 8)
 end
 
 -- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.
 -- The lease that it gets is the time in which somebody has to claim it, by the server's clock:
--- `now` may be the leader's idea of time.
+-- `now` may be the leader's idea of time. What a worker releases into the outbox (`keys.unpublished`)
+-- it publishes itself; the leader does it should the worker die.
 local function dispatch(keys, id, run, own_db, now)
   run.state, run.sends, run.queued = 'queued', run.sends + 1, now
+  run.handed = keys.unpublished and true or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
   local template = cjson.decode(redis.call('HGET', keys.templates, run.template) or '{}')
@@ -106,6 +108,7 @@ local function dispatch(keys, id, run, own_db, now)
     -- one after the other, however many are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
+    if keys.unpublished then table.insert(keys.unpublished, id) end
   end
 end
 

@@ -1,0 +1,35 @@
+"""``celery catchup doctor``: what is wrong or risky, and the fix for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from celery_catchup.cli.screen import Screen, clean, counted
+from celery_catchup.cli.verbs import EX_FAILURE, json_option, verb
+
+if TYPE_CHECKING:
+    from celery_catchup.operations import Desk
+
+
+@verb("doctor", short_help="What is wrong or risky here, and the fix for each.")
+@json_option
+def command(desk: Desk, screen: Screen, *, as_json: bool) -> int:
+    """Examine the configuration, the server, beats, workers, and what has happened; say the fix for each.
+
+    The exit code is 1 when something does not work; warnings alone leave it 0.
+    """
+    from celery_catchup.doctor import examine
+
+    found = examine(desk)
+    if as_json:
+        screen.json(found)
+    else:
+        for one in found.findings:
+            screen.out(f"{screen.painted(one.verdict.value)}: {clean(one.check)}: {clean(one.detail)}")
+            if one.fix:
+                screen.out(f"    fix: {clean(one.fix)}")
+        failures = sum(one.verdict.value == "failure" for one in found.findings)
+        warnings = sum(one.verdict.value == "warning" for one in found.findings)
+        screen.out()
+        screen.out(f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}.")
+    return 0 if found.healthy else EX_FAILURE

@@ -1,0 +1,84 @@
+"""Runs and skips on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
+
+if TYPE_CHECKING:
+    from celery_catchup.operations.runs import Run, Skipped
+
+
+def show_table(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None:
+    """Trigger, slot and start side by side, so that lateness is seen at a glance."""
+    form = precision(run.scheduled_time for run in runs)
+    tried = any(run.attempt > 1 for run in runs)
+    head = ["Run ID", "Entry", "Trigger", "Scheduled For", "Started At", "Attempt", "State"]
+    rows = [
+        [
+            run.run_id[:SHORT_ID],
+            run.entry,
+            trigger(run.trigger_type),
+            moment(run.scheduled_time, form),
+            moment(run.started_at, form),
+            run.attempt,
+            str(run.state),
+        ]
+        for run in runs
+    ]
+    left_out = {1} if not with_entry else set()
+    left_out |= {5} if not tried else set()
+    kept = [index for index in range(len(head)) if index not in left_out]
+    screen.table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
+    """Spans of slots, and how to run them all the same."""
+    form = precision([*(one.first for one in found), *(one.last for one in found)])
+    head = ("Entry", "First", "Last", "Slots", "Reason")
+    rows = [
+        (one.entry, moment(one.first, form), moment(one.last, form), one.count, str(one.reason))
+        for one in found
+    ]
+    screen.table(head, rows)
+    if found:
+        one = found[0]
+        between = f"--start {stamp(one.first)} --end {stamp(one.last)}"
+        screen.note(f"Run the first of them all the same: celery catchup backfill {one.entry} {between}")
+
+
+def show_facts(screen: Screen, run: Run) -> None:
+    """One run, line by line."""
+    screen.facts(
+        (
+            ("Run ID", run.run_id),
+            ("Entry", run.entry),
+            ("Task", run.task),
+            ("State", str(run.state)),
+            ("Trigger", trigger(run.trigger_type)),
+            ("Scheduled For", stamp(run.scheduled_time)),
+            ("Data interval from", stamp(run.data_interval_start)),
+            ("Decided At", stamp(run.created_at)),
+            ("Queued At", stamp(run.queued_at)),
+            ("Started At", stamp(run.started_at)),
+            ("Lag", None if run.lag is None else length(run.lag)),
+            ("Finished At", stamp(run.finished_at)),
+            ("Duration", None if run.duration is None else length(run.duration)),
+            ("Attempt", run.attempt),
+            ("Worker", run.worker),
+            ("Error", run.error),
+            ("Backfill", run.backfill),
+            ("Replays", run.replays or None),
+            ("Requested by", run.requested_by),
+        )
+    )
+
+
+def line_of(screen: Screen, run: Run) -> str:
+    """One run on a line of its own, for lists that grow."""
+    return (
+        f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {trigger(run.trigger_type)}  "
+        f"{moment(run.scheduled_time)}  {moment(run.started_at)}  {screen.painted(str(run.state))}"
+    )

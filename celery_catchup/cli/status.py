@@ -1,0 +1,87 @@
+"""``celery catchup status``: whether a beat leads, and what waits for somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from celery_catchup.cli.screen import Screen, length, stamp
+from celery_catchup.cli.verbs import EX_FAILURE, Length, json_option, option, verb
+
+if TYPE_CHECKING:
+    from celery_catchup.operations import Desk
+    from celery_catchup.operations.status import Status
+
+
+@verb("status", short_help="Is a beat leading, what is it doing, what waits for somebody?")
+@option("--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads.")
+@option(
+    "--max-age",
+    group="Output",
+    type=Length(fine=True),
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How old the last tick may be.",
+)
+@json_option
+def command(desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, as_json: bool) -> int:
+    """Whether a beat leads, how far its catch-up is, and what waits for somebody.
+
+    With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age, 1
+    when it is not, and 69 when the store is unreachable.
+    """
+    from celery_catchup.operations.status import status
+
+    found = status(desk, max_age=max_age)
+    if as_json:
+        screen.json(found)
+    else:
+        screen.out(f"Scheduler: {_doing(found)}")
+        if not check:
+            screen.facts(_facts(found))
+            _advise(screen, found)
+    return EX_FAILURE if check and not found.healthy else 0
+
+
+def _doing(found: Status) -> str:
+    progress = ""
+    if found.catchup is not None:
+        one = found.catchup
+        progress = f"{one.dispatched}/{one.total} dispatched, {one.skipped} skipped"
+    age = length(found.last_tick_age)
+    match found.scheduler.value:
+        case "running":
+            return f"running ({f'catch-up in progress: {progress}' if progress else 'idle'})"
+        case "standing by":
+            return f"standing by (nobody leads, the last leader resigned {age} ago)"
+        case "down":
+            return f"down for {age}" + (f" (in a catch-up: {progress})" if progress else "")
+        case _:
+            return f"never started in namespace {found.namespace}"
+
+
+def _facts(found: Status) -> Iterator[tuple[str, object]]:
+    yield "Leader", None if found.leader is None else f"{found.leader} (epoch {found.epoch})"
+    if found.last_tick is not None:
+        yield "Last tick", f"{stamp(found.last_tick)} ({length(found.last_tick_age)} ago)"
+    if found.watermark is not None:
+        yield "Watermark", f"{stamp(found.watermark)} (lag {length(found.lag)})"
+    yield "Runs in flight", found.in_flight
+    yield "Waiting for their next attempt", found.waiting_for_retry or None
+    yield "Waiting to be published", found.to_be_published or None
+    yield "Dead letters", found.dead_letters
+    yield "Not recovered in the last day", found.not_recovered
+    yield "Backfills", found.backfills or None
+    yield "Paused", ", ".join(found.paused) or None
+    yield "Workers with the plugin", found.workers
+
+
+def _advise(screen: Screen, found: Status) -> None:
+    if found.dead_letters:
+        screen.note("See what failed for good: celery catchup dlq list")
+    if found.not_recovered:
+        screen.note("See what was not recovered: celery catchup runs --state skipped --since 24h")
+    if not found.healthy:
+        screen.note("See what is wrong: celery catchup doctor")
