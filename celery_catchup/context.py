@@ -5,11 +5,11 @@ The worker sets the run around the task; outside of a run there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from celery_catchup.clock import Clock
@@ -47,6 +47,16 @@ class LeaseWatch:
         return self.taken or self._clock.monotonic() > self._until
 
 
+class Notebook(Protocol):
+    """Where a run keeps what it wants to find again; the worker gives it one."""
+
+    def read(self) -> Mapping[str, Mapping[str, Any]]:
+        """Everything kept so far: by kind, then by name."""
+
+    def write(self, kind: str, name: str, value: Any, *, once: bool = False) -> Any:
+        """Keep a value, and return what is kept: with ``once`` that is the first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """The run that is being executed, and its present attempt."""
@@ -59,9 +69,17 @@ class RunContext:
     previous: Instant | None = None
     started: Instant
     lease: LeaseWatch | None = field(default=None, repr=False, compare=False)
+    notebook: Notebook | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, run_id: str, record: Mapping[str, Any], *, lease: LeaseWatch | None) -> RunContext:
+    def of(
+        cls,
+        run_id: str,
+        record: Mapping[str, Any],
+        *,
+        lease: LeaseWatch | None,
+        notebook: Notebook | None = None,
+    ) -> RunContext:
         """From the ledger's record of a claimed run."""
         return cls(
             entry=record["entry"],
@@ -72,6 +90,7 @@ class RunContext:
             previous=record.get("previous"),
             started=int(record["attempt_started"]),
             lease=lease,
+            notebook=notebook,
         )
 
     @property
@@ -115,6 +134,37 @@ class RunContext:
                 f"run {self.run_id} of {self.entry!r} is no longer this worker's; "
                 "stop here: what is reported from now on is refused"
             )
+
+    # -- what is kept --------------------------------------------------------------------------
+
+    @property
+    def checkpoints(self) -> Mapping[str, Any]:
+        """What this and earlier attempts have noted."""
+        return {} if self.notebook is None else self.notebook.read().get("checkpoints", {})
+
+    def checkpoint(self, name: str, value: Any) -> None:
+        """Note how far the run is, for the next attempt; a JSON value of at most 64 KB."""
+        self._write("checkpoints", name, value)
+
+    def snapshot(self, name: str, loader: Callable[[], Any]) -> Any:
+        """The value that ``loader`` gave the first attempt; later ones, replays too, get the same."""
+        if self.notebook is None:
+            return loader()
+        known = self.notebook.read().get("snapshots", {})
+        return known[name] if name in known else self._write("snapshots", name, loader(), once=True)
+
+    def output(self, name: str, pointer: Any) -> None:
+        """Note what the run made and where it is; shown with the run."""
+        self._write("outputs", name, pointer)
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Note how much of the work is done; shown with the run."""
+        self._write("progress", "work", [done, total])
+
+    def _write(self, kind: str, name: str, value: Any, *, once: bool = False) -> Any:
+        if self.notebook is None:
+            return value
+        return self.notebook.write(kind, name, value, once=once)
 
     def environ(self) -> dict[str, str]:
         """The run as environment variables, for subprocesses."""

@@ -50,12 +50,12 @@ Exit codes: 0 done, 1 failed or unhealthy, 2 wrong usage or configuration, 3 mis
 
 @click.group(name="catchup", cls=VerbGroup, verbs={name: name for name in _VERBS}, epilog=_EPILOG)
 @click.pass_context
-@handle_preload_options
+@handle_preload_options  # type: ignore[untyped-decorator]
 def catchup(ctx: click.Context, **_: Any) -> None:
     """Slots that beat missed, and the runs made of them."""
 
 
-@catchup.command()
+@catchup.command()  # type: ignore[untyped-decorator]
 @click.option("--compare", is_flag=True, help="Play the same outage under Celery's own scheduler too.")
 @click.option("--keep", is_flag=True, help="Keep the demo's files and say where they are.")
 @click.pass_context

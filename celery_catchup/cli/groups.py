@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
-from click_didyoumean import DYMGroup
+from click_didyoumean import DYMGroup  # type: ignore[import-untyped]
 
 PREVIEW = "preview"
 
@@ -32,13 +32,15 @@ class VerbGroup(DYMGroup):  # type: ignore[misc]
         if cmd_name in self.verbs and cmd_name not in self.commands:
             module = import_module(f"celery_catchup.cli.{self.verbs[cmd_name]}")
             self.add_command(module.command, cmd_name)
-        return super().get_command(ctx, cmd_name)
+        found: click.Command | None = super().get_command(ctx, cmd_name)
+        return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """``catchup --dry-run ENTRY`` is another way to ask for a preview."""
         if args[:1] == ["--dry-run"]:
             args = [PREVIEW, *args[1:]]
-        return super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
 
 class DefaultGroup(DYMGroup):  # type: ignore[misc]
@@ -54,7 +56,8 @@ class DefaultGroup(DYMGroup):  # type: ignore[misc]
         first = args[0] if args else ""
         if first not in self.commands and first not in ctx.help_option_names and not ctx.resilient_parsing:
             args = [self.default, *args]
-        return super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The usage of what is meant without a word, and then the others."""

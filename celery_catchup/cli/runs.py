@@ -28,7 +28,7 @@ _POLL = 1.0  # seconds between two looks of --follow
 def command() -> None:
     """Runs, the newest slot first: why each exists, for which slot, when it started, how it ended.
 
-    ``--state skipped`` lists the slots that were decided not to run, and the reason. The first
+    --state skipped lists the slots that were decided not to run, and the reason. The first
     characters of an id are enough to ask for a run.
     """
 

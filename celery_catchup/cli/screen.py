@@ -41,7 +41,7 @@ class RefusalError(click.ClickException):
 
     def __init__(self, message: str, *, code: int = 1) -> None:
         super().__init__(clean(message, lines=True))
-        self.exit_code = code
+        self.exit_code = code  # type: ignore[misc]
 
 
 class Screen:
@@ -159,8 +159,8 @@ def length(value: timedelta | None) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
-    told = [f"{count}{unit}" for count, unit in parts if count]
-    return "".join(told[:2]) or "0s"
+    largest = next(index for index, (count, _) in enumerate(parts) if count)
+    return "".join(f"{count}{unit}" for count, unit in parts[largest : largest + 2] if count)
 
 
 def counted(number: int, noun: str) -> str:

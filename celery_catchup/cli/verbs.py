@@ -21,6 +21,10 @@ from celery_catchup.cli.screen import RefusalError, Screen
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk
 
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType
+
 EX_FAILURE = 1
 EX_USAGE = 2
 EX_MISSED = 3
@@ -31,6 +35,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 class Verb(CeleryCommand):  # type: ignore[misc]
     """A command whose errors are one line and an exit code."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options under their headings, ``--help`` last; arguments are in the usage line already."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = None if isinstance(param, click.Argument) else param.get_help_record(ctx)
+            if record is not None:
+                heading = getattr(param, "help_group", None) or "Options"
+                sections.setdefault(heading, []).append(record)
+        for heading in sorted(sections, key="Options".__eq__):
+            with formatter.section(heading):
+                formatter.write_dl(sections[heading])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it; what goes wrong is told without a traceback."""
@@ -52,7 +68,7 @@ def verb(name: str | None = None, **attrs: Any) -> Callable[[Callable[..., Any]]
 
 def _at_desk(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
-    def caller(ctx: click.Context, **options: Any) -> None:
+    def caller(ctx: click.Context, /, **options: Any) -> None:
         screen = Screen(no_color=ctx.obj.no_color, quiet=ctx.obj.quiet)
         code = function(_desk(ctx), screen, **options)
         ctx.exit(code or 0)
@@ -109,17 +125,16 @@ def entry_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
     names: list[str] = []
     with contextlib.suppress(Exception):  # a shell must not show a traceback instead of a name
-        given = ctx.find_root().params.get("app")
-        app = find_app(given) if isinstance(given, str) else given
+        given = ctx.find_root().params["app"]
+        app: Any = find_app(given) if isinstance(given, str) else given
         names = [str(name) for name in app.conf.beat_schedule]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def entries_argument(*, required: bool = False) -> Callable[[Function], Function]:
     """``ENTRY…``"""
-    return click.argument(
-        "entries", metavar="ENTRY...", nargs=-1, required=required, shell_complete=entry_names
-    )
+    metavar = "ENTRY..." if required else "[ENTRY]..."
+    return click.argument("entries", metavar=metavar, nargs=-1, required=required, shell_complete=entry_names)
 
 
 def entry_argument(function: Function) -> Function:
@@ -127,7 +142,7 @@ def entry_argument(function: Function) -> Function:
     return click.argument("entry", metavar="ENTRY", shell_complete=entry_names)(function)
 
 
-class Moment(click.ParamType):
+class Moment(_Type):
     """A time as people write it; naive ones are those of the app's time zone."""
 
     name = "time"
@@ -151,7 +166,7 @@ class Moment(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Length(click.ParamType):
+class Length(_Type):
     """A duration such as ``6h``; fine ones may be in seconds."""
 
     name = "duration"

@@ -22,6 +22,9 @@ from celery_catchup.store import Leadership, States, Stored
 
 # An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
 _SANE = range(946_684_800_000, 7_258_118_400_000)
+# Milliseconds by which the clocks of two hosts may differ: what one has decided is a little in the
+# future of the other then, and nothing is wrong.
+_SKEW = 60_000
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
         name, policy = line.declared.name, stored_policy(line)
         seen = name in stored.first_seen and name in stored.anchors
         same = stored.fingerprints.get(name) == line.declared.fingerprint
-        if seen and same and stored.policies.get(name) == policy:
+        mended = name in stored.decided and stored.decided[name] != str(line.state.decided)
+        if seen and same and stored.policies.get(name) == policy and not mended:
             continue
         changed = line.state.changed_at
         yield {
@@ -105,6 +109,7 @@ def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
             "fingerprint": line.declared.fingerprint,
             "policy": policy,
             "changed": None if changed is None else str(changed),
+            "decided": str(line.state.decided) if mended else None,
         }
 
 
@@ -127,7 +132,7 @@ def stored_policy(line: Line) -> str:
 def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
     """The stored watermark; None, and said so, when there is none that can be right."""
     if stored.watermark is None:
-        if stored.decided or stored.last_runs:
+        if stored.first_seen or stored.last_runs:
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
         return None
     value = _instant(stored.watermark)
@@ -187,9 +192,6 @@ class _Reader:
         first_seen = self.remembered.get(name, self.newcomer) if first_seen is None else first_seen
         anchor = self._read("anchor", stored.anchors, name)
         entry = declared.build(first_seen if anchor is None else anchor)
-        decided = self._read("watermark", stored.decided, name)
-        if decided is None and name in stored.decided:
-            decided = self.now  # unreadable: what it was decided up to is unknown, so nothing is replayed
         pause = json.loads(stored.paused.get(name, "{}"))
         manual = json.loads(stored.manual.get(name, "{}"))
         return Line(
@@ -197,7 +199,7 @@ class _Reader:
             entry,
             EntryState(
                 first_seen_at=first_seen,
-                decided=decided,
+                decided=self._decided(name),
                 manual_start=manual.get("start"),
                 manual_success=manual.get("success"),
                 paused=bool(pause.get("paused")),
@@ -207,6 +209,19 @@ class _Reader:
             ),
             newcomer=name not in stored.first_seen,
         )
+
+    def _decided(self, name: str) -> Instant | None:
+        """Up to where the entry is decided; what cannot be right counts as now, so nothing is replayed."""
+        value = self._read("watermark", self.stored.decided, name)
+        if value is None:
+            return self.now if name in self.stored.decided else None
+        if value > self.now + _SKEW:
+            moment = to_rfc3339(value)
+            self.events.emit(
+                StateSuspect(f"the watermark of entry {name!r} is {moment}, in the future; it counts as now")
+            )
+            return self.now
+        return value
 
     def _changed(self, declared: Declared, entry: Entry) -> Instant | None:
         """Since when the present schedule holds, when the time before is not to be replayed."""

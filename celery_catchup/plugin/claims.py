@@ -17,6 +17,7 @@ from celery_catchup.logs import logfmt
 from celery_catchup.model import Trigger, to_instant
 from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token
 from celery_catchup.plugin.heartbeat import Execution
+from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE
 from celery_catchup.plugin.station import Station, arrivals, station
 from celery_catchup.settings import OnStoreFailure
@@ -72,7 +73,8 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
     fields = {"entry": delivery.entry, "run_id": delivery.run_id}
     match claim.answer:
         case Answer.GRANTED:
-            run = RunContext.of(delivery.run_id, claim.run, lease=lease)
+            notebook = StoredNotebook(post.notes, delivery.run_id, owner=delivery.token)
+            run = RunContext.of(delivery.run_id, claim.run, lease=lease, notebook=notebook)
             _start(post, delivery, run, owner=delivery.token)
         case Answer.UNKNOWN:
             post.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))

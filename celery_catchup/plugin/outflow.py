@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.clock import Clock
-from celery_catchup.dispatch import DispatchError, Dispatcher
+from celery_catchup.dispatch import Dispatcher, DispatchError
 from celery_catchup.logs import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.store import Ledger

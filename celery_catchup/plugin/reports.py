@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisClusterException, RedisError
 
 from celery_catchup.errors import StoreError
@@ -108,6 +111,24 @@ def letter_of(error: object) -> str:
     return json.dumps(
         {
             "type": f"{kind.__module__}.{kind.__qualname__}",
+            "category": category_of(error),
             "traceback": "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:],
         }
     )
+
+
+_TRANSIENT = (ConnectionError, TimeoutError, InterruptedError, OperationalError, RedisConnectionError)
+_PERMANENT = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError, ImportError)
+
+
+def category_of(error: BaseException) -> str:
+    """Whether trying again may help: ``transient``, ``permanent`` or ``unknown``.
+
+    An exception class can say it itself with an attribute ``catchup_category``.
+    """
+    declared = getattr(error, "catchup_category", None)
+    if declared in ("transient", "permanent", "unknown"):
+        return str(declared)
+    if isinstance(error, _TRANSIENT):
+        return "transient"
+    return "permanent" if isinstance(error, _PERMANENT) else "unknown"

@@ -15,7 +15,7 @@ from celery_catchup.plugin.heartbeat import Heartbeat
 from celery_catchup.plugin.outflow import Outflow
 from celery_catchup.plugin.reports import Report, deliver
 from celery_catchup.settings import Settings
-from celery_catchup.store import Leases
+from celery_catchup.store import Leases, Notes
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import open_store, read_settings
 
@@ -43,6 +43,7 @@ class Station:
         ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
         self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
         self.workers = Workers(store.client, store.scripts, store.keys)
+        self.notes = Notes(store.client, store.scripts, store.keys)
         self.heartbeat = Heartbeat(self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000)
         self._outflow = Outflow(app, store, self.clock)
         self._warned: set[str] = set()

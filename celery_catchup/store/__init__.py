@@ -19,6 +19,7 @@ from celery_catchup.store.ledger import (
     StaleWatermarkError,
     Template,
 )
+from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Recovered, Recovery
 from celery_catchup.store.retention import Retention
 from celery_catchup.store.scripts import Scripts
@@ -36,6 +37,7 @@ __all__ = [
     "Leadership",
     "Leases",
     "Ledger",
+    "Notes",
     "PlainBatch",
     "Recovered",
     "Recovery",

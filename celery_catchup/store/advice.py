@@ -32,7 +32,7 @@ _NOISE = re.compile(r" : <.*| (?:script: )?(?:[0-9a-f]{40}, )?on @user_script:\d
 _REFUSED_COMMAND = re.compile(r"no permissions to run the '([^']+)' command")
 
 _RIGHTS = "the user lacks a right"
-_WAITING = "waiting for it"
+_WAITING = "it is tried again"
 
 # Texts come first: they tell more than the kind. Kinds are needed, because redis-py takes the
 # server's own code (NOAUTH, OOM, ...) off the text where it has a kind for it.
@@ -51,7 +51,7 @@ _BY_TEXT = (
     ("[X509", "a certificate file is none; look at the ssl_ options of the URL"),
     ("unix socket", "nobody listens at this socket; start the server, or mend the path in the URL"),
     ("No such file", "a file of the ssl_ options of the URL is missing; mend its path"),
-    ("max number of clients", f"the server accepts no more clients; raise maxclients, or {_WAITING}"),
+    ("max number of clients", f"the server accepts no more clients; raise maxclients; {_WAITING}"),
     ("Authentication required", "the server wants a password; put it into the URL"),
     ("without any password configured", "the server has no password; take it out of the URL"),
     ("DB index is out of range", "the server has fewer databases; mend the number in the URL"),
@@ -65,7 +65,7 @@ _BY_TEXT = (
     ("The user executing the script can't", f"{_RIGHTS}; see ACL LOG on the server"),
     ("previous master is now", "the server is a replica by now; its Sentinels are asked again"),
     ("Name or service not known", "no such host; mend its name in the URL"),
-    ("Connection refused", f"nothing listens there; start the server, mend the URL, or {_WAITING}"),
+    ("Connection refused", "nothing listens there; start the server, or mend the URL"),
 )
 _BY_KIND: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (AuthenticationError, "the server refuses user name or password; mend the URL"),

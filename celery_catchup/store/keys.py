@@ -35,6 +35,7 @@ class Keys:
         self.dead = f"{prefix}:dead"
         self.letters = f"{prefix}:letters"
         self.backfills = f"{prefix}:backfills"
+        self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
 
     def runs_of(self, entry: str) -> str:

@@ -15,7 +15,7 @@ from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.ledger import FencedError
 from celery_catchup.store.scripts import Scripts
 
-_KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters")
+_KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes")
 
 
 class Retention:

@@ -107,6 +107,7 @@ class States:
                     "changed",
                     "meta",
                     "scheduler",
+                    "decided",
                 )
             },
             {

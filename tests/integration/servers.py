@@ -103,7 +103,7 @@ class Server:
     @contextmanager
     def admin(self, **options: Any) -> Iterator[redis.Redis]:
         """A client that may do everything."""
-        with redis.Redis(port=self.port, socket_timeout=5, **options) as client:
+        with redis.Redis("127.0.0.1", self.port, socket_timeout=5, **options) as client:
             yield client
 
     def everything(self) -> dict[tuple[int, bytes], bytes | None]:
@@ -308,6 +308,7 @@ def a_scheduler(url: str, clock: FakeClock, **conf: Any) -> Iterator[Scheduler]:
         beat_schedule={"etl": HOURLY},
         catchup_entries={"etl": {"window": "6h", "overlap_policy": "allow"}},
         catchup_namespace="proj",
+        result_expires=None,  # else Celery adds an entry of its own
         **conf,
     )
     kind = type("Scheduler", (Scheduler,), {"clock": clock})

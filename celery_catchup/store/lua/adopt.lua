@@ -8,10 +8,12 @@
 -- KEYS changed       hash  entry -> since when the current schedule holds (ms)
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
+-- KEYS decided       hash  entry -> everything up to here is decided (ms)
 -- ARGV owner, epoch
 -- ARGV schema              version to note when there is none
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
--- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, changed or null}
+-- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
+--                          decided, or null to leave them}
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
@@ -22,5 +24,6 @@ for _, entry in ipairs(cjson.decode(ARGV[5])) do
   redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)
   redis.call('HSET', KEYS[5], entry.name, entry.policy)
   if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
+  if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
 end
 return 1

@@ -6,6 +6,7 @@
 -- KEYS ended    zset  runs by the time they ended (ms)
 -- KEYS dead     zset  dead letters by the time they died (ms)
 -- KEYS letters  hash  run id -> what is known of its failure, as JSON
+-- KEYS notes    hash  run id -> what the run wanted to keep
 -- KEYS own      zset  the entry's runs by slot (ms)
 -- KEYS skips    zset  the entry's skipped spans by their last slot (ms)
 -- ARGV owner, epoch
@@ -24,9 +25,10 @@ for i = 5, #ARGV do
     redis.call('ZREM', KEYS[4], id)
     redis.call('ZREM', KEYS[5], id)
     redis.call('HDEL', KEYS[6], id)
-    redis.call('ZREM', KEYS[7], id)
+    redis.call('HDEL', KEYS[7], id)
+    redis.call('ZREM', KEYS[8], id)
     forgotten = forgotten + 1
   end
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[8], '-inf', '(' .. ARGV[4])
+redis.call('ZREMRANGEBYSCORE', KEYS[9], '-inf', '(' .. ARGV[4])
 return forgotten

@@ -1,0 +1,22 @@
+-- Keep something that a run wants to remember across its attempts, or to show.
+--
+-- KEYS ledger  hash  run id -> run as JSON
+-- KEYS notes   hash  run id -> {checkpoints, snapshots, outputs, progress} as JSON
+-- ARGV run_id
+-- ARGV owner         who executes it; a worker that has lost the run keeps nothing
+-- ARGV kind          checkpoints, snapshots, outputs or progress
+-- ARGV name
+-- ARGV value         as JSON
+-- ARGV once          "1" to keep the first value
+-- RETURNS {"kept", value as JSON}, {"lost"} or {"unknown"}
+local stored = redis.call('HGET', KEYS[1], ARGV[1])
+if not stored then return { 'unknown' } end
+if cjson.decode(stored).owner ~= ARGV[2] then return { 'lost' } end
+local notes = cjson.decode(redis.call('HGET', KEYS[2], ARGV[1]) or '{}')
+local page = notes[ARGV[3]] or {}
+if ARGV[6] == '1' and page[ARGV[4]] then return { 'kept', page[ARGV[4]] } end
+-- Values stay text: they come back as they went in, whatever they are.
+page[ARGV[4]] = ARGV[5]
+notes[ARGV[3]] = page
+redis.call('HSET', KEYS[2], ARGV[1], cjson.encode(notes))
+return { 'kept', ARGV[5] }
