@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
 
 if TYPE_CHECKING:
     from celery_catchup.operations.runs import Run, Skipped
+
+_NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
 
 
 def show_table(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None:
@@ -74,6 +77,15 @@ def show_facts(screen: Screen, run: Run) -> None:
             ("Requested by", run.requested_by),
         )
     )
+
+
+def show_notes(screen: Screen, notes: Mapping[str, Mapping[str, Any]]) -> None:
+    """What the task has noted; of long values the beginning."""
+    for kind, named in sorted(notes.items()):
+        for name, value in named.items():
+            text = json.dumps(value, ensure_ascii=False)
+            cut = text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
+            screen.facts([(clean(f"{kind.capitalize()}, {name}"), cut)])
 
 
 def line_of(screen: Screen, run: Run) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from celery_catchup.cli.groups import DefaultGroup
-from celery_catchup.cli.run_tables import line_of, show_facts, show_skips, show_table
+from celery_catchup.cli.run_tables import line_of, show_facts, show_notes, show_skips, show_table
 from celery_catchup.cli.screen import Screen
 from celery_catchup.cli.verbs import Moment, entries_argument, json_option, option, refuse_usage, verb
 
@@ -97,11 +97,12 @@ def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
     """Everything that is known of one run. The first characters of its id are enough."""
     from celery_catchup.operations.runs import show_run
 
-    run = show_run(desk, run_id)
+    found = show_run(desk, run_id)
     if as_json:
-        screen.json(run)
+        screen.json(found)
     else:
-        show_facts(screen, run)
+        show_facts(screen, found.run)
+        show_notes(screen, found.notes)
 
 
 command.add_command(listed, "list")

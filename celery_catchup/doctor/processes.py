@@ -51,7 +51,7 @@ def leases(desk: Desk) -> Iterator[Finding]:
     stale = desk.listing.overdue(server_time(desk) - _OVERDUE)
     if stale:
         fix = "a leading beat sends them again; list them: celery catchup runs --state running"
-        yield warning("leases", f"{_runs(stale)} in flight without a sign of life", fix)
+        yield warning("leases", f"runs in flight without a sign of life: {stale}", fix)
     else:
         yield ok("leases", "every run in flight is looked after")
 
@@ -60,7 +60,9 @@ def dead_letters(desk: Desk) -> Iterator[Finding]:
     """Whether runs wait for somebody to decide."""
     count = desk.listing.counts()["dead"]
     if count:
-        yield warning("dead letters", f"{_runs(count)} used up all attempts", "see: celery catchup dlq list")
+        yield warning(
+            "dead letters", f"runs that used up all attempts: {count}", "see: celery catchup dlq list"
+        )
     else:
         yield ok("dead letters", "none")
 
@@ -85,7 +87,3 @@ def _workers(desk: Desk) -> Iterator[Finding]:
 
 def _age(found: Any) -> str:
     return "0s" if not found.last_tick_age else format_duration(found.last_tick_age)
-
-
-def _runs(count: int) -> str:
-    return "1 run is" if count == 1 else f"{count} runs are"

@@ -19,7 +19,7 @@ from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import UnknownEntryError
 from celery_catchup.settings import PREFIX
-from celery_catchup.store import Backfills, Controls, Ledger, States, Stored
+from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
@@ -143,6 +143,11 @@ class Desk:
     def workers(self) -> Workers:
         """Who has the plugin."""
         return Workers(self.store.client, self.store.scripts, self.store.keys)
+
+    @cached_property
+    def notes(self) -> Notes:
+        """What tasks have noted."""
+        return Notes(self.store.client, self.store.scripts, self.store.keys)
 
     @cached_property
     def sender(self) -> Dispatcher:

@@ -49,6 +49,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RunDetails:
+    """A run, and what its task has noted: checkpoints, snapshots, outputs, progress, by name."""
+
+    run: Run
+    notes: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """A page of runs, the newest slot first; ``cursor`` asks for the next page, when there may be one."""
 
@@ -105,9 +113,10 @@ def list_skips(
     return sorted(found, key=lambda one: (one.last, one.entry), reverse=True)[:limit]
 
 
-def show_run(desk: Desk, beginning: str) -> Run:
+def show_run(desk: Desk, beginning: str) -> RunDetails:
     """The run with this id, or the only one whose id begins so."""
-    return run_of(record_like(desk, beginning))
+    run = run_of(record_like(desk, beginning))
+    return RunDetails(run, desk.notes.read(run.run_id))
 
 
 def record_like(desk: Desk, beginning: str) -> Record:

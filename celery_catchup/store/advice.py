@@ -65,6 +65,8 @@ _BY_TEXT = (
     ("The user executing the script can't", f"{_RIGHTS}; see ACL LOG on the server"),
     ("previous master is now", "the server is a replica by now; its Sentinels are asked again"),
     ("Name or service not known", "no such host; mend its name in the URL"),
+    ("Connection closed by server", "the server hangs up; write rediss:// if it wants TLS, or see its log"),
+    ("Connection reset by peer", "the server hangs up; write rediss:// if it wants TLS, or see its log"),
     ("Connection refused", "nothing listens there; start the server, or mend the URL"),
 )
 _BY_KIND: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (

@@ -102,6 +102,12 @@ def _times(site: Site) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     return begins, ends
 
 
+def storm_on_rabbitmq(site: Site, queue: RabbitQueue, **size: int) -> None:
+    site.broker = queue.url
+    elsewhere = {"catchup_redis_url": site.url, "task_default_queue": queue.name}
+    storm(site, **size, **elsewhere, broker_transport_options={})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_chain_keeps_its_order_while_workers_are_killed(site: Site) -> None:
@@ -111,11 +117,7 @@ def test_a_chain_keeps_its_order_while_workers_are_killed(site: Site) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_chain_keeps_its_order_on_rabbitmq_too(site: Site, rabbit_queue: RabbitQueue) -> None:
-    site.broker = rabbit_queue.url
-    storm(
-        site, slots=150, kills=3, catchup_redis_url=site.url, task_default_queue=rabbit_queue.name,
-        broker_transport_options={},
-    )  # fmt: skip
+    storm_on_rabbitmq(site, rabbit_queue, slots=150, kills=3)
 
 
 @pytest.mark.soak
@@ -127,8 +129,4 @@ def test_three_thousand_runs_in_order(site: Site) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_three_thousand_runs_in_order_on_rabbitmq(site: Site, rabbit_queue: RabbitQueue) -> None:
-    site.broker = rabbit_queue.url
-    storm(
-        site, slots=3000, kills=12, catchup_redis_url=site.url, task_default_queue=rabbit_queue.name,
-        broker_transport_options={},
-    )  # fmt: skip
+    storm_on_rabbitmq(site, rabbit_queue, slots=3000, kills=12)

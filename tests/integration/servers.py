@@ -242,7 +242,11 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.nodes = [
             Server(
-                folder / f"node{number}", cluster_enabled="yes", appendonly="yes", cluster_node_timeout=2000
+                folder / f"node{number}",
+                cluster_enabled="yes",
+                cluster_node_timeout=2000,
+                cluster_port=free_port(),
+                appendonly="yes",
             )
             for number in range(3)
         ]
@@ -254,7 +258,9 @@ class Cluster:
             with node.admin() as client:
                 client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
                 if node is not self.nodes[0]:
-                    client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+                    first_node = self.nodes[0]
+                    bus = first_node.settings["cluster_port"]
+                    client.execute_command("CLUSTER MEET", "127.0.0.1", first_node.port, bus)
         until(self.agrees, what="a cluster that agrees")
 
     def agrees(self) -> bool:

@@ -64,6 +64,12 @@ def work(beat: Beat, state: RunState = RunState.SUCCEEDED) -> list[str]:
     return done
 
 
+def by_hand(slot: int, template: Template) -> dict[str, Any]:
+    """The record of a run that somebody starts."""
+    fixed = {"entry": "etl", "task": "proj.etl", "schedule": 0, "trigger": "manual"}
+    return {**fixed, "slot": slot, "template": template.id}
+
+
 def states(beat: Beat) -> list[str]:
     return [run["state"] for run in beat.ledger.runs_of("etl")]
 
@@ -295,14 +301,7 @@ def test_a_manual_run_counts_for_what_was_missed_before_it(redis_url: str, clock
     clock.set("2026-02-07T10:30:00Z")
     template = Template('{"slot": "@catchup:scheduled_time@", "entry": "etl"}', queue="celery", db=0)
     now = first.engine.now()
-    record = {
-        "entry": "etl",
-        "task": "proj.etl",
-        "schedule": 0,
-        "slot": now,
-        "trigger": "manual",
-        "template": template.id,
-    }
+    record = by_hand(now, template)
     assert first.controls.start("m1", record, template, now=now)
     assert not first.controls.start("m1", record, template, now=now)
     clock.set("2026-02-07T12:02:00Z")
@@ -324,14 +323,7 @@ def test_a_slot_is_skipped_after_a_manual_success_when_the_policy_says_so(
         '{"slot": "@catchup:scheduled_time@", "entry": "etl", "id": "m"}', queue="celery", db=0
     )
     now = beat.engine.now()
-    record = {
-        "entry": "etl",
-        "task": "proj.etl",
-        "schedule": 0,
-        "slot": now,
-        "trigger": "manual",
-        "template": template.id,
-    }
+    record = by_hand(now, template)
     beat.controls.start("m1", record, template, now=now)
     claim(beat, "m1")
     end(beat, "m1", RunState.SUCCEEDED)

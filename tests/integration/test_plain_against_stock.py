@@ -1,0 +1,178 @@
+"""Entries without a policy, side by side with Celery's own `PersistentScheduler`.
+
+Both run the same entries for some days under a clock that jumps from wake-up to wake-up, with a
+restart and an outage of three hours in between. What they send, and when, must be the same.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery, beat
+from celery.schedules import crontab, schedule, solar
+
+from celery_catchup.beat import Scheduler
+from celery_catchup.testing import FakeClock
+
+Sent = list[tuple[str, str]]
+
+STEP = 0.001  # seconds that pass at least between two ticks
+OUTAGE = timedelta(hours=3)
+
+
+class Quarters(schedule):
+    """A schedule class of a user's own: due when a quarter of an hour of its clock has begun."""
+
+    def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
+        now = self.now().timestamp()
+        return now // 900 > last_run_at.timestamp() // 900, min(300.0, 900 - now % 900)
+
+
+class Clocked(Celery):
+    """An app whose time is the test's."""
+
+    clock: FakeClock
+
+    def now(self) -> datetime:
+        return self.clock.now().astimezone(self.timezone)
+
+
+def entries() -> dict[str, Any]:
+    declared: dict[str, Any] = {
+        "hourly": crontab(minute=0),
+        "often": crontab(minute="*/20"),
+        "nightly": crontab(minute=30, hour=2),
+        "weekly": crontab(minute=0, hour=9, day_of_week="sun"),
+        "monthly": crontab(minute=0, hour=0, day_of_month=1),
+        "interval": timedelta(minutes=7),
+        "seconds": 1800.0,
+        "daily": timedelta(days=1),
+        "odd": timedelta(seconds=1234.567),
+        "sunrise": solar("sunrise", 60.2, 24.9),
+        "quarters": Quarters(timedelta(minutes=15)),
+    }
+    plain = {name: {"schedule": value} for name, value in declared.items()}
+    relative = {
+        "relative-hours": {"schedule": timedelta(hours=2), "relative": True},
+        "relative-days": {"schedule": timedelta(days=1), "relative": True},
+    }
+    # A task named after the entry: the message says whose it is.
+    return {name: {"task": name, **entry} for name, entry in {**plain, **relative}.items()}
+
+
+def app_at(clock: FakeClock, **settings: Any) -> Clocked:
+    app = Clocked("project", set_as_current=False)
+    app.clock = clock
+    app.conf.update(beat_schedule=entries(), result_expires=None, **settings)
+    return app
+
+
+class StockBeat(beat.PersistentScheduler):  # type: ignore[misc]
+    """Celery's scheduler; what it would send is noted."""
+
+    producer = None
+    sent: Sent
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **_: Any) -> None:
+        self.sent.append((entry.name, stamp(self.app.now())))
+
+
+def stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def drive(scheduler: Any, clock: FakeClock, duration: timedelta, after_tick: Callable[[], None]) -> None:
+    """Tick as Celery's service does, without the sleep."""
+    end = clock.now() + duration
+    while clock.now() < end:
+        wait = scheduler.tick()
+        after_tick()
+        left = (end - clock.now()).total_seconds()
+        clock.advance(milliseconds=round(1000 * min(max(wait or 0.0, STEP), max(left, STEP))))
+    scheduler.close()
+
+
+def stock(folder: Path, start: str, phases: list[timedelta], **settings: Any) -> Sent:
+    clock, sent = FakeClock(start), Sent()
+    for number, duration in enumerate(phases):
+        clock.advance(seconds=OUTAGE.total_seconds() if number else 0)
+        app = app_at(clock, broker_url="memory://", **settings)
+        StockBeat.sent = sent
+        scheduler = StockBeat(app=app, schedule_filename=str(folder / "schedule"))
+        drive(scheduler, clock, duration, lambda: None)
+    return sent
+
+
+def ours(url: str, start: str, phases: list[timedelta], **settings: Any) -> Sent:
+    clock, sent = FakeClock(start), Sent()
+    client: redis.Redis = redis.Redis.from_url(url)
+
+    def collect() -> None:
+        while (text := client.rpop("celery")) is not None:
+            message = json.loads(text)
+            assert json.loads(b64decode(message["body"]))[:2] == [[], {}]
+            sent.append((message["headers"]["task"], stamp(clock.now())))
+
+    class Clockwork(Scheduler):
+        pass
+
+    Clockwork.clock = clock  # type: ignore[misc]
+    # It need not look more often than Celery's does, with a lease to match.
+    patient = {"catchup_poll_interval": "5m", "catchup_lease_ttl": "1h"}
+    for number, duration in enumerate(phases):
+        clock.advance(seconds=OUTAGE.total_seconds() if number else 0)
+        app = app_at(clock, broker_url=url, **patient, **settings)
+        drive(Clockwork(app=app), clock, duration, collect)
+    client.close()
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("start", "settings"),
+    [
+        ("2026-02-26T22:17:30Z", {}),
+        ("2026-03-28T21:05:00Z", {"timezone": "Europe/Berlin"}),
+        ("2026-10-24T21:05:00Z", {"timezone": "Europe/Berlin"}),
+        ("2026-06-30T12:00:00Z", {"beat_cron_starting_deadline": 600}),
+    ],
+    ids=["utc", "spring", "autumn", "starting-deadline"],
+)
+def test_both_send_the_same_at_the_same_times(
+    tmp_path: Path, redis_url: str, start: str, settings: dict[str, Any]
+) -> None:
+    phases = [timedelta(hours=26), timedelta(hours=11)]
+
+    theirs = stock(tmp_path, start, phases, **settings)
+    mine = ours(redis_url, start, phases, **settings)
+
+    assert sorted(mine) == sorted(theirs)
+    assert len(theirs) > 500
+    late = [name for name, time in theirs if time.startswith(stamp(after_outage(start, phases))[:19])]
+    assert ("hourly" in late) is ("beat_cron_starting_deadline" not in settings)
+
+
+def after_outage(start: str, phases: list[timedelta]) -> datetime:
+    return datetime.fromisoformat(start) + phases[0] + OUTAGE
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("timezone", ["UTC", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
+def test_both_send_the_same_for_weeks(tmp_path: Path, redis_url: str, timezone: str) -> None:
+    phases = [timedelta(days=6, hours=5)] * 4
+
+    for month in (3, 10):
+        redis.Redis.from_url(redis_url).flushall()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        start = f"2026-{month:02}-15T03:03:03Z"
+        theirs = stock(tmp_path, start, phases, timezone=timezone)
+        mine = ours(redis_url, start, phases, timezone=timezone)
+        assert sorted(mine) == sorted(theirs)
