@@ -15,6 +15,8 @@ _HOMES = {
     "Scheduler": "celery_catchup.beat",
     "current_run": "celery_catchup.context",
     "install": "celery_catchup.plugin",
+    "run_headers": "celery_catchup.triggers",
+    "trigger": "celery_catchup.triggers",
 }
 """Each public name, and the module it lives in."""
 

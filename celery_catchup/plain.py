@@ -65,7 +65,7 @@ class PlainEntries:
             if known is None:
                 new.append(PlainBatch(name, self._stored[name], _format(now, 0)))
             ran_at, count = known or (now, 0)
-            entry.last_run_at, entry.total_run_count = to_datetime(ran_at), count
+            entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)
         return new
@@ -144,7 +144,7 @@ class PlainEntries:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
-        self.entries[name] = one.entry.next(last_run_at=to_datetime(one.at))
+        self.entries[name] = one.entry.next(last_run_at=_by_its_clock(one.entry, one.at))
         self._later(name, one.next_check, one.at)
 
     def _later(self, name: str, seconds: Any, at: Instant) -> None:
@@ -187,6 +187,11 @@ def _clock_of(entry: ScheduleEntry) -> datetime:
     """What time it is by the entry's own clock."""
     moment: datetime = maybe_make_aware(entry.default_now())
     return moment
+
+
+def _by_its_clock(entry: ScheduleEntry, instant: Instant) -> datetime:
+    """The instant in the zone of the entry's clock, in which relative intervals are rounded."""
+    return to_datetime(instant).astimezone(_clock_of(entry).tzinfo)
 
 
 def _format(ran_at: Instant, count: int) -> str:

@@ -169,7 +169,7 @@ class Desk:
         wanted = tuple(dict.fromkeys(names))
         if any(name not in self.schedule for name in wanted):
             stored = self.look()
-            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs})
+            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {_HOUSEKEEPING})
         return wanted
 
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ _REFUSED_COMMAND = re.compile(r"no permissions to run the '([^']+)' command")
 _RIGHTS = "the user lacks a right"
 _WAITING = "it is tried again"
 
+_CLUSTER = "it is a node of a Redis Cluster, which can keep the state, but cannot be a broker"
+
 # Texts come first: they tell more than the kind. Kinds are needed, because redis-py takes the
 # server's own code (NOAUTH, OOM, ...) off the text where it has a kind for it.
 _BY_TEXT = (
@@ -59,6 +61,10 @@ _BY_TEXT = (
     ("BUSY ", f"the server is busy with somebody's script; {_WAITING}"),
     ("MISCONF ", "the server cannot write to its disk; free some space, and look at its log"),
     ("NOREPLICAS ", f"the server has too few replicas to accept writes; {_WAITING}"),
+    # Before redis-py 6 these had no kinds of their own.
+    ("MASTERDOWN ", f"the replica has lost its primary; {_WAITING}"),
+    ("CLUSTERDOWN ", f"the Redis Cluster is down; {_WAITING}"),
+    ("MOVED ", _CLUSTER),
     ("CROSSSLOT ", "the server is a Redis Cluster and the keys have two homes; this is a bug, report it"),
     ("WRONGTYPE ", "somebody else writes to our keys; set catchup_namespace to a name of its own"),
     ("ACL failure in script", f"{_RIGHTS}; see ACL LOG on the server"),
@@ -76,8 +82,8 @@ _BY_KIND: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str
     (BusyLoadingError, f"the server is still loading its data; {_WAITING}"),
     (OutOfMemoryError, "the server is out of memory; raise maxmemory, or free some"),
     (MasterDownError, f"the replica has lost its primary; {_WAITING}"),
+    (MovedError, _CLUSTER),
     ((AskError, TryAgainError), f"the keys are on their way to another node; {_WAITING}"),
-    (MovedError, "it is a node of a Redis Cluster, which can keep the state, but cannot be a broker"),
     (ClusterDownError, f"the Redis Cluster is down; {_WAITING}"),
     (MasterNotFoundError, "no Sentinel knows it as up; look at master_name and at the Sentinels"),
     (TimeoutError, f"the server or the way to it is stuck; {_WAITING}"),

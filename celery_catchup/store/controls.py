@@ -63,6 +63,18 @@ class Controls:
         )
         return bool(answer == b"started")
 
+    def enlist(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
+        """Record a manual run whose message the caller sends; False when there is such a run."""
+        names = ("ledger", "runs", "leases", "manual", "version")
+        entry = run["entry"]
+        answer = self._scripts.call(
+            "enlist",
+            {name: getattr(self._keys, name) for name in names}
+            | {"own": self._keys.runs_of(entry), "active": self._keys.active(entry)},
+            {"run_id": run_id, "run": json.dumps(run), "now_ms": now},
+        )
+        return bool(answer)
+
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
         names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")

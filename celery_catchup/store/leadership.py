@@ -70,6 +70,7 @@ class Leadership:
                 "owner": self.owner,
                 "ttl_ms": self._ttl_ms,
                 "seen": seen if stale else "",
+                "beat": self._latest[1],
                 "watermark": "" if watermark is None else watermark,
                 "now_ms": now,
             },

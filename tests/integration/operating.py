@@ -51,6 +51,8 @@ class Project:
         self.clock = clock
         self.app = TimedCelery("proj", broker=url, set_as_current=False)
         self.app.test_clock = clock
+        # The server's clock is not the test's: it would forget runs that ended long ago by its own.
+        settings = {"catchup_ledger_ttl": "9000d", **settings}
         self.app.conf.update(
             beat_schedule=dict(schedule or {"hourly-etl": HOURLY}),
             catchup_entries=dict({"hourly-etl": ALL} if policies is None else policies),

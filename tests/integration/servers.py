@@ -315,8 +315,8 @@ def a_scheduler(url: str, clock: FakeClock, **conf: Any) -> Iterator[Scheduler]:
         catchup_entries={"etl": {"window": "6h", "overlap_policy": "allow"}},
         catchup_namespace="proj",
         result_expires=None,  # else Celery adds an entry of its own
-        **conf,
     )
+    app.conf.update(conf)
     kind = type("Scheduler", (Scheduler,), {"clock": clock})
     scheduler = kind(app)
     try:

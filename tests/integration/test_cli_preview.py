@@ -8,18 +8,10 @@ from typing import Any
 import pytest
 from celery.schedules import crontab
 
-from celery_catchup.operations import Desk
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
-DOWN, BACK = "2026-02-07T09:05:00Z", "2026-02-07T12:02:00Z"
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    clock = FakeClock(DOWN)
-    monkeypatch.setattr(Desk, "clock", clock)
-    return clock
+BACK = "2026-02-07T12:02:00Z"
 
 
 def an_outage(url: str, clock: FakeClock, *args: Any, **settings: Any) -> Project:
@@ -30,8 +22,8 @@ def an_outage(url: str, clock: FakeClock, *args: Any, **settings: Any) -> Projec
     return project
 
 
-def test_the_table_is_the_one_of_the_specification(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock)
+def test_the_table_is_the_one_of_the_specification(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock)
 
     found = project.catchup("preview", "hourly-etl")
 
@@ -48,14 +40,14 @@ def test_the_table_is_the_one_of_the_specification(redis_url: str, clock: FakeCl
     assert found.stderr == ""
 
 
-def test_dry_run_is_another_word_for_it(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock)
+def test_dry_run_is_another_word_for_it(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock)
 
     assert project.text("--dry-run", "hourly-etl") == project.text("preview", "hourly-etl")
 
 
-def test_skipped_slots_have_their_reason(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock, None, {"hourly-etl": "6h"})
+def test_skipped_slots_have_their_reason(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock, None, {"hourly-etl": "6h"})
 
     assert project.text("preview", "hourly-etl").splitlines()[2:] == [
         "  Scheduled Time           Action",
@@ -67,8 +59,8 @@ def test_skipped_slots_have_their_reason(redis_url: str, clock: FakeClock) -> No
     ]
 
 
-def test_slots_that_fell_out_of_the_window_are_a_note(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock, None, {"hourly-etl": "1h"})
+def test_slots_that_fell_out_of_the_window_are_a_note(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock, None, {"hourly-etl": "1h"})
 
     found = project.catchup("preview", "hourly-etl")
 
@@ -76,19 +68,21 @@ def test_slots_that_fell_out_of_the_window_are_a_note(redis_url: str, clock: Fak
     assert found.stderr == "2 older slots fell out of the window.\n"
 
 
-def test_nothing_missed_is_said_in_a_line(redis_url: str, clock: FakeClock) -> None:
-    project = Project(redis_url, clock)
+def test_nothing_missed_is_said_in_a_line(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock)
     project.tick()
 
     assert project.text("preview") == "Nothing was missed: 0 runs would be dispatched.\n"
     assert project.text("preview", "hourly-etl").endswith("\n\n0 runs would be dispatched.\n")
 
 
-def test_without_names_every_entry_that_missed_something_is_shown(redis_url: str, clock: FakeClock) -> None:
+def test_without_names_every_entry_that_missed_something_is_shown(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
     nightly = {"task": "proj.etl", "schedule": "30 2 * * *"}
     project = an_outage(
         redis_url,
-        clock,
+        desk_clock,
         {"a": HOURLY, "b": HOURLY, "nightly": nightly, "plain": HOURLY},
         {"a": ALL, "b": "6h", "nightly": ALL},
     )
@@ -99,9 +93,9 @@ def test_without_names_every_entry_that_missed_something_is_shown(redis_url: str
     assert found.endswith("\nIn all: 4 runs would be dispatched, 2 skipped.\n")
 
 
-def test_a_long_list_is_cut_in_the_middle_and_json_is_whole(redis_url: str, clock: FakeClock) -> None:
+def test_a_long_list_is_cut_in_the_middle_and_json_is_whole(redis_url: str, desk_clock: FakeClock) -> None:
     minutely = {"task": "proj.etl", "schedule": "* * * * *"}
-    project = an_outage(redis_url, clock, {"m": minutely}, {"m": ALL})
+    project = an_outage(redis_url, desk_clock, {"m": minutely}, {"m": ALL})
 
     lines = project.text("preview", "m").splitlines()
     slots = project.json("preview", "m")["previews"][0]["slots"]
@@ -114,8 +108,10 @@ def test_a_long_list_is_cut_in_the_middle_and_json_is_whole(redis_url: str, cloc
     assert [slot["scheduledTime"] for slot in slots] == sorted(slot["scheduledTime"] for slot in slots)
 
 
-def test_json_has_the_documented_fields(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock, None, {"hourly-etl": {"window": "2h", "overlap_policy": "skip"}})
+def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(
+        redis_url, desk_clock, None, {"hourly-etl": {"window": "2h", "overlap_policy": "skip"}}
+    )
 
     (found,) = project.json("preview", "hourly-etl")["previews"]
 
@@ -152,22 +148,22 @@ def test_json_has_the_documented_fields(redis_url: str, clock: FakeClock) -> Non
     ]
 
 
-def test_the_exit_code_tells_of_missed_slots_when_asked(redis_url: str, clock: FakeClock) -> None:
-    project = Project(redis_url, clock)
+def test_the_exit_code_tells_of_missed_slots_when_asked(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock)
     project.tick()
     project.catchup("preview", "--exit-code", code=0)
 
-    clock.set("2026-02-07T10:00:20Z")  # a live slot that beat has not come to yet
+    desk_clock.set("2026-02-07T10:00:20Z")  # a live slot that beat has not come to yet
     project.catchup("preview", "--exit-code", code=0)
 
-    clock.set(BACK)
+    desk_clock.set(BACK)
     project.catchup("preview", "--exit-code", code=3)
     project.catchup("preview", "--exit-code", "-j", code=3)
     project.catchup("preview", code=0)
 
 
-def test_another_time_can_be_asked_for(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock)
+def test_another_time_can_be_asked_for(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock)
 
     assert "5 runs would be dispatched." in project.text("preview", "hourly-etl", "--at", "2026-02-07T14:30Z")
     assert "1 run would be dispatched." in project.text("preview", "hourly-etl", "--at", "2h ago")
@@ -185,18 +181,18 @@ def test_another_time_can_be_asked_for(redis_url: str, clock: FakeClock) -> None
     ids=" ".join,
 )
 def test_another_policy_can_be_asked_for(
-    redis_url: str, clock: FakeClock, asked: tuple[str, ...], answer: str
+    redis_url: str, desk_clock: FakeClock, asked: tuple[str, ...], answer: str
 ) -> None:
     policy = {**ALL, "max_active_runs": 2}
-    project = an_outage(redis_url, clock, None, {"hourly-etl": policy})
+    project = an_outage(redis_url, desk_clock, None, {"hourly-etl": policy})
 
     assert project.text("preview", "hourly-etl", *asked).splitlines()[-1] == answer
     assert "3 runs would be dispatched." in project.text("preview", "hourly-etl")
 
 
-def test_what_would_happen_if_an_entry_had_a_policy(redis_url: str, clock: FakeClock) -> None:
+def test_what_would_happen_if_an_entry_had_a_policy(redis_url: str, desk_clock: FakeClock) -> None:
     quarterly = {"task": "proj.etl", "schedule": crontab(minute="*/15")}
-    project = an_outage(redis_url, clock, {"off": HOURLY, "plain": quarterly}, {"off": False})
+    project = an_outage(redis_url, desk_clock, {"off": HOURLY, "plain": quarterly}, {"off": False})
 
     assert "0 runs would be dispatched, 3 skipped." in project.text("preview", "off")
     assert "1 run would be dispatched, 2 skipped." in project.text("preview", "off", "--window", "6h")
@@ -211,17 +207,17 @@ def test_what_would_happen_if_an_entry_had_a_policy(redis_url: str, clock: FakeC
     assert "4 runs would be dispatched." in asked
 
 
-def test_a_policy_without_a_window_is_a_mistake(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock, {"plain": HOURLY}, {})
+def test_a_policy_without_a_window_is_a_mistake(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock, {"plain": HOURLY}, {})
 
     found = project.catchup("preview", "plain", "--policy", "all", code=2)
 
     assert "missing with select: all" in found.stderr
 
 
-def test_caps_over_all_entries_are_in_the_preview(redis_url: str, clock: FakeClock) -> None:
+def test_caps_over_all_entries_are_in_the_preview(redis_url: str, desk_clock: FakeClock) -> None:
     project = an_outage(
-        redis_url, clock, {"a": HOURLY, "b": HOURLY}, {"a": ALL, "b": ALL}, catchup_max_runs=3
+        redis_url, desk_clock, {"a": HOURLY, "b": HOURLY}, {"a": ALL, "b": ALL}, catchup_max_runs=3
     )
 
     found = project.json("preview")["previews"]
@@ -233,8 +229,8 @@ def test_caps_over_all_entries_are_in_the_preview(redis_url: str, clock: FakeClo
         assert [slot for slot, _ in project.slots(one["entry"])] == expected
 
 
-def test_a_paused_entry_is_said_to_be_paused(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock)
+def test_a_paused_entry_is_said_to_be_paused(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock)
     project.catchup("pause", "hourly-etl")
 
     found = project.catchup("preview", "hourly-etl")
@@ -243,11 +239,11 @@ def test_a_paused_entry_is_said_to_be_paused(redis_url: str, clock: FakeClock) -
     assert found.stderr == '"hourly-etl" is paused: nothing is dispatched until it is resumed.\n'
 
 
-def test_millions_of_slots_are_counted_and_not_listed(redis_url: str, clock: FakeClock) -> None:
+def test_millions_of_slots_are_counted_and_not_listed(redis_url: str, desk_clock: FakeClock) -> None:
     minutely = {"task": "proj.etl", "schedule": "* * * * *"}
     policy = {"window": "1000d", "select": "latest"}
-    project = an_outage(redis_url, clock, {"m": minutely}, {"m": policy}, catchup_ledger_ttl="2000d")
-    clock.advance(days=900)
+    project = an_outage(redis_url, desk_clock, {"m": minutely}, {"m": policy})
+    desk_clock.advance(days=900)
 
     last = project.text("preview", "m").splitlines()[-1]
 
@@ -255,13 +251,13 @@ def test_millions_of_slots_are_counted_and_not_listed(redis_url: str, clock: Fak
     assert last == f"1 run would be dispatched, {expected - 1} skipped."
 
 
-def test_preview_changes_nothing(redis_url: str, clock: FakeClock) -> None:
-    project = an_outage(redis_url, clock)
+def test_preview_changes_nothing(redis_url: str, desk_clock: FakeClock) -> None:
+    project = an_outage(redis_url, desk_clock)
     with project.desk() as desk:
         client: Any = desk.store.client
-        before = {key: client.dump(key) for key in client.keys()}
+        before = {key: client.dump(key) for key in client.scan_iter()}
 
         project.catchup("preview")
         project.catchup("preview", "hourly-etl", "--window", "1h", "-j")
 
-        assert {key: client.dump(key) for key in client.keys()} == before
+        assert {key: client.dump(key) for key in client.scan_iter()} == before

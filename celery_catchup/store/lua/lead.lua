@@ -15,12 +15,14 @@
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "epoch:beat" of a record that stayed unchanged for its length, or ""
--- ARGV watermark          everything up to here is decided, or "" to leave it
+-- ARGV beat               the last one that the owner knows of, or 0
+-- ARGV watermark          everything up to here is decided, or "" to leave it; it is left too when the
+--                         record is older than the owner knows: the server has then forgotten decisions
 -- ARGV now_ms             slot time of this tick
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
 --          when the first delayed run may go or -1, how many runs are lost or to be tried again}
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local owner, ttl, seen, known, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local record = redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
 local free = not record[1] or not record[2]
@@ -36,6 +38,7 @@ if not free and record[1] ~= owner and (record[2] .. ':' .. (record[3] or '')) ~
   return { 0, tonumber(record[2]), tonumber(record[3]) or 0, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
 end
 
+local forgotten = record[1] ~= owner or (tonumber(record[3]) or 0) < tonumber(known)
 local epoch, beat = tonumber(record[2]), (tonumber(record[3]) or 0) + 1
 if record[1] ~= owner then
   epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, tonumber(record[2] or '0') or 0) + 1
@@ -44,7 +47,7 @@ if record[1] ~= owner then
 end
 redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
 redis.call('HSET', scheduler, 'last_tick', now)
-if watermark ~= '' and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
+if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)
 end
 return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue }

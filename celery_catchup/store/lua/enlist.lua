@@ -1,0 +1,26 @@
+-- Record a manual run whose message the caller sends by himself.
+--
+-- KEYS ledger   hash    run id -> run as JSON
+-- KEYS runs     zset    run id by slot (ms), all entries
+-- KEYS leases   zset    runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS manual   hash    entry -> start of its latest manual run, and of the latest that succeeded
+-- KEYS version  string  grows with every change from outside
+-- KEYS own      zset    the entry's runs by slot (ms)
+-- KEYS active   zset    the entry's active runs
+-- ARGV run_id
+-- ARGV run              JSON: entry, task, schedule, slot, trigger and what else is known
+-- ARGV now_ms           slot time of the start
+-- RETURNS 1, or 0 when there is such a run already
+local id, run, now = ARGV[1], cjson.decode(ARGV[2]), tonumber(ARGV[3])
+if redis.call('HEXISTS', KEYS[1], id) == 1 then return 0 end
+run.state, run.attempt, run.sends, run.created, run.queued, run.template = 'queued', 1, 1, now, now, ''
+redis.call('HSET', KEYS[1], id, cjson.encode(run))
+redis.call('ZADD', KEYS[2], run.slot, id)
+redis.call('ZADD', KEYS[3], server_now('0') + patience(1), id)
+local manual = cjson.decode(redis.call('HGET', KEYS[4], run.entry) or '{}')
+manual.start = math.max(manual.start or 0, now)
+redis.call('HSET', KEYS[4], run.entry, cjson.encode(manual))
+redis.call('INCR', KEYS[5])
+redis.call('ZADD', KEYS[6], run.slot, id)
+redis.call('ZADD', KEYS[7], run.slot, id)
+return 1

@@ -1,0 +1,53 @@
+"""Runs started from code count as runs of their entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+
+from celery_catchup import run_headers, trigger
+from celery_catchup.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.refusals import UnknownEntryError
+
+
+@pytest.fixture
+def app(redis_url: str) -> Celery:
+    app = Celery("shop", broker=redis_url, set_as_current=False)
+    app.conf.beat_schedule = {"etl": {"task": "shop.etl", "schedule": "0 * * * *"}}
+    app.conf.catchup_entries = {"etl": {"window": "6h", "overlap_policy": "all"}}
+    return app
+
+
+@pytest.fixture
+def desk(app: Celery) -> Iterator[Desk]:
+    desk = Desk(app)
+    yield desk
+    desk.close()
+
+
+def test_a_triggered_run_is_recorded_and_sent(app: Celery, desk: Desk) -> None:
+    run_id = trigger(app, "etl")
+
+    run = desk.ledger.run(run_id)
+    assert run is not None
+    assert (run["trigger"], run["state"]) == ("manual", "queued")
+    assert desk.store.client.llen("celery") == 1
+    assert "start" in desk.look().manual["etl"]
+
+
+def test_headers_make_a_message_of_ones_own_a_run(app: Celery, desk: Desk) -> None:
+    headers = run_headers("etl", app=app)
+
+    run = desk.ledger.run(headers[RUN_ID])
+    assert run is not None
+    assert (headers[ENTRY], headers[TRIGGER_TYPE], run["task"]) == ("etl", "manual", "shop.etl")
+    assert desk.ledger.active("etl") == [headers[RUN_ID]]
+    assert desk.store.client.llen("celery") == 0
+
+
+def test_an_entry_that_is_not_there_is_named(app: Celery) -> None:
+    with pytest.raises(UnknownEntryError, match="did you mean 'etl'"):
+        trigger(app, "elt")
