@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def command(desk: Desk, screen: Screen, *, as_json: bool) -> int:
     """Examine the configuration, the server, beats, workers, and what has happened; say the fix for each.
 
-    The exit code is 1 when something does not work; warnings alone leave it 0.
+    The exit code is 1 when something does not work or could not be examined; warnings leave it 0.
     """
     from celery_catchup.doctor import examine
 

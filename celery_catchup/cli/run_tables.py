@@ -85,7 +85,7 @@ def show_notes(screen: Screen, notes: Mapping[str, Mapping[str, Any]]) -> None:
         for name, value in named.items():
             text = json.dumps(value, ensure_ascii=False)
             cut = text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
-            screen.facts([(clean(f"{kind.capitalize()}, {name}"), cut)])
+            screen.facts([(f"{kind.capitalize()}, {name}", cut)])
 
 
 def line_of(screen: Screen, run: Run) -> str:

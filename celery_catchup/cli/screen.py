@@ -84,7 +84,7 @@ class Screen:
         """One ``Name: value`` a line; unknown values are left out."""
         for name, value in pairs:
             if value is not None:
-                self.out(f"{name}: {clean(str(value))}")
+                self.out(f"{clean(name)}: {clean(str(value))}")
 
     @contextmanager
     def progress(self, total: int, *, label: str) -> Iterator[Callable[..., None]]:

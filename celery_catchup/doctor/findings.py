@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All findings; healthy when none of them is a failure."""
+    """All findings; healthy when every check could be made and none is a failure."""
 
     healthy: bool
     findings: tuple[Finding, ...]

@@ -57,12 +57,16 @@ def windows(desk: Desk) -> Iterator[Finding]:
 
 
 def _too_short(name: str, window: timedelta, expired: int, longest: timedelta) -> Finding:
-    told = f"{_slots(expired)} fell out of it" if expired else f"a run was {format_duration(longest)} late"
+    told = f"{_slots(expired)} fell out of it" if expired else f"a run was {_rough(longest)} late"
     return warning(
         "windows",
         f"the window of entry {shown(name)} is {format_duration(window)}, and {told}",
         "set a longer window in catchup_entries",
     )
+
+
+def _rough(duration: timedelta) -> str:
+    return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
 def _latest(desk: Desk) -> dict[str, timedelta]:

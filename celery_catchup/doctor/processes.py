@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from kombu.exceptions import OperationalError
@@ -11,7 +12,7 @@ from celery_catchup.doctor.findings import Finding, Verdict, failure, ok, warnin
 from celery_catchup.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.operations import Desk
-from celery_catchup.operations.status import Health, server_time, status
+from celery_catchup.operations.status import Health, Status, server_time, status
 from celery_catchup.wording import listed, shown
 
 _PING = 1.0  # seconds that workers have to answer
@@ -85,5 +86,6 @@ def _workers(desk: Desk) -> Iterator[Finding]:
         yield ok("workers", f"{len(with_plugin)} with the plugin")
 
 
-def _age(found: Any) -> str:
-    return "0s" if not found.last_tick_age else format_duration(found.last_tick_age)
+def _age(found: Status) -> str:
+    seconds = 0 if found.last_tick_age is None else int(found.last_tick_age.total_seconds())
+    return format_duration(timedelta(seconds=seconds)) if seconds else "0s"

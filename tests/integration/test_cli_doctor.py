@@ -1,0 +1,238 @@
+"""``celery catchup doctor``: each trouble is found, and its fix is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.model import RunState
+from celery_catchup.operations import Desk
+from celery_catchup.store.workers import Workers
+from celery_catchup.testing import FakeClock
+from tests import services
+from tests.integration.operating import ALL, HOURLY, Project
+
+
+@pytest.fixture
+def now_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The operator's clock agrees with the server's."""
+    clock = FakeClock(datetime.now(UTC))
+    monkeypatch.setattr(Desk, "clock", clock)
+    return clock
+
+
+@pytest.fixture
+def lasting() -> Iterator[EmbeddedServer]:
+    with services.private_server(appendonly=True) as server:
+        yield server
+
+
+def verdicts(found: Any) -> dict[str, str]:
+    """The worst verdict of each check."""
+    order = ["ok", "unknown", "warning", "failure"]
+    worst: dict[str, str] = {}
+    for one in found["findings"]:
+        worst[one["check"]] = max(one["verdict"], worst.get(one["check"], "ok"), key=order.index)
+    return worst
+
+
+def finding(found: Any, check: str) -> dict[str, Any]:
+    return next(dict(one) for one in found["findings"] if one["check"] == check and one["verdict"] != "ok")
+
+
+def with_a_worker(project: Project, monkeypatch: pytest.MonkeyPatch, *, plugin: bool = True) -> None:
+    monkeypatch.setattr(project.app.control, "ping", lambda timeout: [{"celery@here": {"ok": "pong"}}])
+    if plugin:
+        with project.desk() as desk:
+            Workers(desk.store.client, desk.store.scripts, desk.store.keys).attend("celery@here")
+
+
+def test_a_healthy_installation_is_told_so(
+    lasting: EmbeddedServer, now_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(lasting.url(), now_clock)
+    with_a_worker(project, monkeypatch)
+    with project.beat() as beat:
+        beat.tick()
+
+        found = project.json("doctor")
+        text = project.text("doctor")
+
+    assert set(verdicts(found).values()) == {"ok"}
+    assert found["healthy"] is True
+    assert set(verdicts(found)) == {
+        "versions",
+        "configuration",
+        "store",
+        "server",
+        "persistence",
+        "eviction",
+        "clocks",
+        "scheduler",
+        "dispatch",
+        "workers",
+        "leases",
+        "dead letters",
+        "lost slots",
+        "windows",
+        "flower",
+    }
+    assert text.splitlines()[-1] == "0 failures, 0 warnings."
+    assert "ok: dispatch: atomic: " in text
+
+
+def test_without_a_beat_and_workers_it_is_not_healthy(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock)
+
+    found = project.json("doctor", code=1)
+    text = project.text("doctor", code=1)
+
+    worst = verdicts(found)
+    assert (worst["scheduler"], worst["workers"], worst["persistence"]) == ("failure", "warning", "warning")
+    assert "failure: scheduler: no beat has ever led in namespace 'proj'\n    fix: start one: " in text
+
+
+def test_a_beat_that_is_gone_is_a_failure(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock)
+    with project.beat() as beat:
+        beat.tick()
+        now_clock.advance(minutes=10)
+
+        found = finding(project.json("doctor", code=1), "scheduler")
+
+    assert found["detail"] == "no beat leads; the last tick was 10m ago"
+
+
+def test_all_mistakes_are_listed_and_the_rest_is_still_examined(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock, None, {"hourly-etl": {"windw": "6h"}, "nobody": "1h"})
+
+    found = project.json("doctor", code=1)
+
+    mistakes = [one["detail"] for one in found["findings"] if one["check"] == "configuration"]
+    assert mistakes == [
+        "catchup_entries.nobody: no such entry in beat_schedule (known: hourly-etl)",
+        "catchup_entries.hourly-etl.windw: unknown field; did you mean 'window'?",
+    ]
+    assert verdicts(found)["store"] == "ok"
+    assert verdicts(found)["server"] == "ok"
+
+
+def test_an_unreachable_store_is_a_finding_without_a_password(now_clock: FakeClock) -> None:
+    project = Project("redis://:tiger@127.0.0.1:1/0", now_clock)
+
+    found = project.catchup("doctor", code=1)
+
+    assert "failure: store: redis://***@127.0.0.1:1/0: " in found.stdout
+    assert "tiger" not in found.output
+    assert "ok: configuration" in found.stdout
+
+
+def test_no_store_at_all_is_a_finding(now_clock: FakeClock) -> None:
+    project = Project("amqp://", now_clock)
+
+    found = finding(project.json("doctor", code=1), "store")
+
+    assert found["fix"] == "set catchup_redis_url"
+
+
+def test_eviction_endangers_what_is_stored(lasting: EmbeddedServer, now_clock: FakeClock) -> None:
+    project = Project(lasting.url(), now_clock)
+    with project.desk() as desk:
+        desk.store.client.config_set("maxmemory-policy", "allkeys-lru")
+        assert verdicts(project.json("doctor", code=1))["eviction"] == "warning"
+        desk.store.client.config_set("maxmemory", "100mb")
+        assert verdicts(project.json("doctor", code=1))["eviction"] == "failure"
+        desk.store.client.config_set("maxmemory-policy", "volatile-lru")
+        assert verdicts(project.json("doctor", code=1))["eviction"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0, "ok"), (20, "warning"), (-20, "warning"), (600, "failure")]
+)
+def test_clocks_that_disagree_are_noticed(
+    redis_url: str, now_clock: FakeClock, seconds: int, verdict: str
+) -> None:
+    project = Project(redis_url, now_clock)
+    now_clock.advance(seconds=seconds)
+
+    assert verdicts(project.json("doctor", code=1))["clocks"] == verdict
+
+
+def test_a_worker_without_the_plugin_is_named(
+    redis_url: str, now_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(redis_url, now_clock)
+    with_a_worker(project, monkeypatch, plugin=False)
+
+    found = finding(project.json("doctor", code=1), "workers")
+
+    assert found["detail"] == "celery@here without the plugin: runs are not claimed"
+    assert found["fix"] == 'add imports = ["celery_catchup.worker"] to their settings'
+
+
+def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now_clock: FakeClock) -> None:
+    now_clock.set(datetime.now(UTC).replace(minute=5, second=0))
+    schedule = {"off": HOURLY, "short": HOURLY, "narrow": HOURLY}
+    policies = {
+        "off": False,
+        "short": {"window": "90m", "overlap_policy": "all"},
+        "narrow": {**ALL, "window": "3h30m"},
+    }
+    project = Project(redis_url, now_clock, schedule, policies)
+    project.tick()
+    now_clock.advance(hours=4)
+    project.tick()
+    project.execute("short", state=RunState.FAILED, error="no")
+
+    found = project.json("doctor", code=1)
+
+    lost = finding(found, "lost slots")
+    assert lost["detail"] == "entry 'off' lost 4 slots in the last week: its catch-up is off"
+    assert lost["fix"].startswith("run them: celery catchup backfill off --start ")
+    windows = [one["detail"] for one in found["findings"] if one["check"] == "windows"]
+    assert windows == [
+        "the window of entry 'short' is 1h30m, and 2 slots fell out of it",
+        "the window of entry 'narrow' is 3h30m, and a run was 3h5m late",
+    ]
+    assert finding(found, "dead letters")["detail"] == "runs that used up all attempts: 1"
+
+
+def test_stale_leases_are_found(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock)
+    with project.desk() as desk:
+        desk.store.client.zadd(desk.store.keys.leases, {"some-run": 1})
+
+    assert "without a sign of life: 1" in finding(project.json("doctor", code=1), "leases")["detail"]
+
+
+def test_a_broken_record_or_key_stops_no_other_check(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock)
+    with project.desk() as desk:
+        desk.store.client.set(desk.store.keys.leases, "not a sorted set")
+
+    found = project.json("doctor", code=1)
+
+    assert verdicts(found)["leases"] == "unknown"
+    assert verdicts(found)["windows"] == "ok"
+
+
+def test_a_newer_schema_is_a_failure(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project(redis_url, now_clock)
+    with project.desk() as desk:
+        desk.store.client.hset(desk.store.keys.meta, "schema", "99")
+
+    assert "schema 99" in finding(project.json("doctor", code=1), "schema")["detail"]
+
+
+def test_the_broker_is_a_finding_of_its_own(redis_url: str, now_clock: FakeClock) -> None:
+    project = Project("redis://127.0.0.1:1/0", now_clock, catchup_redis_url=redis_url)
+
+    found = finding(project.json("doctor", code=1), "dispatch")
+
+    assert found["detail"].startswith("broker unreachable")
+    assert json.dumps(found)
