@@ -28,6 +28,8 @@ from celery_catchup.store import PlainBatch
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_RETRY = 60.0
+"""Seconds between two tries of an entry that cannot be dispatched, at the most."""
 _UP = timedelta(microseconds=999)
 """Rounds an instant up to a millisecond."""
 
@@ -54,6 +56,7 @@ class PlainEntries:
         self.entries = dict(entries)
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
+        self._failures: dict[str, int] = {}
         self._longest = longest
 
     def load(self, last_runs: Mapping[str, str], now: Instant) -> list[PlainBatch]:
@@ -125,12 +128,16 @@ class PlainEntries:
             except DispatchFailedError as error:
                 if error.temporary:
                     raise
-                logger.error(
-                    logfmt("Entry cannot be dispatched", entry=entry.name, error=str(error), retry_in="1s")
-                )
-                following = 1.0
+                following = self._failed(entry.name, str(error))
         self._later(entry.name, following, at)
         return None
+
+    def _failed(self, name: str, reason: str) -> float:
+        """Say it, and try again less and less often; the seconds until then."""
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        wait = min(2.0 ** min(failures - 1, 10), _LONGEST_RETRY)
+        logger.error(logfmt("Entry cannot be dispatched", entry=name, error=reason, retry_in=f"{wait:g}s"))
+        return wait
 
     def _due(
         self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender
@@ -144,6 +151,7 @@ class PlainEntries:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
+        self._failures.pop(name, None)
         self.entries[name] = one.entry.next(last_run_at=_by_its_clock(one.entry, one.at))
         self._later(name, one.next_check, one.at)
 

@@ -111,7 +111,7 @@ def _live(command: dict[str, Any]) -> NoReturn:
         os.environ.update(command["environ"])
         sys.argv = command["argv"]
         code = _run()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - there is nobody above to tell
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):

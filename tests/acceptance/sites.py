@@ -187,7 +187,7 @@ class Site:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything on the server, to be put back as often as one likes."""
-        return {key: self._binary.dump(key) for key in self._binary.keys()}
+        return {key: self._binary.dump(key) for key in self._binary.scan_iter()}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Make the server look as it did."""

@@ -11,7 +11,7 @@ import random
 import signal
 import time
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -81,13 +81,13 @@ def _states(site: Site, slots: int) -> list[str]:
 def _check(site: Site, slots: int) -> None:
     runs = site.ledger("storm")[:slots]
     begins, ends = _times(site)
-    executed = [slot for slot in sorted(begins)][:slots]
+    executed = sorted(begins)[:slots]
 
     assert len(executed) == len(runs) == slots, "every slot was executed"
     for slot, run in zip(executed, runs, strict=True):
         expected = "dead" if kind(slot) == "fails" else "succeeded"
         assert run["state"] == expected, (slot, run)
-    for before, after in zip(executed, executed[1:], strict=False):
+    for before, after in pairwise(executed):
         assert begins[after][0] > begins[before][0], f"{after} began before {before}"
         assert not ends.get(before) or begins[after][0] >= max(ends[before]), f"{before} and {after} at once"
 

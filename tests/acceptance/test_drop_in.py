@@ -90,9 +90,7 @@ def test_the_banner_shows_where_the_state_is_without_its_password(site: Site) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_it_ends_as_celerys_scheduler_does_and_gives_up_its_lease(
-    site: Site, number: signal.Signals
-) -> None:
+def test_it_ends_as_celerys_scheduler_does_and_gives_up_its_lease(site: Site, number: signal.Signals) -> None:
     site.declare(TICKING, catchup_entries=AT_ONCE)
     ours = site.leader()
     stock = site.beat("-l", "INFO", scheduler="celery.beat.PersistentScheduler")
@@ -259,7 +257,11 @@ class Noon:
             },
             periodic=[
                 {"schedule": "0 * * * *", "name": "periodic", "catchup": {"window": "6h"}},
-                {"schedule": {"$crontab": {"minute": 0}}, "name": "periodic-stock", "headers": {"periodic": 1}},
+                {
+                    "schedule": {"$crontab": {"minute": 0}},
+                    "name": "periodic-stock",
+                    "headers": {"periodic": 1},
+                },
             ],
             catchup_entries={
                 name: {"window": "6h", "overlap_policy": "allow"}
@@ -422,5 +424,3 @@ def test_a_relative_interval_keeps_to_whole_units(site: Site) -> None:
     messages = site.until_sent(2)
 
     assert {instant(message.slot) % 1000 for message in messages} <= {0}
-
-

@@ -41,7 +41,9 @@ class Slaughter:
     count: Callable[[], int]
     kills: int = 0
     rounds: int = 0
-    seed: int = field(default_factory=lambda: int(os.environ.get("CATCHUP_TEST_SEED") or time.time_ns() % 10**6))
+    seed: int = field(
+        default_factory=lambda: int(os.environ.get("CATCHUP_TEST_SEED") or time.time_ns() % 10**6)
+    )
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -176,7 +178,9 @@ def check_at_least_once(slaughter: Slaughter, messages: list[Message]) -> None:
     slaughter.report(lost=len(set(expected) - set(sent)), doubled=sum(sent.values()) - len(sent))
     assert sorted(sent) == expected
     tasks = {(message.slot, message.id, message.run_id) for message in messages}
-    assert tasks == {(slot, run, run) for slot in expected for run in [slaughter.site.identity("minutely", slot)]}
+    assert tasks == {
+        (slot, run, run) for slot in expected for run in [slaughter.site.identity("minutely", slot)]
+    }
 
 
 def sweep_on_rabbitmq(site: Site, queue: RabbitQueue, *, slots: int, kills: int) -> None:

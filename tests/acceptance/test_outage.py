@@ -70,9 +70,7 @@ def outage(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterat
 
 def skipped(entry: str, slot: str, reason: str) -> str:
     recover = f'"celery catchup backfill {entry} --start {slot} --end {slot}"'
-    return (
-        f'msg="Catch-up run skipped" entry={entry} scheduled_time={slot} reason={reason} recover={recover}'
-    )
+    return f'msg="Catch-up run skipped" entry={entry} scheduled_time={slot} reason={reason} recover={recover}'
 
 
 def dispatched(site: Site, entry: str, slot: str) -> str:
@@ -117,9 +115,7 @@ def test_a_message_tells_the_interval_it_is_for(outage: Outage) -> None:
 def test_an_entry_without_a_policy_has_one_late_run_as_under_celerys_scheduler(outage: Outage) -> None:
     stock = [message for message in outage.site.messages() if message.entry is None]
 
-    cron, interval = (
-        [m for m in stock if m.args == args] for args in ([], ["interval"])
-    )
+    cron, interval = ([m for m in stock if m.args == args] for args in ([], ["interval"]))
     assert [message.told for message in cron] == [(NOON, False, "scheduler")]
     assert [message.told[1:] for message in interval] == [(False, "scheduler")]
     assert not any("catchup_run_id" in message.headers for message in stock)

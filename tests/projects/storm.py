@@ -7,7 +7,6 @@ import os
 import time
 from typing import Any
 
-
 from tests.projects.declared import app
 
 
@@ -38,5 +37,3 @@ def _note(what: str, slot: str) -> None:
     descriptor = os.open(os.environ["CATCHUP_TEST_DIARY"], os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(descriptor, f"{line}\n".encode())
     os.close(descriptor)
-
-
