@@ -11,7 +11,6 @@ import sys
 from typing import Any, ClassVar
 
 from celery import beat
-from celery.utils.log import get_logger
 from redis.exceptions import RedisError
 
 from celery_catchup.beatwork import Beatwork, assemble
@@ -28,7 +27,8 @@ from celery_catchup.store.connection import explain, unverified
 from celery_catchup.troubles import Trouble
 from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
 
-logger: logging.Logger = get_logger("celery_catchup.beat")
+# Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
+logger = logging.getLogger(__name__)
 
 EX_CONFIG = 2
 """Exit code for a configuration that is not started with."""
@@ -147,7 +147,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if term == self._term:
             return
         work.probe()
-        new = plain.load(work.states.load().last_runs, now)
+        stored = work.states.load()
+        new = plain.load(stored.last_runs, now, decided=stored.decided)
         if not new or work.engine.send_plain(new, now):
             plain.noted(new)
             self._term = term

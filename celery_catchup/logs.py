@@ -48,8 +48,9 @@ def _value(value: object) -> str:
 
 
 def speak_at_info() -> None:
-    """Be heard under ``celery beat``'s default level, unless somebody has set one for us."""
-    if logger.level == logging.NOTSET:
+    """Be heard under ``celery beat``'s default level, unless somebody has set one for us, or wants to
+    hear of errors only."""
+    if logger.level == logging.NOTSET and logger.getEffectiveLevel() <= logging.WARNING:
         logger.setLevel(logging.INFO)
 
 

@@ -59,8 +59,13 @@ class PlainEntries:
         self._failures: dict[str, int] = {}
         self._longest = longest
 
-    def load(self, last_runs: Mapping[str, str], now: Instant) -> list[PlainBatch]:
-        """Take over what is stored; what is to be noted of entries seen for the first time comes back."""
+    def load(
+        self, last_runs: Mapping[str, str], now: Instant, *, decided: Mapping[str, str] | None = None
+    ) -> list[PlainBatch]:
+        """Take over what is stored; what is to be noted of entries seen for the first time comes back.
+
+        ``decided`` is how far entries were seen to under a policy, if they had one meanwhile.
+        """
         self._stored = {name: last_runs.get(name, "") for name in self.entries}
         new = []
         for name, entry in self.entries.items():
@@ -68,6 +73,9 @@ class PlainEntries:
             if known is None:
                 new.append(PlainBatch(name, self._stored[name], _format(now, 0)))
             ran_at, count = known or (now, 0)
+            under_policy = (decided or {}).get(name, "")
+            if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
+                ran_at = int(under_policy)
             entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)

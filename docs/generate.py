@@ -1,22 +1,44 @@
 """Write the reference pages that follow from the code: ``python docs/generate.py``.
 
-What the tables say is read from the models that read the settings, so they cannot disagree.
+What the tables say is read from the models that read the settings, and from the commands and
+what they return, so they cannot disagree.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Iterator
-from datetime import UTC, timedelta
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any
 
+import click
 from pydantic.fields import FieldInfo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from celery_catchup import doctor
+from celery_catchup.cli import catchup
 from celery_catchup.configuration import Declaration, load
 from celery_catchup.durations import LONGEST, format_duration
 from celery_catchup.errors import ConfigurationError
+from celery_catchup.operations import (
+    backfills,
+    dead_letters,
+    entries,
+    pauses,
+    previews,
+    runs,
+    starting,
+    watermarks,
+)
+from celery_catchup.operations import status as states
+from celery_catchup.operations.forms import camel
 from celery_catchup.policy import Policy, SchedulePolicy
 from celery_catchup.readings import Reads
 from celery_catchup.settings import PREFIX, Settings
@@ -25,6 +47,31 @@ from celery_catchup.written import Written
 HERE = Path(__file__).resolve().parent
 SETTINGS_PAGE = HERE / "reference" / "settings.md"
 SETTINGS_TEXT = HERE / "reference" / "settings.md.in"
+COMMANDS_PAGE = HERE / "reference" / "cli.md"
+COMMANDS_TEXT = HERE / "reference" / "cli.md.in"
+
+PRINTED: dict[str, tuple[str, type]] = {
+    "preview": ("previews", previews.Preview),
+    "status": ("", states.Status),
+    "entries": ("entries", entries.EntryView),
+    "runs": ("", runs.Runs),
+    "runs --state skipped": ("skipped", runs.Skipped),
+    "runs --follow": ("", runs.Run),
+    "runs show": ("", runs.RunDetails),
+    "run": ("", starting.StartedRun),
+    "backfill, backfill show, pause, resume, cancel": ("", backfills.BackfillView),
+    "backfill -n": ("", previews.Preview),
+    "backfill list": ("backfills", backfills.BackfillView),
+    "pause": ("entries", pauses.Paused),
+    "resume": ("", pauses.Resumption),
+    "watermark show": ("", watermarks.Watermarks),
+    "watermark set, reset": ("", watermarks.Move),
+    "dlq list": ("deadLetters", dead_letters.DeadLetter),
+    "dlq show": ("", dead_letters.DeadLetter),
+    "dlq replay, discard": ("runs", dead_letters.Handled),
+    "doctor": ("", doctor.Examination),
+}
+"""What each command prints with -j: an object of that kind, or a list of them under that name."""
 
 
 def settings_page() -> str:
@@ -81,6 +128,140 @@ def default(field: FieldInfo) -> str:
     return f"`{field.default}`" if field.default != "" else "empty"
 
 
+# -- commands --------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """The page about the commands: its text, with what is read from the commands put in."""
+    text = COMMANDS_TEXT.read_text(encoding="utf-8")
+    parts = {
+        "{commands}": "\n\n".join(command_texts()),
+        "{printed}": "\n".join(f"| {' | '.join(row)} |" for row in printed_rows()),
+        "{schema}": "\n\n".join(schemas()),
+    }
+    for mark, content in parts.items():
+        text = text.replace(mark, content)
+    return text
+
+
+def command_texts() -> Iterator[str]:
+    """One section for each command, one below it for each of a group's."""
+    context = click.Context(catchup, info_name="celery -A proj catchup")
+    for name in catchup.list_commands(context):
+        command = catchup.get_command(context, name)
+        assert command is not None
+        yield section(command, name, level=2)
+        if isinstance(command, click.Group):
+            for word, part in command.commands.items():
+                if not part.hidden:
+                    yield section(part, f"{name} {word}", level=3)
+
+
+def section(command: click.Command, path: str, *, level: int) -> str:
+    """Heading, usage, text and options of a command."""
+    shown = command
+    if isinstance(command, click.Group) and getattr(command, "default", ""):
+        shown = command.commands[command.default]
+    arguments = [str(p.metavar) for p in shown.params if isinstance(p, click.Argument)]
+    options = [p for p in shown.params if isinstance(p, click.Option)]
+    words = ["celery -A proj catchup", path, *["[OPTIONS]"] * bool(options), *arguments]
+    words += ["COMMAND"] if isinstance(shown, click.Group) else []
+    parts = [f"{'#' * level} `{path}`", f"```text\n{' '.join(words)}\n```", paragraphs(command.help or "")]
+    if options:
+        parts.append(table(["Option", "Meaning"], ([option_words(o), option_text(o)] for o in options)))
+    return "\n\n".join(parts)
+
+
+def paragraphs(text: str) -> str:
+    """A docstring as Markdown, one line a paragraph; options look like what is typed."""
+    joined = "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
+    return re.sub(r"(?<!\S)(--?[a-z][a-z-]*)", r"`\1`", joined.replace("``", "`"))
+
+
+def option_words(option: click.Option) -> str:
+    """How an option is written."""
+    words = ", ".join(f"`{word}`" for word in option.opts)
+    if option.is_flag:
+        return words
+    if isinstance(option.type, click.Choice):
+        return f"{words} " + " \\| ".join(f"`{choice}`" for choice in option.type.choices)
+    kind = option.metavar or ("N" if isinstance(option.type, click.IntRange) else "TEXT")
+    return f"{words} {kind}"
+
+
+def option_text(option: click.Option) -> str:
+    """What an option means, and what holds without it."""
+    extra = "Required." if option.required else ""
+    if option.show_default:
+        extra = f"Default: `{option.default}`."
+    if option.multiple:
+        extra = "May be given several times."
+    return f"{paragraphs(option.help or '')} {extra}".strip()
+
+
+# -- what they print -------------------------------------------------------------------------
+
+
+def printed_rows() -> Iterator[list[str]]:
+    """What each command prints with -j."""
+    for command, (name, kind) in PRINTED.items():
+        yield [f"`{command}`", f'`{{"{name}": […]}}`, a list of {link_to(kind)}' if name else link_to(kind)]
+
+
+def schemas() -> Iterator[str]:
+    """One section for each kind of object, in the order in which they are met."""
+    waiting, done = [kind for _, kind in PRINTED.values()], set()
+    while waiting:
+        kind = waiting.pop(0)
+        if kind in done:
+            continue
+        done.add(kind)
+        hints = typing.get_type_hints(kind)
+        rows = [[f"`{camel(field.name)}`", json_type(hints[field.name])] for field in fields(kind)]
+        told = paragraphs(kind.__doc__ or "")
+        yield f"### Object {json_name(kind)}\n\n{told}\n\n{table(['Field', 'Type'], rows)}"
+        waiting[0:0] = [part for field in fields(kind) for part in objects_in(hints[field.name])]
+
+
+def json_name(kind: type) -> str:
+    """What a kind of object is called on the page."""
+    return kind.__name__.removesuffix("View")
+
+
+def link_to(kind: type) -> str:
+    """A link to the section about a kind of object."""
+    return f"[{json_name(kind)}](#object-{json_name(kind).lower()})"
+
+
+def objects_in(hint: Any) -> list[type]:
+    """The kinds of objects that a field holds."""
+    if hint is previews.PlannedSlots:
+        return [previews.PreviewSlot]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [kind for part in typing.get_args(hint) for kind in objects_in(part)]
+
+
+def json_type(hint: Any) -> str:
+    """A type as JSON has it."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint is previews.PlannedSlots:
+        return f"list of {json_type(previews.PreviewSlot)}"
+    if origin in (UnionType, typing.Union):
+        named = [json_type(part) for part in parts if part is not NoneType]
+        return " or ".join([*dict.fromkeys(named), *["null"] * (NoneType in parts)])
+    if origin in (tuple, list):
+        return f"list of {json_type(parts[0])}"
+    if origin is dict or hint in (dict, Mapping):
+        return "object"
+    if isinstance(hint, type) and is_dataclass(hint):
+        return link_to(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return ", ".join(f"`{choice.value}`" for choice in hint)
+    names = {str: "text", bool: "boolean", int: "whole number", float: "number"}
+    return {**names, datetime: "moment", timedelta: "seconds"}.get(hint, "anything")
+
+
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
     """A Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
@@ -88,3 +269,4 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 if __name__ == "__main__":
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
+    COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")

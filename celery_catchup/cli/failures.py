@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError, RedisClusterException, RedisEr
 from redis.exceptions import ConnectionError as UnreachableError
 from redis.exceptions import TimeoutError as SilentError
 
-from celery_catchup.cli.screen import RefusalError, clean
+from celery_catchup.cli.screen import RefusalError
 from celery_catchup.cli.verbs import EX_FAILURE, EX_UNAVAILABLE, EX_USAGE
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import CatchupError, ConfigurationError
@@ -19,10 +19,11 @@ from celery_catchup.store.connection import explain
 from celery_catchup.wiring import masked_url
 
 
-class MistakesError(click.ClickException):
+class MistakesError(RefusalError):
     """The configuration's mistakes, as beat shows them."""
 
-    exit_code = EX_USAGE
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=EX_USAGE)
 
     def show(self, file: object = None) -> None:
         """As they are, one a line."""
@@ -35,7 +36,7 @@ def failures(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        raise MistakesError(clean(f"{error}{_no_app(ctx)}", lines=True)) from None
+        raise MistakesError(f"{error}{_no_app(ctx)}") from None
     except UnknownEntryError as error:
         raise RefusalError(str(error), code=EX_USAGE) from None
     except DispatchFailedError as error:

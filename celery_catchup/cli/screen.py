@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -40,7 +40,7 @@ class RefusalError(click.ClickException):
     """Ends a command with one sentence and an exit code."""
 
     def __init__(self, message: str, *, code: int = 1) -> None:
-        super().__init__(clean(message, lines=True))
+        super().__init__(_encodable(clean(message, lines=True), sys.stderr))
         self.exit_code = code  # type: ignore[misc]
 
 
@@ -53,12 +53,12 @@ class Screen:
 
     def out(self, text: str = "", *, nl: bool = True) -> None:
         """Data, for people."""
-        click.echo(text, color=self._color, nl=nl)
+        click.echo(_encodable(text, sys.stdout), color=self._color, nl=nl)
 
     def note(self, text: str) -> None:
         """What is not data: progress, advice, what was done."""
         if not self._quiet:
-            click.echo(clean(text, lines=True), err=True, color=self._color)
+            click.echo(_encodable(clean(text, lines=True), sys.stderr), err=True, color=self._color)
 
     def json(self, value: Any, *, line: bool = False) -> None:
         """Data, for programs; on one line, where many follow each other."""
@@ -119,6 +119,12 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else _STRANGE for char in text)
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text with question marks for what a terminal of old cannot show."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
 
 
 def _coloured() -> bool:

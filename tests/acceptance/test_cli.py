@@ -25,7 +25,8 @@ import pytest
 from tests.acceptance.processes import ROOT, until
 
 PROJECT = "tests.projects.operated"
-FIVE_HOURS = 5 * 3600
+# The program ``celery``, which is not on every machine's path; its name matters to the shell's completion.
+CELERY = "import sys; from celery.__main__ import main; sys.argv[0] = 'celery'; sys.exit(main())"
 
 
 class Operator:
@@ -45,7 +46,7 @@ class Operator:
     def celery(self, *args: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         done = subprocess.run(
-            [sys.executable, "-m", "celery", *args],
+            [sys.executable, "-c", CELERY, *args],
             cwd=self.folder,
             env={**self.environ, **environ},
             stdin=subprocess.DEVNULL,
@@ -157,7 +158,7 @@ def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked
     assert re.match(r"Scheduler: down for (5h|4h59m)", down)
     missed = operator.catchup("preview", "--exit-code", code=3).stdout
     assert 'Catch-up preview for "hourly-etl" (overlapPolicy: all, window: 12h)' in missed
-    assert "\n5 runs would be dispatched.\n" in missed
+    assert re.search(r"\n[56] runs would be dispatched\.\n", missed)  # an hour may have struck meanwhile
 
     operator.start("worker", "-c", "2", "--without-gossip", "--without-mingle")
     operator.beat()
@@ -171,7 +172,7 @@ def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked
 
     table = operator.catchup("runs", "hourly-etl", "--trigger", "catchup").stdout.splitlines()
     assert table[0].split() == "Run ID Trigger Scheduled For Started At State".split()
-    assert len(table) == 2 + 5
+    assert len(table) - 2 in (5, 6)
 
     # What failed for good is mended and attempted again.
     letter = operator.json("dlq", "list")["deadLetters"][0]["run"]
@@ -187,12 +188,13 @@ def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked
 
     # What was not recovered is in the list of skipped slots, and a backfill runs it.
     (lost,) = operator.json("runs", "digest", "--state", "skipped")["skipped"]
-    assert (lost["count"], lost["reason"]) == (5, "catchup_off")
+    count = lost["count"]
+    assert (count in (5, 6), lost["reason"]) == (True, "catchup_off")
     between = ("--start", lost["first"], "--end", lost["last"])
     done = operator.json("backfill", "digest", *between, "--max-active", "5", "--follow", "-f")
-    assert (done["state"], done["total"], done["dispatched"]) == ("completed", 5, 5)
+    assert (done["state"], done["total"], done["dispatched"]) == ("completed", count, count)
     again = operator.json("runs", "digest", "--trigger", "backfill")["runs"]
-    assert [run["state"] for run in again] == ["succeeded"] * 5
+    assert [run["state"] for run in again] == ["succeeded"] * count
 
     healthy = operator.catchup("doctor")
     assert "ok: workers: 1 with the plugin" in healthy.stdout

@@ -194,6 +194,15 @@ def test_the_longest_sleep_is_an_option_of_the_command_line_too(site: Site) -> N
     assert time.monotonic() - begun < 3
 
 
+def test_somebody_who_wants_to_hear_of_errors_only_hears_of_nothing_else(site: Site) -> None:
+    site.declare(TICKING, catchup_entries=AT_ONCE)
+
+    beat = site.beat("-l", "ERROR")
+    site.until_sent(1)
+
+    assert beat.said() == []
+
+
 @pytest.mark.skipif(not hasattr(celery.beat, "BeatPidbox"), reason="this Celery's beat has no remote control")
 def test_it_answers_a_remote_ping(site: Site) -> None:
     site.declare(TICKING, catchup_entries=AT_ONCE, beat_enable_remote_control=True)

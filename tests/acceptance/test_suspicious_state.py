@@ -1,4 +1,4 @@
-"""A first deployment, and state that is lost, unreadable or from the future: nothing old runs, and it is said."""
+"""A first deployment, and state that is lost, unreadable or of the future: nothing old runs."""
 
 from __future__ import annotations
 

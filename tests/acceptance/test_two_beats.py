@@ -1,9 +1,12 @@
-"""Two beats: one leads, the other stands by, and whatever happens to the leader no slot is lost or doubled."""
+"""Two beats: one leads, one stands by, and whatever happens to the leader no slot is lost or doubled."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import time
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
@@ -187,3 +190,34 @@ def test_a_leader_killed_in_its_catch_up_is_continued_by_the_standby(site: Site)
     assert len(slots) == 200
     assert [later - slot for slot, later in pairwise(slots)] == [60 * SECOND] * 199
     assert len(second.said("Catch-up started")) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_forty_leaders_killed_frozen_and_stopped_at_random_lose_nothing_and_double_nothing(
+    site: Site, pair: tuple[Process, Process]
+) -> None:
+    seed = int(os.environ.get("CATCHUP_TEST_SEED") or time.time_ns() % 10**6)
+    chance, times = random.Random(seed), defaultdict[str, list[float]](list)
+    leader, standby = pair
+    for _ in range(40):
+        time.sleep(chance.uniform(0, 1.5))
+        harm = chance.choice(["kill", "freeze", "stop"])
+        leads, stood_by = standby.text().count(LEADING), leader.text().count(STANDING_BY)
+        getattr(leader, harm)()
+        harmed = time.monotonic()
+        standby.until_it_says(LEADING, times=leads + 1)
+        times[harm].append(seconds_since(harmed))
+        if harm == "freeze":
+            leader.thaw()
+        else:
+            leader, stood_by = site.beat(), 0
+        leader.until_it_says(STANDING_BY, times=stood_by + 1)
+        leader, standby = standby, leader
+    until_two_more_slots(site)
+
+    for harm, seconds in sorted(times.items()):
+        print(f"seed={seed} {harm}: {len(seconds)} take-overs, longest {max(seconds):.2f} s")
+    check_no_slot_lost_or_doubled(site)
+    assert max(times["kill"] + times["freeze"]) <= 1.5 * LEASE
+    assert max(times["stop"]) < 2.0

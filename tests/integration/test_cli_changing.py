@@ -337,3 +337,25 @@ def test_on_another_broker_the_leading_beat_publishes_the_run(redis_url: str, de
 
     assert "The leading beat publishes it with its next tick." in found.stderr
     assert project.json("status")["toBePublished"] == 1
+
+
+@pytest.mark.parametrize("at", ["2026-02-07T08:00Z", "2026-02-07T09:05Z"], ids=["back", "to now"])
+@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+def test_what_a_preview_assumes_of_a_move_is_what_the_store_then_holds(
+    project: Project, at: str, *, paused: bool
+) -> None:
+    from celery_catchup.store.watermarks import moved
+    from celery_catchup.times import parse_time
+
+    if paused:
+        project.catchup("pause", "hourly-etl", "--reason", "x")
+    with project.desk() as desk:
+        moment = parse_time(at, now=project.clock.now(), zone=desk.app.timezone)
+        assumed = moved(desk.look(), ["hourly-etl"], int(moment.timestamp() * 1000))
+
+        project.catchup("watermark", "set", "hourly-etl", at, "-f")
+
+        held = desk.look()
+        assert held.decided == assumed.decided
+        texts = (held.paused, assumed.paused)
+        assert len({json.dumps({n: json.loads(t) for n, t in p.items()}, sort_keys=True) for p in texts}) == 1

@@ -50,11 +50,15 @@ def app(redis_url: str, reports: Reports) -> Celery:
 
 @pytest.fixture
 def worker(app: Celery) -> Iterator[None]:
-    logging.getLogger("celery").setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(), logging.getLogger("celery")]
+    levels = [logger.level for logger in loggers]
+    loggers[1].setLevel(logging.CRITICAL)
     with start_worker(
         app, pool="solo", perform_ping_check=False, shutdown_timeout=PATIENCE, loglevel="CRITICAL"
     ):
         yield
+    for logger, level in zip(loggers, levels, strict=True):  # the worker has set them, too
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -455,6 +455,22 @@ def test_an_entry_may_get_a_policy_later_and_lose_it_again(place: Place, clock: 
     assert place.sent() == [("hourly", [])]
 
 
+def test_an_entry_that_loses_its_policy_does_not_run_again_what_ran_under_it(
+    place: Place, clock: FakeClock
+) -> None:
+    policy = {"window": "6h", "overlap_policy": "allow"}
+    place.start(hourly=crontab(minute=0))
+    place.run_for(seconds=5)
+    place.start(hourly={"schedule": crontab(minute=0), "catchup": policy})
+    for _ in range(2):
+        clock.advance(minutes=59, seconds=55)
+        place.run_for(seconds=10)
+    place.start(hourly=crontab(minute=0))
+    place.run_for(seconds=5)
+
+    assert place.sent() == [("hourly", [])] * 3
+
+
 # -- the scheduler as an object ------------------------------------------------------------------
 
 
