@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from celery_catchup.durations import format_duration
 from celery_catchup.engine.drafts import Draft
-from celery_catchup.engine.roster import Line, Session
+from celery_catchup.engine.roster import Line, Roster, Session
 from celery_catchup.entries import EntryState
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant
@@ -147,6 +147,21 @@ class Catchup:
         if self.progress is not None and not self._open:
             seconds = self.monotonic() - self.progress.began
             self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
+            self.progress = None
+
+    def carry(self, roster: Roster, now: Instant) -> None:
+        """The roster was read anew, perhaps in the midst of a catch-up: what is open stays open, with
+        what it has used up; an entry that is not on it, or was paused meanwhile, leaves it."""
+        for name, line in list(self._open.items()):
+            successor = roster.lines.get(name)
+            if successor is None or successor.state.paused:
+                del self._open[name]
+                continue
+            successor.session = line.session
+            self._open[name] = successor
+            roster.wake(name, now)
+            roster.note(successor)
+        if not self._open:
             self.progress = None
 
     def forget(self) -> None:

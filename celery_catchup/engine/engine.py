@@ -126,7 +126,7 @@ class Engine:
             return
         new_term = epoch != self.epoch
         self._backfills.load()
-        self.catchup.forget()
+        self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self.roster, self._watermark = known.roster, known.watermark
         self.epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
         self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)

@@ -19,7 +19,7 @@ from tests.acceptance.proxies import Proxy
 from tests.acceptance.sites import Site, instant
 
 A_HANDFUL = 5
-OUTAGE = 4.0  # seconds; longer than the time-outs, so that every kind of failure is met
+OUTAGE = 3.0  # seconds; longer than the time-outs, so that every kind of failure is met
 TICKING = {"ticking": {"$every": 1}}
 AT_ONCE = {"ticking": {"window": "10m", "overlap_policy": "allow"}}
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.events import RunDied, RunResent, RunSkipped, RunUnreported
+from celery_catchup.events import (
+    CatchupCompleted,
+    CatchupStarted,
+    RunDied,
+    RunResent,
+    RunSkipped,
+    RunUnreported,
+)
 from celery_catchup.model import RunState
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Answer, Finish
@@ -375,3 +382,24 @@ def test_of_three_missed_slots_the_overlap_policy_keeps(
     beat = outage(**policy)
 
     assert (states(beat), sum(span[2] for span in beat.skipped("etl"))) == expected
+
+
+def test_a_change_from_outside_does_not_start_a_catch_up_anew(redis_url: str, clock: FakeClock) -> None:
+    entries = {
+        "etl": ("* * * * *", {"window": "1d", "overlap_policy": "allow", "max_runs": 5}),
+        "other": (HOURLY, {"window": "6h"}),
+    }
+    first = Beat(redis_url, clock, entries)
+    first.tick()
+    first.engine.resign()
+    clock.advance(minutes=30)
+    beat = Beat(redis_url, clock, entries, batch_size=2)
+    beat.tick()
+
+    beat.controls.pause("other", now=beat.engine.now())
+    for _ in range(5):
+        beat.tick()
+
+    assert len(beat.sent("etl")) == 5
+    assert beat.skipped("etl")[0][2:] == (25, "cap_exceeded")
+    assert len(beat.told(CatchupStarted)) == len(beat.told(CatchupCompleted)) == 1
