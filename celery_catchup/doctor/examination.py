@@ -106,7 +106,7 @@ def _schema(desk: Desk) -> Iterator[Finding]:
 
 def _flower() -> Iterator[Finding]:
     if find_spec("flower") is None:
-        yield ok("flower", "Flower is not installed here; its tab is: pip install celery-catchup[flower]")
+        yield ok("flower", "Flower is not installed here")
     elif find_spec("celery_catchup.flower") is None:
         yield ok("flower", "Flower is installed; this version has no tab for it")
     else:
