@@ -48,7 +48,7 @@ def test_a_run_that_is_given_back_can_be_claimed_at_once(
 
     run = site.run(run_id)
     assert (run["state"], run["attempt"], run["error"], run.get("owner")) == ("queued", 2, "again", None)
-    assert site.lease(run_id) == NOW + 5_000 + 300_000  # a quarter of an hour, as for any message
+    assert site.lease(run_id) == NOW + 5_000 + 300_000  # five minutes, as for any message
     assert site.store.zscore(site.keys.active("hourly-etl"), run_id) is not None
     assert claim(leases, run_id, "second") is Answer.GRANTED
     assert site.run(run_id)["attempt"] == 2

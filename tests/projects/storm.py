@@ -13,7 +13,7 @@ from tests.projects.declared import app
 def kind(slot: str) -> str:
     """What the run of a slot does; the same whenever it is asked."""
     minute = int(slot[14:16])
-    return {3: "fails", 5: "retries", 7: "slow"}.get(minute % 10, "works")
+    return {3: "fails", 5: "retries", 7: "slow", 9: "revoked"}.get(minute % 10, "works")
 
 
 @app.task(bind=True, max_retries=3)
