@@ -172,7 +172,7 @@ def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked
 
     table = operator.catchup("runs", "hourly-etl", "--trigger", "catchup").stdout.splitlines()
     assert table[0].split() == "Run ID Trigger Scheduled For Started At State".split()
-    assert len(table) - 2 in (5, 6)
+    assert len(table) - 2 in (4, 5, 6)  # a slot of this very minute is live
 
     # What failed for good is mended and attempted again.
     letter = operator.json("dlq", "list")["deadLetters"][0]["run"]
@@ -189,7 +189,7 @@ def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked
     # What was not recovered is in the list of skipped slots, and a backfill runs it.
     (lost,) = operator.json("runs", "digest", "--state", "skipped")["skipped"]
     count = lost["count"]
-    assert (count in (5, 6), lost["reason"]) == (True, "catchup_off")
+    assert (count in (4, 5, 6), lost["reason"]) == (True, "catchup_off")
     between = ("--start", lost["first"], "--end", lost["last"])
     done = operator.json("backfill", "digest", *between, "--max-active", "5", "--follow", "-f")
     assert (done["state"], done["total"], done["dispatched"]) == ("completed", count, count)
