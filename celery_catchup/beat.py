@@ -52,7 +52,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._work: Beatwork | None = None
         self._plain: PlainEntries | None = None
-        self._ticking, self._exit_code = False, 0
+        self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term = -1
         self._store_trouble = Trouble("Redis cannot be used", logger=logger, monotonic=self.clock.monotonic)
         self._broker_trouble = Trouble("Broker cannot be used", logger=logger, monotonic=self.clock.monotonic)
@@ -175,9 +175,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if work is not None:
             with contextlib.suppress(RedisError, OSError):
                 work.engine.resign()
-            if not self._ticking:
+            if self._ticking:
+                self._interrupted = True
+            else:
                 self._work = None
-                work.close()
+                work.close(interrupted=self._interrupted)
         super().close()
         if self._exit_code:
             # Celery takes an exit in a tick for the end of its loop, which would be a success.

@@ -56,9 +56,9 @@ class Beatwork:
             self._told = self.sender.reason
             logger.info(logfmt("Dispatch", mode=self.sender.mode, detail=self.sender.reason))
 
-    def close(self) -> None:
-        """Let go of all connections."""
-        self.sender.close()
+    def close(self, *, interrupted: bool = False) -> None:
+        """Let go of all connections; ``interrupted`` as for `Dispatcher.close`."""
+        self.sender.close(interrupted=interrupted)
         self.store.close()
 
 

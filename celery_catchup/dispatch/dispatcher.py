@@ -242,10 +242,17 @@ class Dispatcher:
         self.publish(vars(template), run_id, run, now=now)
         return "", 0, []
 
-    def close(self) -> None:
-        """Let go of the broker; a later call connects again."""
+    def close(self, *, interrupted: bool = False) -> None:
+        """Let go of the broker; a later call connects again.
+
+        A call that was ``interrupted`` may have read half of an answer, and nobody could make sense
+        of the rest: then the connection is dropped without waiting for the broker's farewell.
+        """
         self._known.clear()
-        self._broker.close()
+        if interrupted:
+            self._broker.drop()
+        else:
+            self._broker.close()
 
 
 def _template(message: Message, text: str, *, queue: str | None = None, db: int | None = None) -> Template:

@@ -1,4 +1,4 @@
-"""A backfill under fire: every slot runs once, in order, whoever is killed; cancelled, nothing more is sent."""
+"""A backfill under fire: every slot runs once, in order, whoever is killed; cancelled, it sends no more."""
 
 from __future__ import annotations
 
