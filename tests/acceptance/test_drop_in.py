@@ -17,7 +17,7 @@ import celery.beat
 import pytest
 
 from tests import services
-from tests.acceptance.messages import Message, on_redis
+from tests.acceptance.messages import Message, RabbitQueue, on_redis
 from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import ROOT, until
 from tests.acceptance.sites import LEADING, Site, at, instant
@@ -136,6 +136,34 @@ def test_stopping_in_the_midst_of_a_long_catch_up_leaves_nothing_half_done(site:
     slots = [instant(slot) for slot in site.slots("minutely")]
     assert slots == sorted(set(slots))
     assert len(slots) == 500
+
+
+def stop_busy_beats(site: Site, queue: RabbitQueue, *, stops: int) -> None:
+    """Beats that publish all the time, each stopped wherever it is."""
+    site.broker = queue.url
+    busy = {f"stock-{number}": {"$every": 0.002} for number in range(20)}
+    site.declare(busy, catchup_redis_url=site.url, task_default_queue=queue.name)
+    for _ in range(stops):
+        beat = site.leader()
+        published = len(queue)
+        until(lambda published=published: len(queue) > published, what="messages", step=0.001)
+        begun = time.monotonic()
+        assert beat.stop() == 0
+        assert time.monotonic() - begun < 3
+        assert "Traceback" not in beat.text()
+        assert not site.redis.exists(site.keys.leader)
+
+
+def test_a_beat_stopped_in_the_midst_of_a_publish_ends_at_once(site: Site, rabbit_queue: RabbitQueue) -> None:
+    stop_busy_beats(site, rabbit_queue, stops=5)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_two_hundred_beats_stopped_in_the_midst_of_a_publish_end_at_once(
+    site: Site, rabbit_queue: RabbitQueue
+) -> None:
+    stop_busy_beats(site, rabbit_queue, stops=200)
 
 
 def test_it_detaches_with_a_pid_file_and_a_log_file(site: Site) -> None:
