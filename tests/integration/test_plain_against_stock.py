@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import celery
 import pytest
 import redis
 from celery import Celery, _state, beat
@@ -148,6 +149,10 @@ def ours(url: str, start: str, phases: list[timedelta], **settings: Any) -> Sent
     return sent
 
 
+@pytest.mark.skipif(
+    tuple(int(part) for part in celery.__version__.split(".")[:2]) < (5, 7),
+    reason="before Celery 5.7 an entry asked too early keeps the others of stock beat waiting",
+)
 @pytest.mark.parametrize(
     ("start", "settings"),
     [
