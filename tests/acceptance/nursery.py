@@ -86,6 +86,12 @@ class _Children:
         self.logs[pid] = Path(command["log"])
         return pid
 
+    def end(self) -> None:
+        """The tests are over, or were killed: nobody else would end those that still live."""
+        for pid in self.logs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
     def reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -151,6 +157,7 @@ def _main() -> None:
         if 0 in ready:
             data = os.read(0, 1 << 16)
             if not data:
+                children.end()
                 return
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:

@@ -326,8 +326,10 @@ class Noon:
 def noon(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Noon]:
     with services.private_server() as server:
         site = Site(tmp_path_factory.mktemp("noon"), server.url(), nursery)
-        yield Noon(site)
-        site.close()
+        try:
+            yield Noon(site)
+        finally:
+            site.close()
 
 
 def test_queue_priority_expiry_and_headers_of_an_entry_reach_its_message(noon: Noon) -> None:

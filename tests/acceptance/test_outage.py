@@ -64,8 +64,10 @@ def said(beat: Process) -> list[str]:
 def outage(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Outage]:
     with services.private_server() as server:
         site = Site(tmp_path_factory.mktemp("outage"), server.url(), nursery)
-        yield Outage(site)
-        site.close()
+        try:
+            yield Outage(site)
+        finally:
+            site.close()
 
 
 def skipped(entry: str, slot: str, reason: str) -> str:
