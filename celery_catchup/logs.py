@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import singledispatchmethod
+from shlex import quote
 
 from celery_catchup.events import (
     CatchupCompleted,
@@ -217,5 +218,5 @@ def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> 
     """The command that would run lost slots after all; what exists already is not lost."""
     if reason in (SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT):
         return {}
-    command = f"celery catchup backfill {entry} --start {to_rfc3339(first)} --end {to_rfc3339(last)}"
+    command = f"celery catchup backfill {quote(entry)} --start {to_rfc3339(first)} --end {to_rfc3339(last)}"
     return {"recover": command}
