@@ -10,12 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.beatwork import Beatwork, assemble
-from celery_catchup.configuration import load
-from celery_catchup.declarations import CatchupEntry, divide
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
+from celery_catchup.operations.desk import Desk
 from celery_catchup.store import Leases, Ledger
 from celery_catchup.testing import FakeClock
-from celery_catchup.wiring import raw_settings
 
 _LONGEST_STEP = 60_000
 """Milliseconds between two ticks of a healthy beat that has nothing to do, at the most."""
@@ -121,16 +119,10 @@ class ManualBeat:
         return self._work.engine.office.ledger
 
     def _start(self) -> Beatwork:
-        app = self._app
-        schedule = {
-            name: CatchupEntry(**{**entry, "name": name, "app": app})
-            for name, entry in app.conf.beat_schedule.items()
-        }
-        raw = raw_settings(app)
-        declared = {name: entry.declaration() for name, entry in schedule.items()}
-        configuration = load(raw, declared=declared, timezone=app.timezone)
-        division = divide(schedule, configuration, timezone=app.timezone)
-        return assemble(app, configuration, division, schedule=schedule, clock=self.clock)
+        desk = Desk(self._app)
+        return assemble(
+            self._app, desk.configuration, desk.division, schedule=desk.schedule, clock=self.clock
+        )
 
     def _tick(self) -> None:
         """Tick until nothing is left to do at this instant."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
@@ -16,6 +16,8 @@ from celery_catchup.store import Leadership, Ledger, Term
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
+_LONGEST_RETRY = 60_000
+"""Milliseconds between two tries of a run that the broker does not take, at the most."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Releases:
     reaper: Reaper
     events: Events
     settings: Settings
+    _refused: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
         """Send what can be sent; ``outbox`` when this very tick has put something there."""
@@ -52,20 +55,32 @@ class Releases:
             run = self.ledger.run(identity)
             if run is not None and run.get("handed") and server_ms - run["queued"] < _WORKERS_TIME:
                 continue
+            if self._refused.get(identity, (0, 0))[1] > server_ms:
+                continue
             template = None if run is None else self.ledger.template(run["template"])
-            if run is None or template is None or self._published(template, identity, run, now):
-                self.ledger.published([identity])
+            if run is not None and template is not None:
+                refusal = self._refusal(template, identity, run, now)
+                if refusal is not None:
+                    self._refuse(identity, run["entry"], refusal, server_ms)
+                    continue
+            self.ledger.published([identity])
+            self._refused.pop(identity, None)
 
-    def _published(
+    def _refusal(
         self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant
-    ) -> bool:
-        """Publish one run; one that the broker will never take must not keep back the others."""
+    ) -> str | None:
+        """Publish one run; why the broker does not take it, which must not keep back the others."""
         try:
             self.dispatch.publish(template, identity, run, now=now)
         except DispatchFailedError as error:
             if error.temporary:
                 raise
-            retry_in = self.settings.poll_interval.total_seconds()
-            self.events.emit(EntryFailed(run["entry"], str(error), retry_in))
-            return False
-        return True
+            return str(error)
+        return None
+
+    def _refuse(self, identity: str, entry: str, why: str, server_ms: int) -> None:
+        """Try a run that the broker does not take less and less often, and say why each time."""
+        times = self._refused.get(identity, (0, 0))[0] + 1
+        delay = min(1000 * 2 ** min(times - 1, 10), _LONGEST_RETRY)
+        self._refused[identity] = (times, server_ms + delay)
+        self.events.emit(EntryFailed(entry, why, delay / 1000))

@@ -43,6 +43,12 @@ class KeptBackError(DispatchFailedError):
     guarded = True
 
 
+class UnroutableError(DispatchFailedError):
+    """Waiting does not help."""
+
+    temporary = False
+
+
 class Broker:
     """Makes messages that the store pushes to a list of the same server, or publishes by itself."""
 
@@ -50,6 +56,7 @@ class Broker:
         self.atomic = atomic
         self.failing: set[str] = set()
         self.guarded: set[str] = set()
+        self.unroutable: set[str] = set()
         self.published: list[str] = []
         self.ended: list[str] = []
         self.down = False
@@ -76,6 +83,8 @@ class Broker:
     ) -> None:
         if self.down:
             raise DispatchFailedError("the broker is down")
+        if run["entry"] in self.unroutable:
+            raise UnroutableError("no queue takes it")
         self.published.append(to_rfc3339(run["slot"]))
 
     def end(self, run_ids: list[str], *, terminate: bool) -> None:

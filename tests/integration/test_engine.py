@@ -534,3 +534,20 @@ def test_a_run_that_its_own_guard_keeps_back_is_skipped_with_that_reason(
 
     assert beat.sent() == []
     assert beat.skipped("etl") == [(TEN, TEN, 1, "guard_blocked")]
+
+
+def test_a_run_that_no_queue_takes_keeps_nobody_back_and_is_tried_less_and_less_often(
+    redis_url: str, clock: FakeClock
+) -> None:
+    broker = Broker(atomic=False)
+    broker.unroutable.add("bad")
+    policy = {"window": "6h", "overlap_policy": "allow"}
+    beat = Beat(redis_url, clock, {"bad": (HOURLY, policy), "good": (HOURLY, policy)}, broker=broker)
+    beat.tick()
+    clock.set(TEN)
+    for _ in range(20):
+        beat.tick()
+
+    assert broker.published == [TEN]
+    assert [event.retry_in for event in beat.told(EntryFailed)] == [1.0]
+    assert len(beat.ledger.outbox(10)) == 1
