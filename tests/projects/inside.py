@@ -34,9 +34,9 @@ def after(results: list[str]) -> None:
 
 @app.task(bind=True, acks_late=True)
 def slow(self: Any) -> None:
-    """Longer than the broker waits for an acknowledgement."""
+    """Longer than kombu waits before it looks for messages to deliver again, every ten seconds."""
     _note("begin", self.request.scheduled_time)
-    time.sleep(6)
+    time.sleep(12)
     _note("end", self.request.scheduled_time)
 
 
