@@ -49,10 +49,12 @@ def main(verb: str = "help", *args: str) -> int:
     work = {
         "check": CHECKS,
         "test": [*CHECKS, ["pytest", *(args or ("-n", "2"))]],
-        "soak": [["pytest", "-m", "soak", *args]],
+        "soak": [["pytest", "-m", "soak", *args], ["python", "docs/results.py"]],
         "bench": [["python", "-m", "benchmarks", *args]],
         "docs": [["sphinx-build", "-W", "-b", "html", "docs", "docs/_build", *args]],
     }
+    if verb == "soak":
+        os.environ.setdefault("CATCHUP_RESULTS", str(HERE / "docs" / "results.jsonl"))
     if verb not in work:
         print(__doc__)
         return 0 if verb in ("help", "-h", "--help") else 2

@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 from celery_catchup.embedded import EmbeddedServer
 from tests import services
+from tests.results import pytest_runtest_logreport, pytest_terminal_summary, record_result
+
+__all__ = ["pytest_runtest_logreport", "pytest_terminal_summary", "record_result"]
 
 # The same examples on every machine, so that a change is judged by what it changed; `thorough`
 # looks for new ones: pytest tests/property --hypothesis-profile=thorough
