@@ -83,14 +83,21 @@ def store_url(app: Any, settings: Settings) -> str:
     """``catchup_redis_url``, or the broker when that is Redis."""
     if settings.redis_url is not None:
         return settings.redis_url
-    broker = _broker_url(app)
-    if broker.partition("://")[0] in SCHEMES:
-        return _for_redis_py(broker, app.conf.get("broker_use_ssl"))
-    scheme = shown(broker.partition("://")[0])
+    broker = broker_store_url(app)
+    if broker is not None:
+        return broker
+    scheme = shown(_broker_url(app).partition("://")[0])
     raise refuse(
         f"{PREFIX}redis_url",
         f"missing, and the broker is {scheme}, not Redis; write where state is kept, such as redis://localhost/0",
     )
+
+
+def broker_store_url(app: Any) -> str | None:
+    """The broker as redis-py takes its address; None when it is not Redis."""
+    broker = _broker_url(app)
+    speaks_redis = broker.partition("://")[0] in SCHEMES
+    return _for_redis_py(broker, app.conf.get("broker_use_ssl")) if speaks_redis else None
 
 
 def masked_url(app: Any) -> str:

@@ -31,6 +31,7 @@ from celery_catchup.operations import (
     backfills,
     dead_letters,
     entries,
+    inheriting,
     pauses,
     previews,
     runs,
@@ -69,6 +70,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "dlq list": ("deadLetters", dead_letters.DeadLetter),
     "dlq show": ("", dead_letters.DeadLetter),
     "dlq replay, discard": ("runs", dead_letters.Handled),
+    "import": ("entries", inheriting.Legacy),
     "doctor": ("", doctor.Examination),
 }
 """What each command prints with -j: an object of that kind, or a list of them under that name."""

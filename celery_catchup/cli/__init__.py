@@ -25,8 +25,12 @@ _VERBS = (
     "resume",
     "watermark",
     "dlq",
+    "import",
     "doctor",
 )
+
+# A module cannot have the name of a statement.
+_MODULES = {"import": "imports"}
 
 _EPILOG = """
 \b
@@ -48,7 +52,9 @@ Exit codes: 0 done, 1 failed or unhealthy, 2 wrong usage or configuration, 3 mis
 """
 
 
-@click.group(name="catchup", cls=VerbGroup, verbs={name: name for name in _VERBS}, epilog=_EPILOG)
+@click.group(
+    name="catchup", cls=VerbGroup, verbs={name: _MODULES.get(name, name) for name in _VERBS}, epilog=_EPILOG
+)
 @click.pass_context
 @handle_preload_options  # type: ignore[untyped-decorator]
 def catchup(ctx: click.Context, **_: Any) -> None:

@@ -169,6 +169,6 @@ def length(value: timedelta | None) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts[largest : largest + 2] if count)
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str | None = None) -> str:
     """``1 run``, ``3 runs``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

@@ -20,6 +20,7 @@ from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import UnknownEntryError
 from celery_catchup.settings import PREFIX
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
+from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
@@ -27,7 +28,7 @@ from celery_catchup.wiring import StoreHandle, open_store, raw_settings
 from celery_catchup.wording import did_you_mean, path, shown
 
 # Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
-_HOUSEKEEPING = "celery.backend_cleanup"
+HOUSEKEEPING = "celery.backend_cleanup"
 _POLL_INTERVAL = PREFIX + "poll_interval"
 
 
@@ -85,7 +86,7 @@ class Desk:
         another poll interval."""
         raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
         declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
+            name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
         if policies:
             written: Any = raw.get(ENTRIES) or {}
@@ -140,6 +141,11 @@ class Desk:
         return Watermarks(self.store.scripts, self.store.keys)
 
     @cached_property
+    def inheritance(self) -> Inheritance:
+        """Takes over what another scheduler knew."""
+        return Inheritance(self.store.scripts, self.store.keys)
+
+    @cached_property
     def workers(self) -> Workers:
         """Who has the plugin."""
         return Workers(self.store.client, self.store.scripts, self.store.keys)
@@ -169,7 +175,7 @@ class Desk:
         wanted = tuple(dict.fromkeys(names))
         if any(name not in self.schedule for name in wanted):
             stored = self.look()
-            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {_HOUSEKEEPING})
+            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {HOUSEKEEPING})
         return wanted
 
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,95 @@
+"""Inheriting: the last runs of another scheduler become watermarks, so that a switch loses no slot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from celery_catchup.logs import logfmt
+from celery_catchup.model import to_instant
+from celery_catchup.operations.desk import HOUSEKEEPING, Desk
+from celery_catchup.operations.previews import preview
+from celery_catchup.policy import OnResume
+from celery_catchup.store import Stored
+from celery_catchup.store.inheritance import Heir, inherited
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """When another scheduler last sent an entry, and how often it has."""
+
+    at: datetime
+    count: int = 0
+
+
+class Fate(StrEnum):
+    """What becomes of an entry that the other scheduler knew."""
+
+    TAKEN_OVER = "taken over"
+    KNOWN = "known already"
+    UNDECLARED = "not declared"
+    FUTURE = "in the future"
+    DISCARDS = "discards"
+
+
+@dataclass(frozen=True, slots=True)
+class Legacy:
+    """One entry: when the other scheduler last sent it, and what the next tick makes of the time since.
+
+    ``dispatched`` and ``skipped`` are null where no policy tells.
+    """
+
+    entry: str
+    last_run_at: datetime
+    fate: Fate
+    dispatched: int | None = None
+    skipped: int | None = None
+
+
+def inherit(desk: Desk, found: Mapping[str, LastRun], *, dry_run: bool = False) -> list[Legacy]:
+    """Let entries that are new here go on behind their last runs elsewhere.
+
+    An entry that is known here keeps what is known of it: doing this twice changes nothing. Stop
+    the other scheduler first, or what it sends afterwards is sent twice.
+    """
+    stored = desk.before_change()
+    found = {name: found[name] for name in sorted(found) if name != HOUSEKEEPING}
+    fates = {name: _fate(desk, stored, name, run) for name, run in found.items()}
+    heirs = [
+        Heir(name, to_instant(run.at), run.count, policy=name in desk.declared)
+        for name, run in found.items()
+        if fates[name] is Fate.TAKEN_OVER
+    ]
+    ahead = inherited(stored, heirs)
+    named = [heir.name for heir in heirs if heir.policy]
+    previews = {one.entry: one for one in (preview(desk, named, stored=ahead) if named else ())}
+    if heirs and not dry_run:
+        desk.inheritance.take_over(heirs)
+        for heir in heirs:
+            logger.info(logfmt("Entry taken over", entry=heir.name, by=desk.by))
+    told = []
+    for name, run in found.items():
+        plan = previews.get(name)
+        counts = (None, None) if plan is None else (plan.dispatched, plan.skipped)
+        told.append(Legacy(name, run.at, fates[name], *counts))
+    return told
+
+
+def _fate(desk: Desk, stored: Stored, name: str, run: LastRun) -> Fate:
+    if name not in desk.schedule:
+        return Fate.UNDECLARED
+    if name in (stored.first_seen if name in desk.declared else stored.last_runs):
+        return Fate.KNOWN
+    at = to_instant(run.at)
+    if at > desk.now():
+        return Fate.FUTURE
+    policy = desk.configuration.policies.get(name)
+    hidden = stored.watermark is not None and stored.watermark.isdecimal() and at < int(stored.watermark)
+    if policy is not None and hidden and policy.on_resume is OnResume.DISCARD:
+        return Fate.DISCARDS
+    return Fate.TAKEN_OVER

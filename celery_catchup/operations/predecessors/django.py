@@ -1,0 +1,22 @@
+"""What django-celery-beat keeps in the project's database."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.operations.refusals import RefusedError
+
+
+def django_runs(desk: Desk) -> dict[str, LastRun]:
+    """When each enabled periodic task of the database last ran, by its name."""
+    desk.app.loader.import_default_modules()  # sets Django up, where it has not been
+    try:
+        models: Any = import_module("django_celery_beat.models")
+    except Exception as error:  # not installed, or no Django project: each raises something else
+        raise RefusedError(f"django-celery-beat cannot be used: {error}; run this in its project") from error
+    rows = models.PeriodicTask.objects.filter(enabled=True, last_run_at__isnull=False)
+    found = rows.values_list("name", "last_run_at", "total_run_count")
+    return {name: LastRun(at, count or 0) for name, at, count in found.iterator()}

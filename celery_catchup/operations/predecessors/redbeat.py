@@ -1,0 +1,68 @@
+"""What celery-redbeat keeps in Redis; redbeat itself need not be installed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from redis import Redis
+
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.store import connect
+from celery_catchup.wiring import broker_store_url
+
+_PREFIX = "redbeat:"
+_PAGE = 500
+
+
+def redbeat_runs(desk: Desk, url: str | None = None) -> dict[str, LastRun]:
+    """When each of redbeat's entries last ran: of those in its schedule, by their names.
+
+    ``url`` is where they are; else redbeat's own setting tells, or the broker.
+    """
+    conf = desk.app.conf
+    where = url or conf.get("redbeat_redis_url") or broker_store_url(desk.app)
+    if where is None:
+        raise RefusedError("redbeat_redis_url is not set, and the broker is not Redis; give --url")
+    prefix = conf.get("redbeat_key_prefix") or _PREFIX
+    try:
+        client = connect(where, sentinel_options=conf.get("redbeat_redis_options") or {})
+    except ValueError as error:
+        raise RefusedError(f"redbeat's server cannot be asked: {error}") from None
+    with closing(client):
+        return _read(client, prefix)
+
+
+def _read(client: Redis, prefix: str) -> dict[str, LastRun]:
+    keys: Any = client.zrange(f"{prefix}:schedule", 0, -1)
+    found: dict[str, LastRun] = {}
+    for begin in range(0, len(keys), _PAGE):
+        some = keys[begin : begin + _PAGE]
+        with client.pipeline(transaction=False) as pipe:
+            for key in some:
+                pipe.hget(key, "meta")
+            metas = pipe.execute()
+        for key, meta in zip(some, metas, strict=True):
+            run = _last_run(meta)
+            if run is not None:
+                found[key.decode().removeprefix(prefix)] = run
+    return found
+
+
+def _last_run(meta: bytes | None) -> LastRun | None:
+    """redbeat writes a datetime as a mapping of its fields, with a zone's name or offset in seconds."""
+    try:
+        stored = json.loads(meta or b"{}")
+        fields = dict(stored.get("last_run_at") or {})
+        if fields.pop("__type__", None) != "datetime":
+            return None
+        zone = fields.pop("timezone", "UTC")
+        tz = ZoneInfo(zone) if isinstance(zone, str) else timezone(timedelta(seconds=zone))
+        return LastRun(datetime(**fields, tzinfo=tz), int(stored.get("total_run_count") or 0))
+    except (AttributeError, TypeError, ValueError, KeyError):
+        return None

@@ -1,0 +1,48 @@
+"""The file in which Celery's own scheduler keeps when its entries last ran."""
+
+from __future__ import annotations
+
+import dbm
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from celery.beat import PersistentScheduler
+from celery.utils.time import maybe_make_aware
+
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.wording import shown
+
+
+def shelved_runs(desk: Desk, path: str | None = None) -> dict[str, LastRun]:
+    """When each entry of Celery's schedule file last ran; the file is only read.
+
+    It is read as beat itself reads it, which executes what a hostile file says: give it your own.
+    """
+    where = path or str(desk.app.conf.beat_schedule_filename)
+    entries = _read(where)
+    return {
+        str(name): LastRun(maybe_make_aware(entry.last_run_at, desk.app.timezone), entry.total_run_count or 0)
+        for name, entry in entries.items()
+        if entry.last_run_at is not None
+    }
+
+
+def _read(where: str) -> dict[str, Any]:
+    try:
+        with closing(PersistentScheduler.persistence.open(where, flag="r")) as shelf:
+            return dict(shelf["entries"])
+    except KeyError:
+        raise RefusedError(f"{shown(where)} has no entries; it is no file of Celery's scheduler") from None
+    except dbm.error as error:
+        raise RefusedError(f"{shown(where)} cannot be read: {error}; {_advice(where)}") from None
+    except Exception as error:  # what unpickling raises depends on what was pickled
+        reason = f"{type(error).__name__}: {error}"
+        raise RefusedError(f"{shown(where)} cannot be understood: {reason}") from error
+
+
+def _advice(where: str) -> str:
+    there = any(Path(where + suffix).exists() for suffix in ("", ".db", ".dat"))
+    return "stop the beat that uses it" if there else "name the file that beat used with -s"

@@ -1,0 +1,41 @@
+-- Take over what another scheduler knew: entries that are new here go on behind their last run.
+--
+-- An entry that is known here is left alone, so that repeating it changes nothing. In a store that
+-- nobody has used, the scheduler's watermark begins at the oldest of these runs; in another one it is
+-- near the present and would hide what an entry missed, so that the entry counts as resumed from there.
+--
+-- KEYS meta        hash    schema version of the stored state
+-- KEYS scheduler   hash    watermark
+-- KEYS first_seen  hash    entry -> instant (ms)
+-- KEYS anchors     hash    entry -> phase of its intervals (ms)
+-- KEYS decided     hash    entry -> everything up to here is decided (ms)
+-- KEYS paused      hash    entry -> {paused, at, …} as JSON
+-- KEYS last_runs   hash    entry without a policy -> when it last ran (ms) and how often
+-- KEYS version     string  grows with every change from outside
+-- ARGV schema              version to note when there is none
+-- ARGV watermark           the oldest of the last runs (ms)
+-- ARGV entries             JSON: list of {name, at, count, policy}; "at" in ms, "policy" whether it has one
+-- RETURNS names of the entries that were new
+local meta, scheduler, first_seen, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local decided, paused, last_runs = KEYS[5], KEYS[6], KEYS[7]
+redis.call('HSETNX', meta, 'schema', ARGV[1])
+redis.call('HSETNX', scheduler, 'watermark', ARGV[2])
+local watermark = tonumber(redis.call('HGET', scheduler, 'watermark')) or 0
+local new = {}
+for _, entry in ipairs(cjson.decode(ARGV[3])) do
+  local at = string.format('%.0f', entry.at)
+  if not entry.policy then
+    if redis.call('HSETNX', last_runs, entry.name, at .. ' ' .. string.format('%.0f', entry.count)) == 1 then
+      new[#new + 1] = entry.name
+    end
+  elseif redis.call('HSETNX', first_seen, entry.name, at) == 1 then
+    redis.call('HSETNX', anchors, entry.name, at)
+    redis.call('HSET', decided, entry.name, at)
+    if entry.at < watermark then
+      redis.call('HSET', paused, entry.name, cjson.encode({ paused = false, at = entry.at }))
+    end
+    new[#new + 1] = entry.name
+  end
+end
+if #new > 0 then redis.call('INCR', KEYS[8]) end
+return new
