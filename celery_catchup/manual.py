@@ -85,7 +85,9 @@ class ManualBeat:
         while active := self._ledger().active(entry):
             for run_id in active:
                 record = self._ledger().run(run_id) or {}
-                leases.claim(run_id, owner="manual", task=record["task"], worker="manual")
+                leases.claim(
+                    run_id, owner="manual", task=record["task"], worker="manual", entry=record["entry"]
+                )
                 leases.finish(run_id, entry=entry, owner="manual", state=RunState(state))
                 ended += 1
         return ended

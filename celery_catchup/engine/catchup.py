@@ -10,7 +10,7 @@ from celery_catchup.engine.drafts import Draft
 from celery_catchup.engine.roster import Line, Roster, Session
 from celery_catchup.entries import EntryState
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
-from celery_catchup.model import Instant
+from celery_catchup.model import Instant, Plan, Trigger
 from celery_catchup.pacing import earliest_send
 from celery_catchup.planner import plan, share, survey
 from celery_catchup.store import States
@@ -24,15 +24,32 @@ class Progress:
     began: float
     dispatched: int = 0
     skipped: int = 0
+    late: int = 0
+    slots: tuple[Instant, Instant] | None = None
 
-    def fields(self, *, running: bool) -> dict[str, int]:
-        """As the store keeps it."""
+    def with_plan(self, plan: Plan) -> Progress:
+        """The progress when this plan is committed; ``late`` are its catch-up runs, ``slots`` the first
+        and the last slot that was decided on."""
+        ends = [run.slot.at for run in plan.runs]
+        ends += [at for skip in plan.skips for at in (skip.first, skip.last)] + [*(self.slots or ())]
+        return replace(
+            self,
+            dispatched=self.dispatched + len(plan.runs),
+            skipped=self.skipped + plan.skipped,
+            late=self.late + sum(run.trigger is Trigger.CATCHUP for run in plan.runs),
+            slots=(min(ends), max(ends)) if ends else None,
+        )
+
+    def fields(self, *, running: bool, now: Instant) -> dict[str, int | str]:
+        """As the store keeps it; one that is through is kept as the last one."""
+        first, last = self.slots or (now, now)
+        ended = {"ended": now, "first": first, "last": last, "dispatched": self.late, "skipped": self.skipped}
         return {
             "catchup_running": int(running),
             "catchup_total": self.total,
             "catchup_dispatched": self.dispatched,
             "catchup_skipped": self.skipped,
-        }
+        } | ({} if running else {f"last_catchup_{name}": str(value) for name, value in ended.items()})
 
 
 @dataclass
@@ -118,8 +135,7 @@ class Catchup:
             if session is None:
                 continue
             assert self.progress is not None
-            self.progress.dispatched += len(one.plan.runs)
-            self.progress.skipped += one.plan.skipped
+            self.progress = self.progress.with_plan(one.plan)
             session.used += len(one.plan.runs)
             if session.allowance is not None:
                 session.allowance -= len(one.plan.runs)
@@ -129,18 +145,16 @@ class Catchup:
                 one.line.session = None
                 self._open.pop(one.line.entry.name, None)
 
-    def upcoming(self, drafts: Sequence[Draft]) -> dict[str, int]:
+    def upcoming(self, drafts: Sequence[Draft], *, now: Instant) -> dict[str, int | str]:
         """The progress as it will be when these are committed."""
         if self.progress is None:
             return {}
         inside = [one for one in drafts if one.line.session is not None]
         ending = {one.line.entry.name for one in inside if one.plan.complete}
-        ahead = replace(
-            self.progress,
-            dispatched=self.progress.dispatched + sum(len(one.plan.runs) for one in inside),
-            skipped=self.progress.skipped + sum(one.plan.skipped for one in inside),
-        )
-        return ahead.fields(running=bool(set(self._open) - ending))
+        ahead = self.progress
+        for one in inside:
+            ahead = ahead.with_plan(one.plan)
+        return ahead.fields(running=bool(set(self._open) - ending), now=now)
 
     def close_if_done(self) -> None:
         """Say so when everything missed is decided."""

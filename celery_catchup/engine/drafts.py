@@ -9,9 +9,11 @@ from typing import Any, Protocol
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, run_id
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, run_id
 from celery_catchup.store import EntryBatch, Template
 from celery_catchup.store.ledger import NewRun
+
+_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
 
 
 class DispatchFailedError(CatchupError):
@@ -92,8 +94,16 @@ def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draf
         skips=[(skip, _slot_before(entry, skip)) for skip in plan.skips],
         anchor=plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None,
         resumes=plan.complete and line.state.paused_at is not None,
+        missed=_missed(plan) if line.session is not None else 0,
     )
     return Draft(line, plan, batch, templates, tuple(run.id for run in runs), line.session is not None)
+
+
+def _missed(plan: Plan) -> int:
+    """How many slots of a catch-up were late; those that have their run already, or were to be left out
+    while the entry was paused, were not missed."""
+    late = sum(run.trigger is Trigger.CATCHUP for run in plan.runs)
+    return late + sum(skip.count for skip in plan.skips if skip.reason not in _NOT_MISSED)
 
 
 def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:

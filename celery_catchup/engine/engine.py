@@ -234,7 +234,7 @@ class Engine:
         batch = Batch(
             entries=[one.batch for one in writing],
             templates={name: text for one in writing for name, text in one.templates.items()},
-            progress=self.catchup.upcoming(writing),
+            progress=self.catchup.upcoming(writing, now=now),
         )
         self._unpublished |= any(template.queue is None for template in batch.templates.values())
         self._end_others(writing)

@@ -21,6 +21,7 @@ from celery_catchup.operations.refusals import UnknownEntryError
 from celery_catchup.settings import PREFIX
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
 from celery_catchup.store.inheritance import Inheritance
+from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
@@ -124,6 +125,11 @@ class Desk:
     def listing(self) -> Listing:
         """Pages of runs, skips and dead letters."""
         return Listing(self.store.client, self.store.keys)
+
+    @cached_property
+    def history(self) -> History:
+        """What happened hour by hour, and outages."""
+        return History(self.store.client, self.store.keys)
 
     @cached_property
     def controls(self) -> Controls:

@@ -104,7 +104,9 @@ def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatc
         worker = str(task.request.hostname or "")
         # Made before the question: the lease counts from when the server grants it, or earlier.
         lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
-        claim = post.leases.claim(delivery.run_id, owner=delivery.token, task=task.name, worker=worker)
+        claim = post.leases.claim(
+            delivery.run_id, owner=delivery.token, task=task.name, worker=worker, entry=delivery.entry
+        )
         return claim, lease
 
     for pause in _STORE_PAUSES:

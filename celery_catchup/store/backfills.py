@@ -137,8 +137,11 @@ class Backfills:
         )
         answer = self._scripts.call(
             "fill",
-            {name: getattr(self._keys, name) for name in (*names, "ended", "dead")}
-            | {"own": self._keys.runs_of(backfill.entry)}
+            {name: getattr(self._keys, name) for name in (*names, "dead", "hours")}
+            | {
+                "own": self._keys.runs_of(backfill.entry),
+                "entry_hours": self._keys.hours_of(backfill.entry),
+            }
             | self._lane_keys(backfill.lane),
             {
                 **leadership.fence(),

@@ -43,13 +43,14 @@ class Controls:
 
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a run by hand; False when the slot has its run already."""
-        names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version")
+        names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version", "hours")
         entry = run["entry"]
         answer = self._scripts.call(
             "start",
             {
                 **{name: getattr(self._keys, name) for name in names},
                 "own": self._keys.runs_of(entry),
+                "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },
@@ -65,12 +66,16 @@ class Controls:
 
     def enlist(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
         """Record a manual run whose message the caller sends; False when there is such a run."""
-        names = ("ledger", "runs", "leases", "manual", "version")
+        names = ("ledger", "runs", "leases", "manual", "version", "hours")
         entry = run["entry"]
         answer = self._scripts.call(
             "enlist",
             {name: getattr(self._keys, name) for name in names}
-            | {"own": self._keys.runs_of(entry), "active": self._keys.active(entry)},
+            | {
+                "own": self._keys.runs_of(entry),
+                "entry_hours": self._keys.hours_of(entry),
+                "active": self._keys.active(entry),
+            },
             {"run_id": run_id, "run": json.dumps(run), "now_ms": now},
         )
         return bool(answer)

@@ -37,6 +37,8 @@ class Keys:
         self.backfills = f"{prefix}:backfills"
         self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
+        self.outages = f"{prefix}:outages"
+        self.hours = f"{prefix}:hours"
 
     def runs_of(self, entry: str) -> str:
         """The entry's runs by slot."""
@@ -53,6 +55,10 @@ class Keys:
     def skips(self, entry: str) -> str:
         """The entry's slots that were skipped, as spans."""
         return self._of("skips", entry)
+
+    def hours_of(self, entry: str) -> str:
+        """What happened to the entry in each hour."""
+        return self._of("hours", entry)
 
     def _of(self, kind: str, entry: str) -> str:
         return f"{self.prefix}:{kind}:{quote(entry, safe='')}"

@@ -65,6 +65,7 @@ class Leadership:
                 "delayed": self._keys.delayed,
                 "leases": self._keys.leases,
                 "retries": self._keys.retries,
+                "outages": self._keys.outages,
             },
             {
                 "owner": self.owner,

@@ -53,6 +53,7 @@ _FINISH_KEYS = (
     "paused",
     "version",
     "manual",
+    "hours",
 )
 
 
@@ -63,16 +64,25 @@ class Leases:
         self._scripts, self._keys, self._db = scripts, keys, db
         self.ttl_ms, self.now_ms = ttl_ms, now_ms
 
-    def claim(self, run_id: str, *, owner: str, task: str, worker: str) -> Claim:
-        """Take the run, unless it has ended or somebody executes it under a live lease."""
+    def claim(self, run_id: str, *, owner: str, task: str, worker: str, entry: str = "") -> Claim:
+        """Take the run, unless it has ended or somebody executes it under a live lease.
+
+        ``entry`` is whose run the message says it is; its hours are counted when that is so.
+        """
         answer = self._scripts.call(
             "claim",
-            {"ledger": self._keys.ledger, "leases": self._keys.leases},
+            {
+                "ledger": self._keys.ledger,
+                "leases": self._keys.leases,
+                "hours": self._keys.hours,
+                "entry_hours": self._keys.hours_of(entry),
+            },
             {
                 "run_id": run_id,
                 "owner": owner,
                 "task": task,
                 "worker": worker,
+                "entry": entry,
                 "ttl_ms": self.ttl_ms,
                 "now_ms": self.now_ms,
             },

@@ -59,7 +59,8 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class EntryBatch:
-    """The decisions on one entry. ``expected`` is the watermark they were made from."""
+    """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
+    many of the slots were late, whatever was decided on them."""
 
     name: str
     expected: Instant | None
@@ -69,11 +70,15 @@ class EntryBatch:
     skips: Sequence[tuple[Skip, Instant | None]] = ()
     anchor: Instant | None = None
     resumes: bool = False
+    missed: int = 0
 
     def encoded(self) -> dict[str, Any]:
         """As the script takes it; instants of hashes are text there."""
         anchor = {} if self.anchor is None else {"anchor": str(self.anchor)}
-        return anchor | {
+        missed = {"missed": self.missed} if self.missed else {}
+        return {
+            **anchor,
+            **missed,
             "name": self.name,
             "expected": "" if self.expected is None else str(self.expected),
             "decided": str(self.decided),
@@ -143,6 +148,7 @@ class Ledger:
                     "outbox",
                     "delayed",
                     "leases",
+                    "hours",
                 )
             },
             {**leadership.fence(), "db": self._db, "now_ms": now, "batch": _encoded(batch)},
@@ -210,9 +216,15 @@ class Ledger:
         stored: Any = self._client.hget(self._keys.templates, template_id)
         return None if stored is None else json.loads(stored)
 
-    def _entry_keys(self, entry: str) -> tuple[str, str, str, str]:
+    def _entry_keys(self, entry: str) -> tuple[str, ...]:
         keys = self._keys
-        return keys.runs_of(entry), keys.active(entry), keys.chain(entry), keys.skips(entry)
+        return (
+            keys.runs_of(entry),
+            keys.active(entry),
+            keys.chain(entry),
+            keys.skips(entry),
+            keys.hours_of(entry),
+        )
 
 
 def _encoded(batch: Batch) -> str:

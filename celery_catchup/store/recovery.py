@@ -25,6 +25,7 @@ _KEYS = (
     "dead",
     "paused",
     "version",
+    "hours",
 )
 
 

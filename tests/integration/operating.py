@@ -118,7 +118,7 @@ class Project:
             done = desk.ledger.active(entry)
             for run_id in done:
                 task = (desk.ledger.run(run_id) or {})["task"]
-                leases.claim(run_id, owner="w", task=task, worker="celery@here")
+                leases.claim(run_id, owner="w", task=task, worker="celery@here", entry=entry)
                 leases.finish(
                     run_id,
                     entry=entry,

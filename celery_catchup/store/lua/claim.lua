@@ -2,10 +2,13 @@
 --
 -- KEYS ledger  hash  run id -> run as JSON
 -- KEYS leases  zset  run id by lease expiry (ms)
+-- KEYS hours   hash  what happened in each hour
+-- KEYS entry_hours hash the same of the entry alone
 -- ARGV run_id
 -- ARGV owner         random per execution
 -- ARGV task          name of the task; another task cannot borrow the run
 -- ARGV worker        host name, for people
+-- ARGV entry         whose hours are given
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"unknown"} or {"foreign"}
@@ -19,15 +22,23 @@ if run.task ~= ARGV[3] then return { 'foreign' } end
 if run.state == 'waiting' then return { 'held' } end
 if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.state } end
 
-local now = server_now(ARGV[6])
+local now = server_now(ARGV[7])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
 if run.state == 'running' and run.owner ~= owner and expiry > now then return { 'held' } end
-if run.state == 'running' and run.owner ~= owner then run.attempt = run.attempt + 1 end
+if run.state == 'running' and run.owner ~= owner then
+  remember(run, 'lost', now)
+  run.attempt = run.attempt + 1
+end
 
 run.state, run.owner, run.worker = 'running', owner, ARGV[4]
+-- How late a run started is told of the schedule's own runs: a backfill is late by its nature.
+if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') then
+  tally(KEYS[3], now, {}, math.max(0, now - run.slot))
+  if run.entry == ARGV[5] then tally(KEYS[4], now, {}, math.max(0, now - run.slot)) end
+end
 run.started = run.started or now
 run.attempt_started = now
-redis.call('ZADD', leases, now + tonumber(ARGV[5]), id)
+redis.call('ZADD', leases, now + tonumber(ARGV[6]), id)
 local encoded = cjson.encode(run)
 redis.call('HSET', ledger, id, encoded)
 return { 'granted', encoded }

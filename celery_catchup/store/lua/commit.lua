@@ -16,7 +16,8 @@
 -- KEYS outbox     zset    runs to be published, by the time they were decided
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
--- KEYS ...                four per entry: its runs, active, chain (zsets by slot) and skips (zset by last slot)
+-- KEYS hours      hash    what happened in each hour
+-- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
 -- ARGV batch              JSON: {templates, entries, plain, progress}
@@ -24,7 +25,7 @@
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local leases = KEYS[12]
+local leases, hours = KEYS[12], KEYS[13]
 
 -- check everything, then write
 if not leads(leader, ARGV[1], ARGV[2]) then return { 'fenced' } end
@@ -50,19 +51,20 @@ local function record_skip(key, skip)
   redis.call('ZADD', key, skip.last, cjson.encode(skip))
 end
 
-local outcome = {}
+local outcome, total = {}, {}
 for index, entry in ipairs(batch.entries) do
-  local base = 12 + (index - 1) * 4
+  local base = 13 + (index - 1) * 5
   local keys = {
     ledger = ledger, templates = templates, outbox = outbox, leases = leases,
     active = KEYS[base + 2], chain = KEYS[base + 3],
   }
-  local existing = {}
+  local existing, counts = {}, { missed = entry.missed }
   for _, item in ipairs(entry.runs) do
     local run = item.run
     if redis.call('HEXISTS', ledger, item.id) == 1 then
       existing[#existing + 1] = item.id
     else
+      counts[run.trigger] = (counts[run.trigger] or 0) + 1
       run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
       redis.call('HSET', ledger, item.id, cjson.encode(run))
       redis.call('ZADD', runs, run.slot, item.id)
@@ -75,12 +77,20 @@ for index, entry in ipairs(batch.entries) do
       end
     end
   end
-  for _, skip in ipairs(entry.skips) do record_skip(KEYS[base + 4], skip) end
+  for _, skip in ipairs(entry.skips) do
+    local name = 'skipped:' .. skip.reason
+    counts[name] = (counts[name] or 0) + skip.count
+    record_skip(KEYS[base + 4], skip)
+  end
+  if next(counts) then tally(KEYS[base + 5], now, counts) end
+  for name, count in pairs(counts) do total[name] = (total[name] or 0) + count end
   redis.call('HSET', decided, entry.name, entry.decided)
   if entry.resumes then redis.call('HDEL', paused, entry.name) end
   if entry.anchor then redis.call('HSET', anchors, entry.name, entry.anchor) end
   outcome[index] = { existing = existing, released = release(keys, entry.capacity, own_db, now) }
 end
+
+if next(total) then tally(hours, now, total) end
 
 for _, entry in ipairs(batch.plain) do
   for _, message in ipairs(entry.messages) do push(entry.queue, entry.db, own_db, { message }) end

@@ -6,6 +6,8 @@
 -- KEYS manual   hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS version  string  grows with every change from outside
 -- KEYS own      zset    the entry's runs by slot (ms)
+-- KEYS hours    hash    what happened in each hour
+-- KEYS entry_hours hash the same of the entry alone
 -- KEYS active   zset    the entry's active runs
 -- ARGV run_id
 -- ARGV run              JSON: entry, task, schedule, slot, trigger and what else is known
@@ -21,6 +23,8 @@ local manual = cjson.decode(redis.call('HGET', KEYS[4], run.entry) or '{}')
 manual.start = math.max(manual.start or 0, now)
 redis.call('HSET', KEYS[4], run.entry, cjson.encode(manual))
 redis.call('INCR', KEYS[5])
+tally(KEYS[7], now, { manual = 1 })
+tally(KEYS[8], now, { manual = 1 })
 redis.call('ZADD', KEYS[6], run.slot, id)
-redis.call('ZADD', KEYS[7], run.slot, id)
+redis.call('ZADD', KEYS[9], run.slot, id)
 return 1

@@ -14,6 +14,8 @@
 -- KEYS ended      zset  runs by the time they ended (ms)
 -- KEYS dead       zset  dead letters by the time they died (ms)
 -- KEYS own        zset  the entry's runs by slot (ms)
+-- KEYS hours      hash  what happened in each hour
+-- KEYS entry_hours hash the same of the entry alone
 -- KEYS active     zset  the lane's active runs
 -- KEYS chain      zset  the lane's waiting runs
 -- ARGV owner, epoch, db
@@ -39,6 +41,7 @@ for position, item in ipairs(part.runs) do
   if not before then
     run.attempt, run.sends, run.created = 1, 0, now
   elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
+    remember(run, run.state, run.finished, run.error)
     run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil
     run.template, run.trigger = item.run.template, item.run.trigger
     redis.call('ZREM', KEYS[9], item.id)
@@ -52,15 +55,19 @@ for position, item in ipairs(part.runs) do
     redis.call('ZADD', KEYS[5], run.slot, item.id)
     redis.call('ZADD', KEYS[11], run.slot, item.id)
     -- the order in which they were planned: newest first, perhaps
-    redis.call('ZADD', KEYS[13], backfill.dispatched + count, item.id)
+    redis.call('ZADD', KEYS[15], backfill.dispatched + count, item.id)
     count = count + 1
   end
 end
 backfill.cursor, backfill.dispatched, backfill.skipped = part.cursor, backfill.dispatched + count, backfill.skipped + part.skipped
 backfill.decided = part.complete
+if count > 0 then
+  tally(KEYS[12], now, { backfill = count })
+  tally(KEYS[13], now, { backfill = count })
+end
 redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))
 local keys = {
-  ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[12], chain = KEYS[13],
+  ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[14], chain = KEYS[15],
 }
 release(keys, backfill.max_active, tonumber(ARGV[3]), now)
 return { 'ok', count }

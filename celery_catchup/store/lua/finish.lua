@@ -16,6 +16,7 @@
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
 -- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
+-- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- ARGV run_id
@@ -40,14 +41,16 @@ local now = server_now(ARGV[8])
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
-  paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now,
+  paused = KEYS[10], version = KEYS[11], active = KEYS[14], chain = KEYS[15], clock = now, hours = KEYS[13],
   unpublished = {},
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
 if state == 'failed' then
   run.failures = (run.failures or 0) + 1
+  tally(keys.hours, now, { failed = 1 })
   if run.failures < policy.max_attempts then
+    remember(run, 'failed', now, run.error)
     run.state, run.owner, run.attempt = 'waiting', nil, run.attempt + 1
     redis.call('HSET', KEYS[1], id, cjson.encode(run))
     redis.call('ZREM', KEYS[2], id)

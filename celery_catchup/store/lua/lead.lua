@@ -12,6 +12,7 @@
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS retries    zset    failed runs by the time of their next attempt (ms)
+-- KEYS outages    zset    times in which nobody led, "since until" by their end (ms)
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "epoch:beat" of a record that stayed unchanged for its length, or ""
@@ -46,6 +47,12 @@ if record[1] ~= owner then
   redis.call('HSET', meta, 'epoch', epoch)
 end
 redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
+-- Nobody ticked for longer than a take-over lasts: slots may have been missed. The last 200 are kept.
+local before = tonumber(redis.call('HGET', scheduler, 'last_tick') or '') or tonumber(now)
+if tonumber(now) - before > 2 * tonumber(ttl) then
+  redis.call('ZADD', KEYS[9], now, string.format('%d %s', before, now))
+  if redis.call('ZCARD', KEYS[9]) > 200 then redis.call('ZREM', KEYS[9], redis.call('ZRANGE', KEYS[9], 0, 0)[1]) end
+end
 redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)

@@ -92,6 +92,30 @@ local function patience(sends)
   return 300000 * 2 ^ math.min(sends - 1, 8)
 end
 
+-- Count what happened in the hour of `now`. Eight days are kept, in a ring: an hour is forgotten by
+-- being written over. Of the lag the largest is kept.
+local function tally(key, now, counts, lag)
+  local hour = math.floor(now / 3600000)
+  local place = hour % 192
+  local page = cjson.decode(redis.call('HGET', key, place) or '{}')
+  if page.hour ~= hour then page = { hour = hour } end
+  for name, count in pairs(counts) do page[name] = (page[name] or 0) + count end
+  if lag then page.lag = math.max(page.lag or 0, lag) end
+  redis.call('HSET', key, place, cjson.encode(page))
+end
+
+-- Remember an attempt that is over while its run goes on: the last twenty of them. What is known of
+-- the attempt that is under way, or was the last, stands in the run itself.
+local function remember(run, outcome, ended, error)
+  local past = run.past or {}
+  past[#past + 1] = {
+    attempt = run.attempt, started = run.attempt_started, ended = ended, worker = run.worker,
+    outcome = outcome, error = error,
+  }
+  if #past > 20 then table.remove(past, 1) end
+  run.past = past
+end
+
 -- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.
 -- The lease that it gets is the time in which somebody has to claim it, by the server's clock:
 -- `now` may be the leader's idea of time. What a worker releases into the outbox (`keys.unpublished`)
@@ -133,6 +157,7 @@ end
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
 -- attempts becomes a dead letter, and pauses its entry when the policy says so.
 local function conclude(keys, id, run, state, policy, now)
+  if state == 'dead' then tally(keys.hours, now, { dead = 1 }) end
   run.state, run.finished, run.owner = state, now, nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZREM', keys.leases, id)

@@ -16,6 +16,7 @@
 -- KEYS dead       zset    dead letters by the time they died (ms)
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
+-- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- ARGV owner, epoch, db
@@ -35,7 +36,7 @@ end
 
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
-  paused = KEYS[10], version = KEYS[11], active = KEYS[12], chain = KEYS[13], clock = now,
+  paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now, hours = KEYS[12],
 }
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
 if retry >= 0 then
@@ -61,7 +62,10 @@ if run.losses > policy.max_attempts + 2 then
   release_next(keys, 'dead', policy, tonumber(ARGV[3]), now)
   return 'dead'
 end
-if run.state == 'running' then run.attempt = run.attempt + 1 end
+if run.state == 'running' then
+  remember(run, 'lost', now)
+  run.attempt = run.attempt + 1
+end
 run.owner = nil
 dispatch(keys, id, run, tonumber(ARGV[3]), now)
 return 'sent'

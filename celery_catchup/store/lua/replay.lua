@@ -23,6 +23,7 @@ if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
 
 -- A backfill that is over has no lane any more: the run waits with its entry's others.
 run.lane = nil
+remember(run, run.state, run.finished, run.error)
 run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0
 run.finished, run.error, run.started = nil, nil, nil
 run.replays, run.replayed = (run.replays or 0) + 1, now

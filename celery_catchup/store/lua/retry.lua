@@ -19,8 +19,10 @@ local run = cjson.decode(stored)
 if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return 'ended' end
 if run.owner ~= owner then return 'superseded' end
 
-run.state, run.owner, run.attempt = 'queued', nil, run.attempt + 1
+local now = server_now(ARGV[5])
 if ARGV[4] ~= '' then run.error = ARGV[4] end
-redis.call('ZADD', KEYS[2], server_now(ARGV[5]) + tonumber(ARGV[3]) + patience(math.max(run.sends, 1)), id)
+remember(run, 'retried', now, run.error)
+run.state, run.owner, run.attempt = 'queued', nil, run.attempt + 1
+redis.call('ZADD', KEYS[2], now + tonumber(ARGV[3]) + patience(math.max(run.sends, 1)), id)
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 return 'recorded'

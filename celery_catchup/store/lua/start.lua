@@ -9,6 +9,8 @@
 -- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS version    string  grows with every change from outside
 -- KEYS own        zset    the entry's runs by slot (ms)
+-- KEYS hours      hash    what happened in each hour
+-- KEYS entry_hours hash   the same of the entry alone
 -- KEYS active     zset    the entry's active runs
 -- KEYS chain      zset    the entry's waiting runs
 -- ARGV run_id
@@ -28,10 +30,12 @@ local manual = cjson.decode(redis.call('HGET', KEYS[7], run.entry) or '{}')
 manual.start = math.max(manual.start or 0, now)
 redis.call('HSET', KEYS[7], run.entry, cjson.encode(manual))
 redis.call('INCR', KEYS[8])
-redis.call('ZADD', KEYS[11], run.slot + run.schedule / 1000, id)
+tally(KEYS[10], now, { manual = 1 })
+tally(KEYS[11], now, { manual = 1 })
+redis.call('ZADD', KEYS[13], run.slot + run.schedule / 1000, id)
 local policy = cjson.decode(redis.call('HGET', KEYS[6], run.entry) or '{"capacity":1}')
 local keys = {
-  ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], active = KEYS[10], chain = KEYS[11],
+  ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], active = KEYS[12], chain = KEYS[13],
 }
 release(keys, policy.capacity, tonumber(ARGV[4]), now)
 return 'started'
