@@ -20,8 +20,8 @@ from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import UnknownEntryError
 from celery_catchup.settings import PREFIX
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
-from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.history import History
+from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers

@@ -1,4 +1,4 @@
-"""What the store keeps for people: attempts of a run, hours, outages, the last catch-up; all of it bounded."""
+"""What the store keeps for people: attempts, hours, outages, the last catch-up; all of it bounded."""
 
 from __future__ import annotations
 
