@@ -49,6 +49,15 @@ class OnStoreFailure(StrEnum):
     EXECUTE = "execute"
 
 
+class MarkTasks(StrEnum):
+    """Where Flower and ``celery events`` show that a task makes up for a missed slot."""
+
+    BOTH = "both"
+    NAME = "name"
+    KWARGS = "kwargs"
+    NONE = "none"
+
+
 class Preset(StrEnum):
     """A set of defaults under one name."""
 
@@ -142,6 +151,11 @@ class Settings(Written):
     )
     export_env: Annotated[bool, FLAG] = Field(
         False, description="Set the `CATCHUP_*` environment variables around each task."
+    )
+
+    mark_tasks: Annotated[MarkTasks, word(MarkTasks)] = Field(
+        MarkTasks.BOTH,
+        description="Where Flower and `celery events` show a catch-up run: in the name, in the kwargs.",
     )
 
     @classmethod

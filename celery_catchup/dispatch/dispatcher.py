@@ -6,7 +6,7 @@ import copy
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
@@ -28,10 +28,11 @@ from celery_catchup.dispatch.failures import (
     unreachable,
     unroutable,
 )
-from celery_catchup.dispatch.marks import render
+from celery_catchup.dispatch.marks import is_catchup, render
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
+from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
 from celery_catchup.wording import shown
 
@@ -51,11 +52,38 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True)
+class _Caught:
+    """A message that Celery has made, and where it would have gone; a template is made of it."""
+
+    message: Message
+    text: str
+    queue: str | None = None
+    db: int | None = None
+
+    def template(self, badge: MarkTasks) -> Template:
+        """With marks, and badges where they are wanted."""
+        return Template(
+            self.message.template_text(self.text, badge=badge),
+            queue=self.queue,
+            db=self.db,
+            expires_ms=self.message.expires_ms,
+            countdown_ms=self.message.countdown_ms,
+        )
+
+
+@dataclass(frozen=True)
 class _Known:
-    """A template and what it was made from."""
+    """An entry's message, what it was made from, and the templates made of it: catch-up runs wear badges."""
 
     fields: tuple[Any, ...]
-    template: Template
+    caught: _Caught
+    templates: dict[MarkTasks, Template] = field(default_factory=dict)
+
+    def template(self, badge: MarkTasks) -> Template:
+        """The one with these badges; made once."""
+        if badge not in self.templates:
+            self.templates[badge] = self.caught.template(badge)
+        return self.templates[badge]
 
 
 class Dispatcher:
@@ -65,8 +93,10 @@ class Dispatcher:
     For one thread at a time.
     """
 
-    def __init__(self, app: Any, *, state: Redis, state_db: int) -> None:
-        self._app, self._state, self._state_db = app, state, state_db
+    def __init__(
+        self, app: Any, *, state: Redis, state_db: int, mark_tasks: MarkTasks = MarkTasks.BOTH
+    ) -> None:
+        self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
         self._db = 0
         self._known: dict[tuple[str, str | None], _Known] = {}
@@ -164,24 +194,25 @@ class Dispatcher:
         """
         if self.mode is None:
             self.probe()
+        badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
         if not is_shared(self._app, entry):
-            return self._made(message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run))
+            own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
+            return self._made(own).template(badge)
         key, fields = (str(entry.name), policy_entry), _fields(entry)
         known = self._known.get(key)
-        if known is not None and known.fields == fields:
-            return known.template
-        template = self._made(message_of(self._app, entry, policy_entry=policy_entry))
-        self._remember(key, fields, template)
-        return template
+        if known is None or known.fields != fields:
+            known = _Known(fields, self._made(message_of(self._app, entry, policy_entry=policy_entry)))
+            self._remember(key, known)
+        return known.template(badge)
 
-    def _remember(self, key: tuple[str, str | None], fields: tuple[Any, ...], template: Template) -> None:
+    def _remember(self, key: tuple[str, str | None], known: _Known) -> None:
         try:
             # A copy: an entry that is changed in place is noticed.
-            self._known[key] = _Known(copy.deepcopy(fields), template)
+            self._known[key] = replace(known, fields=copy.deepcopy(known.fields))
         except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
             self._known.pop(key, None)
 
-    def _made(self, message: Message) -> Template:
+    def _made(self, message: Message) -> _Caught:
         seen = self._captured(message)
         name = message.entry.name
         if len(seen.publications) != 1:
@@ -192,8 +223,8 @@ class Dispatcher:
                 raise unroutable(f"entry {shown(name)}'s queue")
             if self._can_push(seen, name):
                 queue, text = seen.pushes[0]
-                return _template(message, text, queue=queue, db=self._db)
-        return _template(message, seen.publications[0])
+                return _Caught(message, text, queue=queue, db=self._db)
+        return _Caught(message, seen.publications[0])
 
     def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (
@@ -253,16 +284,6 @@ class Dispatcher:
             self._broker.drop()
         else:
             self._broker.close()
-
-
-def _template(message: Message, text: str, *, queue: str | None = None, db: int | None = None) -> Template:
-    return Template(
-        message.template_text(text),
-        queue=queue,
-        db=db,
-        expires_ms=message.expires_ms,
-        countdown_ms=message.countdown_ms,
-    )
 
 
 def _fields(entry: ScheduleEntry) -> tuple[Any, ...]:

@@ -16,9 +16,11 @@ from celery import signals
 from celery.app.routes import MapRoute
 from celery.beat import BeatLazyFunc, ScheduleEntry
 
+from celery_catchup import badges
 from celery_catchup import header_names as names
 from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.marks import facts, is_catchup, mark, seal, value_mark, with_marks
+from celery_catchup.settings import MarkTasks
 from celery_catchup.wording import shown
 
 OURS = ("task_id", "producer", "publisher", "connection")
@@ -79,8 +81,11 @@ class Message:
             overrides["event_dispatcher"] = _NoEvents()
         return overrides
 
-    def template_text(self, text: str) -> str:
-        """What was sent, as JSON, with marks for all that differs between two runs or sendings."""
+    def template_text(self, text: str, *, badge: MarkTasks = MarkTasks.NONE) -> str:
+        """What was sent, as JSON, with marks for all that differs between two runs or sendings.
+
+        ``badge`` is where it shows a catch-up run.
+        """
         tree = json.loads(text)
         if "id" not in tree["headers"]:
             raise DispatchError(
@@ -89,6 +94,7 @@ class Message:
         headers = with_marks(tree["headers"], self.task_id, mark("task_id")) | self._corrections()
         if headers["ignore_result"] is True:  # unless a hook has changed it
             headers["ignore_result"] = self._ignore_result()
+        headers |= self._badges(headers, badge)
         properties = with_marks(tree["properties"], self.task_id, mark("task_id"))
         if "delivery_tag" in properties:
             properties["delivery_tag"] = mark("delivery_tag")
@@ -108,6 +114,17 @@ class Message:
         if names.RUN_ID in self.headers:
             corrections[names.RUN_ID] = mark("run_id")
         return corrections
+
+    def _badges(self, headers: Mapping[str, Any], badge: MarkTasks) -> dict[str, Any]:
+        """What shows a catch-up run in lists of tasks; what the user has set stays."""
+        found: dict[str, Any] = {}
+        if badge in (MarkTasks.NAME, MarkTasks.BOTH) and headers.get("shadow") is None:
+            found["shadow"] = badges.badged_name(self.entry.task)
+        shown_kwargs, own = headers.get("kwargsrepr"), "kwargsrepr" in self.entry.options
+        theirs = own or badges.KEYS & set(self.entry.kwargs or ())
+        if badge in (MarkTasks.KWARGS, MarkTasks.BOTH) and isinstance(shown_kwargs, str) and not theirs:
+            found["kwargsrepr"] = badges.badged_kwargs(shown_kwargs, mark("scheduled_time"))
+        return found
 
     def _ignore_result(self) -> Any:
         given = self.entry.options
@@ -145,7 +162,7 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
     routers, a task's own ``apply_async``; nor when arguments are made anew for each run.
     """
     return not (
-        any(signal.receivers for signal in _SIGNALS)
+        any(_is_theirs(receiver) for signal in _SIGNALS for receiver in signal.receivers)
         or any(isinstance(value, BeatLazyFunc) for value in _arguments(entry))
         or any(not isinstance(route, MapRoute) for route in app.amqp.routes or ())
         or _counts_from_a_moment(app, entry)
@@ -154,6 +171,12 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
 
 
 _SIGNALS = (signals.before_task_publish, signals.after_task_publish, signals.task_sent)
+
+
+def _is_theirs(receiver: Any) -> bool:
+    """Whether a receiver, as a signal keeps it, is of the user's."""
+    (identity, _), *_ = receiver
+    return bool(identity != badges.RECEIVER)
 
 
 def _check(app: Any, entry: ScheduleEntry) -> None:

@@ -19,6 +19,7 @@ from celery_catchup.model import RunState
 from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, read_delivery
 from celery_catchup.plugin.heartbeat import Execution
 from celery_catchup.plugin.reports import NOBODY, Report, in_a_line, letter_of
+from celery_catchup.plugin.retries import keep_badge
 from celery_catchup.plugin.station import arrivals, flush, station
 
 # -- where the task was executed -------------------------------------------------------------
@@ -154,6 +155,7 @@ def _on_process_shutdown(**_: Any) -> None:
 
 
 _RECEIVERS: dict[Any, Callable[..., None]] = {
+    signals.before_task_publish: keep_badge,
     signals.task_received: _on_received,
     signals.task_postrun: _on_postrun,
     signals.task_failure: _on_failure,

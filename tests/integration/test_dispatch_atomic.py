@@ -420,7 +420,7 @@ def test_a_template_is_made_once_and_again_when_the_entry_changes(redis_url: str
     entry = an_entry(app, kwargs={"list": [1]})
     with a_dispatcher(app, redis_url) as dispatcher:
         first = dispatcher.template(entry, policy_entry="hourly", run_id=RUN_ID, run=a_run())
-        assert dispatcher.template(entry, policy_entry="hourly") is first
+        assert dispatcher.template(entry, policy_entry="hourly", run_id=RUN_ID, run=a_run()) is first
         assert len(calls) == 1
 
         entry.kwargs["list"].append(2)
@@ -437,7 +437,9 @@ def test_lazy_arguments_are_evaluated_for_each_run(redis_url: str) -> None:
     entry = an_entry(app, args=(BeatLazyFunc(lambda: next(numbers)),), kwargs={"k": BeatLazyFunc(str, 5)})
     with a_dispatcher(app, redis_url) as dispatcher:
         one, other = (
-            rendered(dispatcher.template(entry, policy_entry="hourly", run_id=RUN_ID, run=a_run()))
+            rendered(
+                dispatcher.template(entry, policy_entry="hourly", run_id=RUN_ID, run=a_run(Trigger.SCHEDULER))
+            )
             for _ in range(2)
         )
 
