@@ -6,7 +6,7 @@ import copy
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
@@ -30,6 +30,7 @@ from celery_catchup.dispatch.failures import (
 )
 from celery_catchup.dispatch.marks import is_catchup, render
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.dispatch.templates import Caught, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.settings import MarkTasks
@@ -51,41 +52,6 @@ class Mode(StrEnum):
     OUTBOX = "outbox"
 
 
-@dataclass(frozen=True)
-class _Caught:
-    """A message that Celery has made, and where it would have gone; a template is made of it."""
-
-    message: Message
-    text: str
-    queue: str | None = None
-    db: int | None = None
-
-    def template(self, badge: MarkTasks) -> Template:
-        """With marks, and badges where they are wanted."""
-        return Template(
-            self.message.template_text(self.text, badge=badge),
-            queue=self.queue,
-            db=self.db,
-            expires_ms=self.message.expires_ms,
-            countdown_ms=self.message.countdown_ms,
-        )
-
-
-@dataclass(frozen=True)
-class _Known:
-    """An entry's message, what it was made from, and the templates made of it: catch-up runs wear badges."""
-
-    fields: tuple[Any, ...]
-    caught: _Caught
-    templates: dict[MarkTasks, Template] = field(default_factory=dict)
-
-    def template(self, badge: MarkTasks) -> Template:
-        """The one with these badges; made once."""
-        if badge not in self.templates:
-            self.templates[badge] = self.caught.template(badge)
-        return self.templates[badge]
-
-
 class Dispatcher:
     """Makes the messages of an app's entries, and publishes those of the outbox.
 
@@ -99,7 +65,7 @@ class Dispatcher:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
         self._db = 0
-        self._known: dict[tuple[str, str | None], _Known] = {}
+        self._known: dict[tuple[str, str | None], Known] = {}
         self._queues: dict[str, str] = {}
         self._told: set[str] = set()
         self.mode: Mode | None = None
@@ -201,18 +167,18 @@ class Dispatcher:
         key, fields = (str(entry.name), policy_entry), _fields(entry)
         known = self._known.get(key)
         if known is None or known.fields != fields:
-            known = _Known(fields, self._made(message_of(self._app, entry, policy_entry=policy_entry)))
+            known = Known(fields, self._made(message_of(self._app, entry, policy_entry=policy_entry)))
             self._remember(key, known)
         return known.template(badge)
 
-    def _remember(self, key: tuple[str, str | None], known: _Known) -> None:
+    def _remember(self, key: tuple[str, str | None], known: Known) -> None:
         try:
             # A copy: an entry that is changed in place is noticed.
             self._known[key] = replace(known, fields=copy.deepcopy(known.fields))
         except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
             self._known.pop(key, None)
 
-    def _made(self, message: Message) -> _Caught:
+    def _made(self, message: Message) -> Caught:
         seen = self._captured(message)
         name = message.entry.name
         if len(seen.publications) != 1:
@@ -223,8 +189,8 @@ class Dispatcher:
                 raise unroutable(f"entry {shown(name)}'s queue")
             if self._can_push(seen, name):
                 queue, text = seen.pushes[0]
-                return _Caught(message, text, queue=queue, db=self._db)
-        return _Caught(message, seen.publications[0])
+                return Caught(message, text, queue=queue, db=self._db)
+        return Caught(message, seen.publications[0])
 
     def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (
