@@ -1,0 +1,1 @@
+"""The Catch-up tab in Flower."""

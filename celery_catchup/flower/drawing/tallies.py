@@ -1,0 +1,69 @@
+"""A drawing in words: how many slots of each kind it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
+
+from celery_catchup.flower.drawing.glyphs import MARKS, WORST_FIRST, mark_of
+
+
+class Slots(Protocol):
+    """Neighbouring slots of one kind; one, or a number of them."""
+
+    @property
+    def first(self) -> datetime:
+        """The first of them."""
+
+    @property
+    def last(self) -> datetime:
+        """The last of them."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    @property
+    def mark(self) -> str:
+        """What became of them: the name of a mark."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why, when that is to be told."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The run, when they are one slot that has one."""
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When that run started."""
+
+
+def tally(slots: Iterable[Slots]) -> str:
+    """``24 slots: 20 on time, 4 caught up late``."""
+    counts = Counter[str]()
+    for one in slots:
+        counts[mark_of(one.mark).name] += one.count
+    total = sum(counts.values())
+    if not total:
+        return "no slots"
+    told = ", ".join(f"{counts[name]} {MARKS[name].words}" for name in WORST_FIRST[::-1] if counts[name])
+    return f"{total} slot{'s' if total > 1 else ''}: {told}"
+
+
+def title(one: Slots) -> str:
+    """What a pointer over the slot is told."""
+    reason = f" ({one.reason})" if one.reason else ""
+    words = f"{mark_of(one.mark).words}{reason}"
+    if one.count > 1:
+        return f"{one.count} slots {stamp(one.first)} – {stamp(one.last)}: {words}"
+    started = "" if one.started_at is None else f", started {stamp(one.started_at)}"
+    return f"{stamp(one.first)}: {words}{started}"
+
+
+def stamp(moment: datetime) -> str:
+    """``2026-02-07 10:00Z``; seconds only when there are any."""
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment.second else f"{moment:%Y-%m-%d %H:%MZ}"
