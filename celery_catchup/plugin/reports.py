@@ -16,7 +16,7 @@ from celery_catchup.errors import StoreError
 from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.store import Leases
-from celery_catchup.store.leases import Finish
+from celery_catchup.store.leases import Ending, Finish
 from celery_catchup.store.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -63,14 +63,14 @@ def deliver(
             report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
-        outcome, released = _finish(report, report.state, leases)
+        outcome, released, _ = _finish(report, report.state, leases)
         publish(released)
     _say(report, outcome)
     return outcome
 
 
-def _finish(report: Report, state: RunState, leases: Leases) -> tuple[Finish, list[str]]:
-    def told_by(owner: str) -> tuple[Finish, list[str]]:
+def _finish(report: Report, state: RunState, leases: Leases) -> Ending:
+    def told_by(owner: str) -> Ending:
         return leases.finish(
             report.run_id,
             entry=report.entry,
@@ -80,10 +80,10 @@ def _finish(report: Report, state: RunState, leases: Leases) -> tuple[Finish, li
             letter=report.letter,
         )
 
-    outcome, released = told_by(report.owner)
-    if outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != NOBODY:
+    ending = told_by(report.owner)
+    if ending.outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != NOBODY:
         return told_by(NOBODY)
-    return outcome, released
+    return ending
 
 
 def _say(report: Report, outcome: Finish) -> None:

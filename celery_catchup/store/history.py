@@ -18,7 +18,7 @@ KEPT_HOURS = 192
 
 _HOUR = 3_600_000
 _LAG, _PLACE = "lag", "hour"
-_SKIPPED = "skipped:"
+_SKIPPED, _EVER = "skipped:", "ever:"
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,19 @@ class History:
                 pipe.hvals(key)
             return [_sum(texts, since // _HOUR) for texts in pipe.execute()]
 
+    def ever(self) -> dict[str, int]:
+        """What was counted since the namespace was made; these numbers only grow.
+
+        Names as in `Tally`, and ``ended:<state>``, ``lag:<trigger>:<bound in seconds>`` and
+        ``lag_ms:<trigger>``.
+        """
+        found: Any = self._client.hgetall(self._keys.hours)
+        return {
+            name.decode().removeprefix(_EVER): int(count)
+            for name, count in found.items()
+            if name.startswith(_EVER.encode())
+        }
+
     def outages(self, *, since: Instant) -> list[tuple[Instant, Instant]]:
         """Times in which nobody led, of those that ended after ``since``, the oldest first."""
         found: Any = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
@@ -100,7 +113,7 @@ def _sum(texts: Iterable[bytes], first_hour: int) -> Tally:
     lags: list[int] = []
     for text in texts:
         page = json.loads(text)
-        if page[_PLACE] < first_hour:
+        if isinstance(page, int) or page[_PLACE] < first_hour:  # a number is counted for good
             continue
         counts.update({name: count for name, count in page.items() if name not in (_PLACE, _LAG)})
         if _LAG in page:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery_catchup.model import RunState
 from celery_catchup.store.keys import Keys
@@ -29,6 +29,15 @@ class Claim:
 
     answer: Answer
     run: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Ending(NamedTuple):
+    """What became of a report: runs that it released and that are still to be published, and the run
+    as it is recorded now."""
+
+    outcome: Finish
+    released: list[str]
+    run: Mapping[str, Any]
 
 
 class Finish(StrEnum):
@@ -104,16 +113,15 @@ class Leases:
 
     def finish(
         self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
-    ) -> tuple[Finish, list[str]]:
-        """Record the end; runs that this released, and that are still to be published, come back.
-
-        ``letter`` is what a dead letter should tell, as JSON.
-        """
+    ) -> Ending:
+        """Record the end. ``letter`` is what a dead letter should tell, as JSON."""
         args = {"run_id": run_id, "owner": owner, "state": str(state), "error": error, "letter": letter}
         answer = self._finish(entry, args)
         if answer[0] == b"elsewhere":  # a backfill's run waits in a lane of its own
             answer = self._finish(answer[1].decode(), args)
-        return Finish(answer[0].decode()), [run.decode() for run in answer[1:]]
+        outcome = Finish(answer[0].decode())
+        recorded = json.loads(answer[1]) if outcome is Finish.RECORDED else {}
+        return Ending(outcome, [run.decode() for run in answer[2:]], recorded)
 
     def _finish(self, lane: str, args: Mapping[str, str]) -> Any:
         return self._scripts.call(

@@ -48,6 +48,22 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
     assert own["other"].lag is None
 
 
+def test_what_an_hour_counts_is_also_counted_for_good(project: Project, desk_clock: FakeClock) -> None:
+    with project.desk() as desk:
+        hour = desk.history.tally(since=desk.now())
+        before = desk.history.ever()
+
+        desk_clock.advance(hours=KEPT_HOURS + 1)
+        project.execute("hourly-etl")
+        ever = desk.history.ever()
+
+        assert desk.history.tally(since=desk.now()).dispatched(Trigger.CATCHUP) == 0
+    assert before == dict(hour.counts)
+    late = desk.now() - ms("2026-02-07T10:00:00Z")
+    week_and_more = {"lag:catchup:inf": 1, "lag_ms:catchup": late}
+    assert ever == before | week_and_more | {"ended:succeeded": 1}
+
+
 def test_slots_that_are_not_recovered_are_counted_by_their_reason(
     redis_url: str, desk_clock: FakeClock
 ) -> None:
@@ -79,7 +95,7 @@ def test_hours_before_the_range_are_left_out_and_a_ring_of_eight_days_forgets_th
     with project.desk() as desk:
         lately = desk.history.tally(since=desk.now() - 3 * 3_600_000)
         everything = desk.history.tally(since=0)
-        size = desk.store.client.hlen(desk.store.keys.hours)
+        size = desk.store.client.hlen(desk.store.keys.hours) - len(desk.history.ever())
 
     assert lately.dispatched(Trigger.SCHEDULER) == 3
     assert everything.dispatched(Trigger.SCHEDULER) == size == KEPT_HOURS

@@ -159,7 +159,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def a_worker_reports(self, position: int, worker: str, end: RunState, honest: int) -> None:
         number = sorted(self.model.owners)[position % len(self.model.owners)]
         owner = self.model.owners[number] if honest else worker
-        outcome, _ = self.beat.leases.finish(self.run_id(number), entry="etl", owner=owner, state=end)
+        outcome = self.beat.leases.finish(self.run_id(number), entry="etl", owner=owner, state=end).outcome
         assert outcome is self.model.finish(number, owner, end)
 
     @precondition(lambda self: self.model.states)

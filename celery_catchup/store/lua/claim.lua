@@ -34,6 +34,7 @@ run.state, run.owner, run.worker = 'running', owner, ARGV[4]
 -- How late a run started is told of the schedule's own runs: a backfill is late by its nature.
 if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') then
   tally(KEYS[3], now, {}, math.max(0, now - run.slot))
+  count_lag(KEYS[3], run.trigger, math.max(0, now - run.slot))
   if run.entry == ARGV[5] then tally(KEYS[4], now, {}, math.max(0, now - run.slot)) end
 end
 run.started = run.started or now

@@ -90,7 +90,10 @@ for index, entry in ipairs(batch.entries) do
   outcome[index] = { existing = existing, released = release(keys, entry.capacity, own_db, now) }
 end
 
-if next(total) then tally(hours, now, total) end
+if next(total) then
+  tally(hours, now, total)
+  count_up(hours, total)
+end
 
 for _, entry in ipairs(batch.plain) do
   for _, message in ipairs(entry.messages) do push(entry.queue, entry.db, own_db, { message }) end

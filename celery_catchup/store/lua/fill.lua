@@ -63,6 +63,7 @@ backfill.cursor, backfill.dispatched, backfill.skipped = part.cursor, backfill.d
 backfill.decided = part.complete
 if count > 0 then
   tally(KEYS[12], now, { backfill = count })
+  count_up(KEYS[12], { backfill = count })
   tally(KEYS[13], now, { backfill = count })
 end
 redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))

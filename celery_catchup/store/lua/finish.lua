@@ -27,7 +27,7 @@
 -- ARGV lane               whose active and waiting runs are given
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             0 in production
--- RETURNS {"recorded", ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
+-- RETURNS {"recorded", run as JSON, ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', KEYS[1], id)
 if not stored then return { 'unknown' } end
@@ -49,13 +49,15 @@ if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
 if state == 'failed' then
   run.failures = (run.failures or 0) + 1
   tally(keys.hours, now, { failed = 1 })
+  count_up(keys.hours, { failed = 1 })
   if run.failures < policy.max_attempts then
     remember(run, 'failed', now, run.error)
     run.state, run.owner, run.attempt = 'waiting', nil, run.attempt + 1
-    redis.call('HSET', KEYS[1], id, cjson.encode(run))
+    local encoded = cjson.encode(run)
+    redis.call('HSET', KEYS[1], id, encoded)
     redis.call('ZREM', KEYS[2], id)
     redis.call('ZADD', KEYS[6], now + policy.retry_delay_ms, id)
-    return { 'recorded' }
+    return { 'recorded', encoded }
   end
   state = 'dead'
 end
@@ -67,5 +69,4 @@ if state == 'succeeded' and run.trigger == 'manual' then
 end
 conclude(keys, id, run, state, policy, now)
 release_next(keys, state, policy, tonumber(ARGV[7]), now)
-table.insert(keys.unpublished, 1, 'recorded')
-return keys.unpublished
+return { 'recorded', cjson.encode(run), unpack(keys.unpublished) }

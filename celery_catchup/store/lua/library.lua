@@ -7,7 +7,7 @@ if redis.acl_check_cmd and KEYS[1] then
   for _, command in ipairs({
     { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' },
     { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' }, { 'HMGET', key, '' },
-    { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
+    { 'HINCRBY', key, '', '0' }, { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
     { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
     { 'ZRANGEBYSCORE', key, '0', '0' }, { 'ZREM', key, '' }, { 'ZREMRANGEBYSCORE', key, '0', '0' },
     { 'ZSCORE', key, '' },
@@ -104,6 +104,23 @@ local function tally(key, now, counts, lag)
   redis.call('HSET', key, place, cjson.encode(page))
 end
 
+-- Count the same for good, beside the hours: what never goes back is what a metric can be made of.
+local function count_up(key, counts)
+  for name, count in pairs(counts) do redis.call('HINCRBY', key, 'ever:' .. name, count) end
+end
+
+-- Count how late a run started (ms), in the bucket of a histogram; metrics know the same bounds.
+local function count_lag(key, trigger, lag)
+  local bucket = 'inf'
+  for _, seconds in ipairs({ 1, 5, 15, 60, 300, 900, 3600, 14400, 86400, 604800 }) do
+    if lag <= seconds * 1000 then
+      bucket = seconds
+      break
+    end
+  end
+  count_up(key, { ['lag:' .. trigger .. ':' .. bucket] = 1, ['lag_ms:' .. trigger] = lag })
+end
+
 -- Remember an attempt that is over while its run goes on: the last twenty of them. What is known of
 -- the attempt that is under way, or was the last, stands in the run itself.
 local function remember(run, outcome, ended, error)
@@ -158,6 +175,7 @@ end
 -- attempts becomes a dead letter, and pauses its entry when the policy says so.
 local function conclude(keys, id, run, state, policy, now)
   if state == 'dead' then tally(keys.hours, now, { dead = 1 }) end
+  count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
   run.state, run.finished, run.owner = state, now, nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZREM', keys.leases, id)
