@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from celery import beat
@@ -18,11 +19,14 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import Configuration, load
 from celery_catchup.declarations import CatchupEntry, Division, divide
 from celery_catchup.engine import DispatchFailedError
-from celery_catchup.errors import ConfigurationError, DriftError, StoreError
+from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError
+from celery_catchup.events import Event, RunDispatched
 from celery_catchup.logs import logfmt, speak_at_info
 from celery_catchup.mistakes import Mistakes
-from celery_catchup.model import Instant
+from celery_catchup.model import Instant, to_instant
 from celery_catchup.plain import PlainEntries
+from celery_catchup.sources import SettingsSource, open_source
+from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import explain, unverified
 from celery_catchup.troubles import Trouble
 from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
@@ -55,11 +59,14 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term = -1
         self._store_trouble = Trouble("Redis cannot be used", logger=logger, monotonic=self.clock.monotonic)
+        self._source_trouble = Trouble(
+            "Entries cannot be read", logger=logger, monotonic=self.clock.monotonic
+        )
         self._broker_trouble = Trouble("Broker cannot be used", logger=logger, monotonic=self.clock.monotonic)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             # The banner's scheduler: wrong configuration shows before anything starts, and without I/O.
-            self.merge_inplace(app.conf.beat_schedule)
+            self._fill(app.conf.beat_schedule)
             self._read_configuration()
 
     # -- set-up ----------------------------------------------------------------------------
@@ -67,25 +74,74 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def setup_schedule(self) -> None:
         """Read the declared entries; nothing is asked of Redis before the first tick."""
         speak_at_info()
-        self.merge_inplace(self.app.conf.beat_schedule)
+        try:
+            self._prepare()
+        except SourceError as error:
+            self._source_trouble.happened(str(error))
+
+    def _prepare(self) -> None:
+        """Everything a tick needs; `SourceError` when the entries cannot be read now."""
+        with _mistakes_end_it():
+            self._source = open_source(self.app, read_settings(self.app, only=["source"]).source)
+        self._fill(self._source.entries())
         self.install_default_entries(self.schedule)
         configuration, division = self._read_configuration()
-        for warning in division.warnings:
-            logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         self._batch_size = configuration.settings.batch_size
         self._renewal = configuration.settings.lease_ttl.total_seconds() / 3
         poll = configuration.settings.poll_interval.total_seconds()
         self._longest = float(min(poll, self.max_interval, self._renewal))
-        self._work = assemble(self.app, configuration, division, schedule=self.schedule, clock=self.clock)
-        doubt = unverified(self._work.store.client)
+        work = assemble(self.app, configuration, division, schedule=self.schedule, clock=self.clock)
+        doubt = unverified(work.store.client)
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
+        self._declare(division)
+        if not isinstance(self._source, SettingsSource):
+            work.engine.office.events.subscribe(self._tell_source)
+        self._work = work
+
+    def _fill(self, entries: Mapping[str, Any]) -> None:
+        """Let these be the schedule; the mapping itself stays, because others hold it."""
+        made = {name: self._maybe_entry(name, entry) for name, entry in entries.items()}
+        self.schedule.clear()
+        self.schedule.update(made)
+
+    def _declare(self, division: Division) -> None:
+        for warning in division.warnings:
+            logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         self._plain = PlainEntries(
             {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
         )
+        self._term = -1
+
+    def _follow_source(self, work: Beatwork) -> None:
+        """Go on with other entries when the source has some; with mistakes in them, as before."""
+        if not self._source.has_changed():
+            return
+        before = dict(self.schedule)
+        try:
+            self._fill(self._source.entries())
+            self.install_default_entries(self.schedule)
+            _, division = self._checked_configuration()
+        except (SourceError, ConfigurationError) as error:
+            self.schedule.clear()
+            self.schedule.update(before)
+            logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
+            return
+        logger.info(logfmt("Entries changed", entries=len(self.schedule)))
+        self._declare(division)
+        work.engine.redeclare(division.declared)
+
+    def _tell_source(self, event: Event) -> None:
+        if isinstance(event, RunDispatched):
+            self._source.sent(event.entry, to_instant(self.clock.now()))
 
     def _read_configuration(self) -> tuple[Configuration, Division]:
         """The configuration and what it makes of the entries; with mistakes beat does not start."""
+        with _mistakes_end_it():
+            return self._checked_configuration()
+
+    def _checked_configuration(self) -> tuple[Configuration, Division]:
+        """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
         }
@@ -97,8 +153,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             division = divide(self.schedule, configuration, timezone=timezone)
         if mistakes:
             # A wrong URL is a mistake to both.
-            sys.stderr.write(f"{ConfigurationError(dict.fromkeys(mistakes))}\n")
-            raise SystemExit(EX_CONFIG)
+            raise ConfigurationError(dict.fromkeys(mistakes))
         housekeeping = (_HOUSEKEEPING,) if _HOUSEKEEPING in self.schedule else ()
         return configuration, Division(division.declared, division.plain + housekeeping, division.warnings)
 
@@ -116,6 +171,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         except DispatchFailedError as error:
             # The lease wants to be renewed meanwhile, and other slots to be decided.
             return min(self._broker_trouble.happened(str(error)), self._renewal)
+        except SourceError as error:
+            return self._source_trouble.happened(str(error))
         except (RedisError, OSError, StoreError) as error:
             return self._store_trouble.happened(explain(error))
         finally:
@@ -124,22 +181,33 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         return wait
 
     def _tick(self) -> float:
-        work, plain = self._work, self._plain
-        assert work is not None
+        if self._work is None:
+            self._prepare()
+        assert self._work is not None
+        work, engine = self._work, self._work.engine
+        self._source_trouble.over()
+        self._follow_source(work)
+        plain = self._plain
         assert plain is not None
-        engine = work.engine
         now = engine.now()
         if not engine.lead(now):
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
-        plain.send_due(
-            now, work.sender, lambda batches: engine.send_plain(batches, now), limit=self._batch_size
-        )
+        plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
         engine.release(now)
         work.roll.call()
         self._broker_trouble.over()
         return self._sleep(now)
+
+    def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
+        """Send what entries without a policy have due; False when another beat leads by now."""
+        assert self._work is not None
+        sent = self._work.engine.send_plain(batches, now)
+        if sent:
+            for batch in batches:
+                self._source.sent(batch.name, now)
+        return sent
 
     def _take_office(self, work: Beatwork, plain: PlainEntries, now: Instant) -> None:
         """Once per term: learn how to dispatch, and what is known of entries without a policy."""
@@ -175,6 +243,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if work is not None:
             with contextlib.suppress(RedisError, OSError):
                 work.engine.resign()
+            self._source.flush()
             if self._ticking:
                 self._interrupted = True
             else:
@@ -189,3 +258,13 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def info(self) -> str:
         """What the banner shows below the scheduler's name."""
         return f"    . store -> {masked_url(self.app)}"
+
+
+@contextlib.contextmanager
+def _mistakes_end_it() -> Iterator[None]:
+    """Mistakes in the configuration are written for people, and beat does not start."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(EX_CONFIG) from None

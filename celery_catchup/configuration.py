@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from itertools import islice
 
@@ -15,7 +15,7 @@ from celery_catchup.mistakes import Mistakes, refuse
 from celery_catchup.policy import Policy, SchedulePolicy, Select
 from celery_catchup.readings import text
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
-from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings
+from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings, Source
 from celery_catchup.wording import did_you_mean, path
 from celery_catchup.zones import zone_named
 
@@ -38,10 +38,16 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One entry of the beat schedule as declared; ``policy`` is what stands on the entry itself."""
+    """One entry of the beat schedule as declared; ``policy`` is what stands on the entry itself.
+
+    ``starts`` and ``ends`` bound it where its policy does not. A ``plain`` one never has a policy.
+    """
 
     schedule: object
     policy: object = UNSET
+    starts: datetime | None = None
+    ends: datetime | None = None
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,9 @@ def load(
     with mistakes.gathered():
         settings = Settings.read(raw)
     app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), timezone)
-    mistakes += _strange_names(app.given, declared)
+    # Whoever deletes a row of a database does not mean to keep beat from starting.
+    whole = app.settings.source is Source.SETTINGS
+    mistakes += _strange_names(app.given if whole else {}, declared)
     entries = app.entries(declared, mistakes)
     # Windows are judged by the real setting or not at all.
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
@@ -117,6 +125,7 @@ class _App:
         policy = default
         with mistakes.gathered():
             policy = default if raw is UNSET else self._policy(raw, where=where)
+            policy = None if declaration.plain else _bounded(policy, declaration)
         zone = self.timezone if policy is None or policy.timezone is None else zone_named(policy.timezone)
         with mistakes.gathered():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
@@ -140,6 +149,17 @@ class _App:
         return policy.model_copy(
             update={field: value for field, value in preset.items() if field not in policy.model_fields_set}
         )
+
+
+def _bounded(policy: Policy | None, declaration: Declaration) -> Policy | None:
+    """The policy with the bounds of the declaration, where it sets none itself."""
+    bounds = {"start_date": declaration.starts, "end_date": declaration.ends}
+    missing = {
+        field: moment
+        for field, moment in bounds.items()
+        if moment is not None and policy is not None and getattr(policy, field) is None
+    }
+    return policy.model_copy(update=missing) if policy is not None and missing else policy
 
 
 def _mapping(raw: object) -> Mapping[str, object]:

@@ -9,6 +9,7 @@
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
     ├── LeaseLostError          another worker has this run by now; raised by ``run.check()``
+    ├── SourceError             the entries cannot be read now; waiting helps
     ├── DriftError              persisted entries differ from declared ones, and that is refused
     └── StoreError              Redis cannot be used as it is; the message says what to do
 
@@ -47,6 +48,10 @@ class BackfillError(CatchupError):
 
 class LeaseLostError(CatchupError):
     """The run that is being executed belongs to another worker by now."""
+
+
+class SourceError(CatchupError):
+    """The source of the entries does not answer; it is asked again."""
 
 
 class DriftError(CatchupError):

@@ -42,6 +42,13 @@ class FirstStart(StrEnum):
     MATCH = "match"
 
 
+class Source(StrEnum):
+    """Where the entries of the beat schedule come from."""
+
+    SETTINGS = "settings"
+    DJANGO = "django"
+
+
 class OnStoreFailure(StrEnum):
     """What a worker does with a run that it cannot claim because Redis is away."""
 
@@ -107,6 +114,10 @@ class Settings(Written):
     )
     preset: Annotated[Preset | None, word(Preset).or_none()] = Field(
         None, description="`conservative` caps 20 runs per entry and 100 in all, 100 ms apart."
+    )
+    source: Annotated[Source, word(Source)] = Field(
+        Source.SETTINGS,
+        description="Where entries come from: `beat_schedule`, or django-celery-beat's tables as well.",
     )
     redis_url: Annotated[str | None, _URL] = Field(
         None, description="Where state is kept; without it the broker, when that is Redis."

@@ -11,12 +11,12 @@ from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory
 from celery_catchup.engine.office import adopt, check_drift, read_roster
-from celery_catchup.engine.previews import has_missed, preview
+from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
 from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped, StandingBy
-from celery_catchup.model import Instant, Plan, to_instant, to_milliseconds
+from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
@@ -95,7 +95,9 @@ class Engine:
 
     def lead(self, now: Instant) -> bool:
         """Renew the lease or try to get it; take office when it is new or something changed."""
-        watermark = now if self.leading and self.roster.settled(now) else None
+        # Entries that were declared anew may have slots since the last tick.
+        settled = self.leading and self._version >= 0 and self.roster.settled(now)
+        watermark = now if settled else None
         term = self.office.leadership.lead(now=now, watermark=watermark)
         if term.lost:
             self._memory.keep(self.roster, self._watermark, leading=self.leading)
@@ -140,6 +142,10 @@ class Engine:
         if self._told_leader != leader:
             self._told_leader = leader
             self.office.events.emit(StandingBy(leader))
+
+    def redeclare(self, declared: Sequence[Declared]) -> None:
+        """Other entries from the next tick on; what is being caught up goes on."""
+        self.declared, self._version = declared, -1
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""
@@ -289,11 +295,3 @@ class Engine:
             self.leading, self.epoch = False, -1
             return False
         return True
-
-    # -- preview ---------------------------------------------------------------------------
-
-    def preview(self, now: Instant) -> list[Plan]:
-        """What a beat would do now, entry by entry: the plans that `advance` would commit."""
-        states = self.office.states
-        found = preview(self.declared, states.load(), states=states, settings=self.settings, now=now)
-        return [one.plan for one in found]

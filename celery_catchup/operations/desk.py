@@ -19,13 +19,14 @@ from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import UnknownEntryError
 from celery_catchup.settings import PREFIX
+from celery_catchup.sources import open_source
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
 from celery_catchup.store.history import History
 from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
-from celery_catchup.wiring import StoreHandle, open_store, raw_settings
+from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
 from celery_catchup.wording import did_you_mean, path, shown
 
 # Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
@@ -63,9 +64,12 @@ class Desk:
         """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
         self.app.loader.import_default_modules()
         self.app.finalize()
-        return {name: self._entry(name, fields) for name, fields in self.app.conf.beat_schedule.items()}
+        source = open_source(self.app, read_settings(self.app, only=("source",)).source)
+        return {name: self._entry(name, fields) for name, fields in source.entries().items()}
 
-    def _entry(self, name: str, fields: Mapping[str, Any]) -> CatchupEntry:
+    def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
+        if isinstance(fields, CatchupEntry):
+            return fields
         try:
             return CatchupEntry(**{**fields, "name": name, "app": self.app})
         except TypeError as error:

@@ -8,6 +8,7 @@ import pytest
 from redis.connection import Connection
 
 from celery_catchup.engine import DispatchFailedError
+from celery_catchup.engine.previews import preview
 from celery_catchup.errors import DriftError
 from celery_catchup.events import (
     CatchupCompleted,
@@ -437,7 +438,15 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
     clock.set("2026-02-07T12:02:00Z")
     beat = Beat(redis_url, clock, entries)
 
-    plans = {plan.entry: plan for plan in beat.engine.preview(beat.engine.now())}
+    states = beat.engine.office.states
+    found = preview(
+        beat.engine.declared,
+        states.load(),
+        states=states,
+        settings=beat.engine.settings,
+        now=beat.engine.now(),
+    )
+    plans = {one.plan.entry: one.plan for one in found}
     for _ in range(3):
         beat.tick()
 

@@ -1,0 +1,270 @@
+"""``catchup_source = "django"``: rows of django-celery-beat are the entries, and are followed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import django
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+
+from celery_catchup.testing import FakeClock
+from tests.integration.operating import ALL, HOURLY, Project
+
+START = datetime(2026, 2, 7, 9, 5, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def django_project(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Django, set up once a process, with a database of its own."""
+    file: Path = tmp_path_factory.mktemp("django") / "db.sqlite3"
+    settings.configure(
+        USE_TZ=True,
+        TIME_ZONE="UTC",
+        SECRET_KEY="test",
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        INSTALLED_APPS=["django_celery_beat"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file)}},
+    )
+    django.setup()
+    call_command("migrate", verbosity=0)
+
+
+@pytest.fixture
+def rows(django_project: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The table of periodic tasks, empty; the source looks at it in every tick."""
+    from django_celery_beat.models import PeriodicTask
+
+    from celery_catchup import django_source
+
+    monkeypatch.setattr(django_source, "_EVERY", 0.0)
+    PeriodicTask.objects.all().delete()
+    yield PeriodicTask.objects
+    connection.close()
+
+
+def hourly(rows: Any, name: str = "hourly-etl", **fields: Any) -> Any:
+    from django_celery_beat.models import CrontabSchedule
+
+    at, _ = CrontabSchedule.objects.get_or_create(minute="0", hour="*", timezone="UTC")
+    return rows.create(name=name, task="proj.etl", crontab=at, **fields)
+
+
+@pytest.fixture
+def project(redis_url: str, desk_clock: FakeClock, rows: Any) -> Project:
+    return Project(redis_url, desk_clock, {"settled": HOURLY}, {"*": ALL}, catchup_source="django")
+
+
+def dispatched(project: Project, entry: str = "hourly-etl") -> list[str]:
+    return [slot[11:16] for slot, _ in project.slots(entry)]
+
+
+def test_rows_and_settings_together_are_the_entries(project: Project, rows: Any) -> None:
+    hourly(rows)
+    hourly(rows, "disabled", enabled=False)
+
+    assert {one["name"] for one in project.json("entries")["entries"]} == {"hourly-etl", "settled"}
+
+
+def test_what_a_row_missed_is_caught_up(project: Project, rows: Any, desk_clock: FakeClock) -> None:
+    hourly(rows)
+    project.tick()
+
+    desk_clock.set("2026-02-07T12:02:00Z")
+    project.tick()
+
+    assert dispatched(project) == ["10:00", "11:00", "12:00"]
+
+
+def test_a_row_that_is_added_changed_or_disabled_is_seen_without_a_restart(
+    project: Project, rows: Any, desk_clock: FakeClock
+) -> None:
+    with project.beat() as scheduler:
+        scheduler.tick()
+        row = hourly(rows)
+        scheduler.tick()
+        desk_clock.set("2026-02-07T10:00:01Z")
+        scheduler.tick()
+        first = dispatched(project)
+
+        row.crontab.minute = "30"
+        row.crontab.save()
+        row.save()
+        for at in ("10:30:01", "11:00:01"):
+            desk_clock.set(f"2026-02-07T{at}Z")
+            scheduler.tick()
+        second = dispatched(project)
+
+        row.enabled = False
+        row.save()
+        desk_clock.set("2026-02-07T11:30:01Z")
+        scheduler.tick()
+
+        assert (first, second, dispatched(project)) == (["10:00"], ["10:00", "10:30"], ["10:00", "10:30"])
+        row.crontab.minute = "0"
+        row.crontab.save()
+
+
+def test_the_admin_sees_when_a_row_last_ran_and_how_often(
+    project: Project, rows: Any, desk_clock: FakeClock
+) -> None:
+    row = hourly(rows)
+    project.tick()
+    desk_clock.set("2026-02-07T12:02:00Z")
+
+    project.tick()
+
+    row.refresh_from_db()
+    assert row.last_run_at == datetime(2026, 2, 7, 12, 2, tzinfo=UTC)
+    assert row.total_run_count == 3
+
+
+def test_a_row_is_bounded_by_its_start_and_end(project: Project, rows: Any, desk_clock: FakeClock) -> None:
+    hourly(
+        rows,
+        start_time=datetime(2026, 2, 7, 10, 30, tzinfo=UTC),
+        expires=datetime(2026, 2, 7, 12, 30, tzinfo=UTC),
+    )
+    project.tick()
+
+    desk_clock.set("2026-02-07T14:02:00Z")
+    project.tick()
+
+    assert dispatched(project) == ["11:00", "12:00"]
+
+
+def test_a_policy_may_name_a_row_that_is_not_there(redis_url: str, desk_clock: FakeClock, rows: Any) -> None:
+    project = Project(redis_url, desk_clock, {"settled": HOURLY}, {"gone": ALL}, catchup_source="django")
+
+    project.tick()
+
+    assert [one["name"] for one in project.json("entries")["entries"]] == ["settled"]
+
+
+def test_a_change_with_a_mistake_in_it_is_said_and_the_entries_before_go_on(
+    project: Project, rows: Any, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    from django_celery_beat.models import IntervalSchedule
+
+    hourly(rows)
+    with project.beat() as scheduler:
+        scheduler.tick()
+        often, _ = IntervalSchedule.objects.get_or_create(every=100, period="microseconds")
+        rows.create(name="too-often", task="proj.etl", interval=often)
+        desk_clock.set("2026-02-07T10:00:01Z")
+        scheduler.tick()
+
+    assert "Entries changed, but cannot be used" in caplog.text
+    assert dispatched(project) == ["10:00"]
+
+
+def test_a_row_that_cannot_be_read_is_said_and_the_others_go_on(
+    project: Project, rows: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    hourly(rows)
+    hourly(rows, "broken", kwargs="{not json")
+
+    assert {one["name"] for one in project.json("entries")["entries"]} == {"hourly-etl", "settled"}
+    assert 'msg="Row cannot be made an entry" entry=broken' in caplog.text
+
+
+def test_a_database_that_is_away_delays_the_start_and_loses_nothing(
+    project: Project, rows: Any, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    from django_celery_beat.models import PeriodicTasks
+
+    hourly(rows)
+    project.tick()
+    desk_clock.set("2026-02-07T12:02:00Z")
+
+    def away() -> None:
+        raise DatabaseError("no connection")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PeriodicTasks, "last_change", away)
+        with project.beat() as scheduler:
+            waits = [scheduler.tick(), scheduler.tick()]
+            patched.undo()
+            scheduler.tick()
+            scheduler.tick()
+
+    assert min(waits) > 0
+    assert caplog.text.count("Entries cannot be read: over") == 1
+    assert dispatched(project) == ["10:00", "11:00", "12:00"]
+
+
+def test_a_database_that_goes_away_under_way_stops_nothing(
+    project: Project,
+    rows: Any,
+    desk_clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from django_celery_beat.models import PeriodicTask, PeriodicTasks
+
+    hourly(rows)
+    with project.beat() as scheduler:
+        scheduler.tick()
+
+        def away(*_: Any, **__: Any) -> None:
+            raise DatabaseError("no connection")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PeriodicTasks, "last_change", away)
+            patched.setattr(PeriodicTask.objects, "filter", away)
+            desk_clock.set("2026-02-07T10:00:01Z")
+            scheduler.tick()
+            patched.undo()
+
+    errors = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert dispatched(project) == ["10:00"]
+    assert rows.get(name="hourly-etl").total_run_count == 1
+
+
+# -- rows that run once ----------------------------------------------------------------------
+
+
+def once(rows: Any) -> Any:
+    from django_celery_beat.models import ClockedSchedule
+
+    at, _ = ClockedSchedule.objects.get_or_create(clocked_time=datetime.now(UTC) - timedelta(minutes=1))
+    return rows.create(name="once", task="proj.etl", clocked=at, one_off=True)
+
+
+def test_a_row_that_runs_once_runs_once_and_is_disabled(
+    redis_url: str, rows: Any, desk_clock: FakeClock
+) -> None:
+    desk_clock.set(datetime.now(UTC).isoformat())
+    project = Project(redis_url, desk_clock, {}, {"*": ALL}, catchup_source="django")
+    row = once(rows)
+    with project.beat() as scheduler:
+        for _ in range(5):
+            desk_clock.advance(seconds=1)
+            scheduler.tick()
+
+    row.refresh_from_db()
+    with project.desk() as desk:
+        assert desk.store.client.llen("celery") == 1
+    assert not row.enabled
+
+
+def test_a_row_that_ran_once_is_not_sent_again_although_the_database_never_heard_of_it(
+    redis_url: str, rows: Any, desk_clock: FakeClock
+) -> None:
+    desk_clock.set((datetime.now(UTC) + timedelta(seconds=1)).isoformat())
+    project = Project(redis_url, desk_clock, {}, {"*": ALL}, catchup_source="django")
+    once(rows)
+    project.tick()
+    rows.filter(name="once").update(enabled=True)
+
+    project.tick()
+
+    with project.desk() as desk:
+        assert desk.store.client.llen("celery") == 1
