@@ -48,7 +48,7 @@ def every(minutes: int, mark: str = "on_time") -> list[Some]:
 
 
 def drawn(markup: str) -> ET.Element:
-    return ET.fromstring(f"<root>{markup}</root>")
+    return ET.fromstring(f"<all>{markup}</all>")
 
 
 def shapes(markup: str, kind: str) -> list[ET.Element]:
