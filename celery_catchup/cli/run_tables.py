@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
 
 if TYPE_CHECKING:
+    from celery_catchup.operations.attempts import Attempt
     from celery_catchup.operations.runs import Run, Skipped
 
 _NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
@@ -77,6 +78,13 @@ def show_facts(screen: Screen, run: Run) -> None:
             ("Requested by", run.requested_by),
         )
     )
+
+
+def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
+    """What became of each attempt, where there are several."""
+    for one in attempts if len(attempts) > 1 else ():
+        told = (one.outcome, stamp(one.started_at), one.worker, one.error)
+        screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in told if text))])
 
 
 def show_notes(screen: Screen, notes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from celery_catchup.cli.groups import DefaultGroup
-from celery_catchup.cli.run_tables import line_of, show_facts, show_notes, show_skips, show_table
+from celery_catchup.cli.run_tables import (
+    line_of,
+    show_attempts,
+    show_facts,
+    show_notes,
+    show_skips,
+    show_table,
+)
 from celery_catchup.cli.screen import Screen
 from celery_catchup.cli.verbs import Moment, entries_argument, json_option, option, refuse_usage, verb
 
@@ -102,6 +109,7 @@ def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
         screen.json(found)
     else:
         show_facts(screen, found.run)
+        show_attempts(screen, found.attempts)
         show_notes(screen, found.notes)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from celery_catchup.logs import logfmt
@@ -67,22 +68,21 @@ def list_dead(
 ) -> list[DeadLetter]:
     """Dead letters, those that died last first."""
     wanted = desk.known(entries)
-    found = [_letter(*one) for one in desk.listing.dead()]
-    kept = [
+    found = (
         letter
-        for letter in found
+        for letter in (_letter(*one) for one in desk.listing.dead())
         if (not wanted or letter.run.entry in wanted) and category in (None, letter.category)
-    ]
-    return kept[:limit]
+    )
+    return list(islice(found, limit))
 
 
 def show_dead(desk: Desk, beginning: str) -> DeadLetter:
     """The dead letter with this id, or the only run whose id begins so."""
     record = record_like(desk, beginning)
-    for one in desk.listing.dead():
-        if one[0]["id"] == record["id"]:
-            return _letter(*one)
-    raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
+    found = desk.listing.dead_run(record["id"])
+    if found is None:
+        raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
+    return _letter(*found)
 
 
 def select_dead(

@@ -7,6 +7,7 @@ configuration opens no connection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -32,6 +33,8 @@ from celery_catchup.wording import did_you_mean, path, shown
 # Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
 HOUSEKEEPING = "celery.backend_cleanup"
 _POLL_INTERVAL = PREFIX + "poll_interval"
+_ANY_INTERVAL = "1ms"
+"""Entries without a policy may run more often than beat could observe."""
 
 
 class Desk:
@@ -107,6 +110,18 @@ class Desk:
     def declared(self) -> Mapping[str, Declared]:
         """The entries with a policy by name."""
         return {one.name: one for one in self.division.declared}
+
+    @cached_property
+    def every_entry(self) -> tuple[Declared, ...]:
+        """All entries whose schedule tells its slots; those without a policy as if their catch-up were
+        off. What a policy would forbid is not asked of them."""
+        plain = [name for name in self.division.plain if name in self.configuration.policies]
+        if not plain:
+            return tuple(self.division.declared)
+        with suppress(ConfigurationError):
+            watched = self.configured(dict.fromkeys(plain, False), poll_interval=_ANY_INTERVAL)
+            return tuple(self.divided(watched).declared)
+        return tuple(self.division.declared)
 
     # -- what is stored --------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from celery_catchup.operations.lines import lines_of
 from celery_catchup.policy import Policy, Select
 from celery_catchup.schedules import describe
 from celery_catchup.store import Stored
+from celery_catchup.store.states import Busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +51,45 @@ class EntryView:
     waiting: int
 
 
-def list_entries(desk: Desk) -> list[EntryView]:
-    """Every declared entry, in the order of declaration."""
+def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryView]:
+    """Every declared entry in the order of declaration, or these; no more is computed than is asked for."""
+    wanted = tuple(desk.schedule) if names is None else desk.in_schedule(names)
     stored, now = desk.look(), desk.now()
-    lines = lines_of(desk, stored, now)
-    busy = desk.states.busy(desk.schedule)
-    paused = pauses(stored)
-    views = []
-    for name, declared in desk.schedule.items():
-        policy = desk.configuration.policies.get(name) if name in desk.declared else None
-        pause = paused.get(name, Pause(paused=False, at=None, reason=""))
-        views.append(
-            EntryView(
-                name=name,
-                task=str(declared.task),
-                schedule=in_words(declared),
-                **_policy(policy),
-                paused=pause.paused,
-                paused_at=pause.at if pause.paused else None,
-                pause_reason=pause.reason or None,
-                next=_next(lines.get(name), now),
-                watermark=_moment(stored.decided.get(name)),
-                first_seen_at=_moment(stored.first_seen.get(name)),
-                active=busy[name].active,
-                waiting=busy[name].waiting,
-            )
-        )
-    return views
+    lines = lines_of(desk, stored, now, set(wanted))
+    busy = desk.states.busy(wanted)
+    return [_view(desk, name, lines.get(name), stored, busy[name], now) for name in wanted]
+
+
+def _view(desk: Desk, name: str, line: Line | None, stored: Stored, busy: Busy, now: Instant) -> EntryView:
+    policy = desk.configuration.policies.get(name) if name in desk.declared else None
+    pause = _pause(stored.paused.get(name, "{}"))
+    declared = desk.schedule[name]
+    return EntryView(
+        name=name,
+        task=str(declared.task),
+        schedule=in_words(declared),
+        **_policy(policy),
+        paused=pause.paused,
+        paused_at=pause.at if pause.paused else None,
+        pause_reason=pause.reason or None,
+        next=next(iter(next_slots(line, now, count=1)), None),
+        watermark=_moment(stored.decided.get(name)),
+        first_seen_at=_moment(stored.first_seen.get(name)),
+        active=busy.active,
+        waiting=busy.waiting,
+    )
+
+
+def next_slots(line: Line | None, now: Instant, *, count: int) -> list[datetime]:
+    """The next slots that start a run; of some schedules nobody knows."""
+    schedules = () if line is None else line.entry.schedules
+    found: list[Instant] = []
+    for schedule in schedules:
+        at: Instant | None = now
+        for _ in range(0 if schedule.role is Role.STOP else count):
+            at = None if at is None else schedule.timetable.next_after(at)
+            found += [] if at is None else [at]
+    return [to_datetime(at) for at in sorted(found)[:count]]
 
 
 def pauses(stored: Stored) -> dict[str, Pause]:
@@ -108,14 +121,6 @@ def _policy(policy: Policy | None) -> dict[str, Any]:
         "overlap_policy": str(policy.overlap_policy),
         "window": None if policy.window is None else format_duration(policy.window),
     }
-
-
-def _next(line: Line | None, now: Instant) -> datetime | None:
-    """The next slot that starts a run; of some schedules nobody knows."""
-    schedules = () if line is None else line.entry.schedules
-    tables = [one.timetable for one in schedules if one.role is not Role.STOP]
-    following = [slot for table in tables if (slot := table.next_after(now)) is not None]
-    return to_datetime(min(following)) if following else None
 
 
 def _pause(text: str) -> Pause:

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from celery_catchup.declarations import Division
 from celery_catchup.engine.office import read_roster
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
-from celery_catchup.errors import ConfigurationError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Slot, run_id
 from celery_catchup.operations.desk import Desk
 from celery_catchup.settings import FirstStart
 from celery_catchup.store import Stored
 
-_ANY_INTERVAL = "1ms"
-"""Entries without a policy may run more often than beat could observe."""
 
-
-def lines_of(desk: Desk, stored: Stored, now: Instant) -> dict[str, Line]:
-    """The entries by name; one without a policy as if its catch-up were off.
+def lines_of(
+    desk: Desk, stored: Stored, now: Instant, names: Collection[str] | None = None
+) -> dict[str, Line]:
+    """The entries by name, or only these; one without a policy as if its catch-up were off.
 
     A schedule that cannot say when it runs has none.
     """
     plain = [name for name in desk.division.plain if name in desk.configuration.policies]
-    division = _all_with_policy(desk, plain) if plain else desk.division
+    declared = [one for one in desk.every_entry if names is None or one.name in names]
     match = desk.configuration.settings.first_start is FirstStart.MATCH
     state = since_last_run(stored, plain)
-    known = read_roster(division.declared, state, now=now, match_first=match, events=Events())
+    known = read_roster(declared, state, now=now, match_first=match, events=Events())
     return {line.entry.name: line for line in known.roster}
-
-
-def _all_with_policy(desk: Desk, plain: Iterable[str]) -> Division:
-    """The division as if these entries had a policy; what a policy would forbid is not asked of them."""
-    try:
-        return desk.divided(desk.configured(dict.fromkeys(plain, False), poll_interval=_ANY_INTERVAL))
-    except ConfigurationError:
-        return desk.division
 
 
 def since_last_run(stored: Stored, names: Iterable[str]) -> Stored:

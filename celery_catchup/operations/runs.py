@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.operations.attempts import Attempt, attempts_of
 from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.inputs import Inputs, inputs_of
 from celery_catchup.operations.refusals import UnknownRunError
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, Wanted
@@ -50,10 +52,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """A run, and what its task has noted: checkpoints, snapshots, outputs, progress, by name."""
+    """A run, and what its task has noted: checkpoints, snapshots, outputs, progress, by name.
+
+    ``attempts`` are the last ones, the oldest first; ``inputs`` is null when its message is not kept.
+    """
 
     run: Run
     notes: dict[str, dict[str, Any]]
+    attempts: tuple[Attempt, ...]
+    inputs: Inputs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +122,10 @@ def list_skips(
 
 def show_run(desk: Desk, beginning: str) -> RunDetails:
     """The run with this id, or the only one whose id begins so."""
-    run = run_of(record_like(desk, beginning))
-    return RunDetails(run, desk.notes.read(run.run_id))
+    record = record_like(desk, beginning)
+    run = run_of(record)
+    template = desk.ledger.template(str(record.get("template", "")))
+    return RunDetails(run, desk.notes.read(run.run_id), attempts_of(record), inputs_of(template))
 
 
 def record_like(desk: Desk, beginning: str) -> Record:

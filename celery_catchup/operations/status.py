@@ -76,7 +76,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     tick, watermark = _instant(scheduler, "last_tick"), _instant(scheduler, "watermark")
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
-    lost = desk.listing.skips(stored.first_seen, since=now - LATELY)
+    tally = desk.history.tally(since=now - LATELY)
     return Status(
         scheduler=health,
         healthy=health is Health.RUNNING,
@@ -92,7 +92,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
-        not_recovered=sum(s["count"] for spans in lost.values() for s in spans if s["reason"] in LOST),
+        not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),

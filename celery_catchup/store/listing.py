@@ -6,7 +6,7 @@ Every call is bounded: it looks at so many runs at the most, and says where it s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -147,6 +147,28 @@ class Listing:
                     found.append({"id": run_id, **record})
         return found
 
+    def between(self, entries: Iterable[str], first: Instant, last: Instant) -> dict[str, list[Record]]:
+        """Of each entry the runs with slots from ``first`` to ``last``, the oldest first; of more than
+        `LOOKED_AT` of them the newest."""
+        names = list(entries)
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.zrevrangebyscore(self._keys.runs_of(name), last, first, start=0, num=LOOKED_AT)
+            ids = dict(zip(names, pipe.execute(), strict=True))
+        asked = [name for name in names if ids[name]]
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in asked:
+                pipe.hmget(self._keys.ledger, ids[name])
+            stored = dict(zip(asked, pipe.execute(), strict=True))
+        return {
+            name: [
+                {"id": run_id.decode(), **record}
+                for run_id, text in zip(reversed(ids[name]), reversed(stored.get(name, ())), strict=True)
+                if (record := _read(text)) is not None
+            ]
+            for name in names
+        }
+
     def ids_like(self, beginning: str, *, most: int) -> list[str]:
         """Ids of runs that begin so, the newest slots first; no more than ``most`` of them."""
         if self._client.hexists(self._keys.ledger, beginning):
@@ -162,16 +184,25 @@ class Listing:
 
     # -- dead letters and skips ------------------------------------------------------------
 
-    def dead(self) -> list[tuple[Record, Record, Instant]]:
-        """Dead runs, the newest first: the run, what is known of its failure, and when it died."""
-        scored: Any = self._client.zrevrange(self._keys.dead, 0, LOOKED_AT - 1, withscores=True)
-        died = {run_id.decode(): int(at) for run_id, at in scored}
+    def dead(self) -> Iterator[tuple[Record, Record, Instant]]:
+        """Dead runs, those that died last first: the run, what is known of its failure, and when it
+        died. They are read page by page, as far as somebody goes on asking."""
+        for start in range(0, LOOKED_AT, _PAGE):
+            scored: Any = self._client.zrevrange(self._keys.dead, start, start + _PAGE - 1, withscores=True)
+            yield from self._letters({run_id.decode(): int(at) for run_id, at in scored})
+            if len(scored) < _PAGE:
+                return
+
+    def dead_run(self, run_id: str) -> tuple[Record, Record, Instant] | None:
+        """The same of one run; None when it is no dead letter."""
+        died: Any = self._client.zscore(self._keys.dead, run_id)
+        return None if died is None else next(self._letters({run_id: int(died)}), None)
+
+    def _letters(self, died: Mapping[str, Instant]) -> Iterator[tuple[Record, Record, Instant]]:
         records = self.records(list(died))
         letters: Any = self._client.hmget(self._keys.letters, [one["id"] for one in records] or [""])
-        return [
-            (record, _letter(text), died[record["id"]])
-            for record, text in zip(records, letters, strict=False)
-        ]
+        for record, text in zip(records, letters, strict=False):
+            yield record, _letter(text), died[record["id"]]
 
     def skips(
         self, entries: Iterable[str], *, since: Instant | None = None, until: Instant | None = None

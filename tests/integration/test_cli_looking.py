@@ -346,11 +346,34 @@ def test_one_run_is_shown_by_the_beginning_of_its_id(project: Project) -> None:
     text = project.text("runs", "show", run["runId"][:8])
     found = project.json("runs", "show", run["runId"].upper())
 
-    assert found == {"run": run, "notes": {}}
+    assert (found["run"], found["notes"]) == (run, {})
+    assert found["attempts"] == [
+        {
+            "attempt": 1,
+            "startedAt": "2026-02-07T13:00:01Z",
+            "endedAt": "2026-02-07T13:00:01Z",
+            "worker": "celery@here",
+            "outcome": "succeeded",
+            "error": None,
+        }
+    ]
+    assert found["inputs"] == {"args": [], "kwargs": {}, "queue": "celery", "readable": True}
     lines = text.splitlines()
     assert lines[:4] == [f"Run ID: {run['runId']}", "Entry: hourly-etl", "Task: proj.etl", "State: succeeded"]
     assert "Scheduled For: 2026-02-07T13:00:00Z" in lines
     assert "Lag: 1s" in lines
+
+
+def test_attempts_before_the_last_are_listed_with_what_became_of_them(project: Project) -> None:
+    run = project.json("runs", "--limit", "1")["runs"][0]["runId"]
+    with project.desk() as desk:
+        desk.controls.replay(run, entry="hourly-etl")
+    project.execute("hourly-etl", state=RunState.FAILED, error="KeyError: 'x'")
+
+    lines = project.text("runs", "show", run).splitlines()
+
+    assert "Attempt 1: succeeded, 2026-02-07T13:00:01Z, celery@here" in lines
+    assert "Attempt 2: dead, 2026-02-07T13:00:01Z, celery@here, KeyError: 'x'" in lines
 
 
 def test_what_a_task_has_noted_is_shown(project: Project) -> None:

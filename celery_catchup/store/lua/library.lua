@@ -130,7 +130,7 @@ local function remember(run, outcome, ended, error)
     outcome = outcome, error = error,
   }
   if #past > 20 then table.remove(past, 1) end
-  run.past = past
+  run.past, run.attempt_started = past, nil
 end
 
 -- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.

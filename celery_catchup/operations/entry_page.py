@@ -1,0 +1,64 @@
+"""One entry: everything that its page tells beside its runs and its timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Role
+from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
+from celery_catchup.operations.dead_letters import DeadLetter, list_dead
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.entries import next_slots
+from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.outages import Outage, list_outages
+from celery_catchup.operations.overview import EntryRow, rows_of
+
+WEEK = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPage:
+    """An entry's facts. ``runs`` are those decided on in the last seven days, by trigger; ``lag`` is how
+    old the first slot is that is due and not decided. ``outages`` reach back as far."""
+
+    entry: EntryRow
+    lag: timedelta | None
+    next: tuple[datetime, ...]
+    runs: dict[Trigger, int]
+    dead_letters: tuple[DeadLetter, ...]
+    outages: tuple[Outage, ...]
+
+
+def entry_page(desk: Desk, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
+    """What is known of a declared entry; `UnknownEntryError` for another."""
+    desk.in_schedule([name])
+    now = desk.now()
+    (row,) = rows_of(desk, [name])
+    line = lines_of(desk, desk.look(), now, {name}).get(name)
+    since = to_datetime(now) - WEEK
+    tally = desk.history.tallies([name], since=to_instant(since))[name]
+    return EntryPage(
+        entry=row,
+        lag=_lag(row, line, now),
+        next=tuple(next_slots(line, now, count=slots)),
+        runs={trigger: tally.dispatched(trigger) for trigger in Trigger},
+        dead_letters=tuple(list_dead(desk, [name], limit=letters)),
+        outages=tuple(list_outages(desk, since=since)),
+    )
+
+
+def _lag(row: EntryRow, line: Line | None, now: Instant) -> timedelta | None:
+    """How old the first slot is that is due and not decided; none is no lag."""
+    if line is None or row.catchup is None:
+        return None
+    decided = to_instant(row.watermark or row.first_seen_at or to_datetime(now))
+    waiting = [
+        at
+        for schedule in line.entry.schedules
+        if schedule.role is not Role.STOP
+        and (at := schedule.timetable.next_after(decided)) is not None
+        and at <= now
+    ]
+    return timedelta(milliseconds=now - min(waiting, default=now))

@@ -1,0 +1,226 @@
+"""Timeline: what became of each slot of an entry, for lanes and heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from celery_catchup.engine.roster import Line
+from celery_catchup.entries import Role
+from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.gaps import Span, clipped, gaps
+from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.status import LOST
+from celery_catchup.store.listing import Record
+
+MOST = 400
+"""Values per entry that a timeline has, more or less, unless somebody says otherwise."""
+
+
+class Mark(StrEnum):
+    """What became of a slot, in a word that has a colour and a shape."""
+
+    ON_TIME = "on_time"
+    CAUGHT_UP = "caught_up"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    PAUSED = "paused"
+    IN_FLIGHT = "in_flight"
+    UPCOMING = "upcoming"
+
+
+_GRAVITY = (
+    Mark.UPCOMING,
+    Mark.ON_TIME,
+    Mark.SKIPPED,
+    Mark.PAUSED,
+    Mark.CAUGHT_UP,
+    Mark.IN_FLIGHT,
+    Mark.MISSED,
+    Mark.FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSlots:
+    """The ``count`` neighbouring slots from ``first`` to ``last``, of which the same became.
+
+    Of a single slot that has a run, ``run_id`` and ``started_at`` tell which and when.
+    """
+
+    first: datetime
+    last: datetime
+    count: int
+    mark: Mark
+    reason: str | None = None
+    run_id: str | None = None
+    started_at: datetime | None = None
+
+
+def timeline(
+    desk: Desk, names: Sequence[str], *, since: datetime, until: datetime, most: int = MOST
+) -> dict[str, list[TimelineSlots]]:
+    """Of each entry every slot between ``since`` and ``until``, both included, exactly once, in order.
+
+    An entry has no slots from before it was first seen. Of one without a policy only what is to
+    come is known, because Celery's own rules keep no record. Dense neighbours of one mark are
+    merged, so that about ``most`` values come back per entry; should that not be enough,
+    neighbours of several marks are, and the gravest names them.
+    """
+    wanted = desk.known(names)
+    after, last, now = to_instant(since) - 1, to_instant(until), desk.now()
+    stored = desk.look()
+    lines = lines_of(desk, stored, now, wanted)
+    records = desk.listing.between(wanted, after + 1, last)
+    skips = desk.listing.skips(wanted, since=after + 1, until=last)
+    dense = 2 * (last - after) // max(most, 1)
+    found = {}
+    for name in wanted:
+        slots = [_of_run(record) for record in records[name]]
+        if name in lines:
+            lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in desk.declared)
+            slots += lane.without_run(records[name], skips[name], after, last)
+        found[name] = _merged(sorted(slots, key=_place), most=most, dense=dense)
+    return found
+
+
+def _of_run(record: Record) -> TimelineSlots:
+    at, started = to_datetime(int(record["slot"])), record.get("started")
+    return TimelineSlots(
+        at,
+        at,
+        1,
+        _mark_of(record),
+        run_id=record["id"],
+        started_at=None if started is None else to_datetime(int(started)),
+    )
+
+
+def _mark_of(record: Record) -> Mark:
+    state = RunState(record["state"])
+    if state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
+        return Mark.FAILED
+    if state.in_flight and not record.get("unreported"):
+        return Mark.IN_FLIGHT
+    return Mark.CAUGHT_UP if record["trigger"] in (Trigger.CATCHUP, Trigger.BACKFILL) else Mark.ON_TIME
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """An entry, and what tells the meaning of a slot that has no run."""
+
+    line: Line
+    watermark: Instant
+    now: Instant
+    known: bool
+
+    def without_run(
+        self, records: Sequence[Record], skips: Sequence[Record], after: Instant, until: Instant
+    ) -> Iterator[TimelineSlots]:
+        """Slots that have no run: skipped, undecided, and to come."""
+        for index, schedule in enumerate(self.line.entry.schedules):
+            if schedule.role is Role.STOP:
+                continue
+            table, (low, high) = schedule.timetable, self._reach(index, after, until)
+            runs = [one["slot"] for one in records if one.get("schedule") == index]
+            spans = [_span(one) for one in skips if one["schedule"] == index and _has_no_run(one)]
+            for span in spans:
+                for part in clipped(table, span, after, until, runs=runs):
+                    yield _slots(part, _MARKS.get(str(part.reason), Mark.SKIPPED), part.reason)
+            if low < high:
+                for gap in gaps(table, low, high, runs=runs, spans=spans, cuts=self._cuts()):
+                    yield _slots(gap, *self._meaning(gap.last))
+
+    def _reach(self, index: int, after: Instant, until: Instant) -> tuple[Instant, Instant]:
+        """The part of the range in which the schedule has slots that somebody kept an eye on."""
+        bounds = self.line.entry.bounds[index]
+        begin = self.line.state.first_seen_at if self.known else self.now
+        return max(after, begin, bounds.after or 0), until if bounds.until is None else min(
+            until, bounds.until
+        )
+
+    def _cuts(self) -> list[Instant]:
+        state = self.line.state
+        cuts = (self._decided, state.manual_start, state.paused_at, self._late, self.now)
+        return [cut for cut in cuts if cut is not None]
+
+    @property
+    def _decided(self) -> Instant:
+        return max(self.watermark, self.line.state.decided or 0)
+
+    @property
+    def _late(self) -> Instant:
+        return self.now - self.line.entry.misfire_threshold
+
+    def _meaning(self, at: Instant) -> tuple[Mark, str | None]:
+        state = self.line.state
+        if state.paused_at is not None and at > state.paused_at:
+            return Mark.PAUSED, None
+        if at > self.now or (at > self._decided and at > self._late):
+            return Mark.UPCOMING, None
+        if state.manual_start is not None and at <= state.manual_start:
+            return Mark.SKIPPED, "manual"
+        return (Mark.MISSED, "undecided") if at > self._decided else (Mark.SKIPPED, "not_recorded")
+
+
+_MARKS = {str(reason): Mark.MISSED for reason in LOST} | {str(SkipReason.PAUSED): Mark.PAUSED}
+
+
+def _has_no_run(skip: Record) -> bool:
+    return bool(skip["reason"] != SkipReason.ALREADY_EXISTS)
+
+
+def _span(skip: Record) -> Span:
+    return Span(int(skip["first"]), int(skip["last"]), int(skip["count"]), str(skip["reason"]))
+
+
+def _slots(span: Span, mark: Mark, reason: str | None) -> TimelineSlots:
+    return TimelineSlots(to_datetime(span.first), to_datetime(span.last), span.count, mark, reason)
+
+
+def _place(one: TimelineSlots) -> tuple[datetime, datetime]:
+    return one.first, one.last
+
+
+def _instant(text: str | None) -> Instant:
+    return int(text) if text is not None and text.isdecimal() else 0
+
+
+# -- merging -----------------------------------------------------------------------------------
+
+
+def _merged(slots: list[TimelineSlots], *, most: int, dense: int) -> list[TimelineSlots]:
+    """The same slots as no more than about ``most`` values; ``dense`` is how close, in milliseconds,
+    neighbours must be to be merged."""
+    if len(slots) <= most:
+        return slots
+    near = timedelta(milliseconds=dense)
+    alike = _joined(slots, near, lambda a, b: (a.mark, a.reason) == (b.mark, b.reason))
+    return alike if len(alike) <= 2 * most else _joined(alike, near, lambda a, b: b.last - a.first <= near)
+
+
+def _joined(
+    slots: Iterable[TimelineSlots], near: timedelta, fits: Callable[[TimelineSlots, TimelineSlots], bool]
+) -> list[TimelineSlots]:
+    found: list[TimelineSlots] = []
+    for one in slots:
+        if found and one.first - found[-1].last <= near and fits(found[-1], one):
+            found[-1] = _both(found[-1], one)
+        else:
+            found.append(one)
+    return found
+
+
+def _both(one: TimelineSlots, other: TimelineSlots) -> TimelineSlots:
+    graver = max((one, other), key=lambda each: _GRAVITY.index(each.mark))
+    return TimelineSlots(
+        first=one.first,
+        last=max(one.last, other.last),
+        count=one.count + other.count,
+        mark=graver.mark,
+        reason=graver.reason,
+    )

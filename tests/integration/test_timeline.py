@@ -1,0 +1,229 @@
+"""Timelines: each slot exactly once, whatever became of it, and never too many values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from celery.schedules import crontab, schedule
+
+from celery_catchup.model import RunState
+from celery_catchup.operations.timeline import Mark, TimelineSlots, timeline
+from celery_catchup.testing import FakeClock
+from tests.integration.operating import ALL, HOURLY, Project
+
+MORNING = datetime(2026, 2, 7, 9, 5, tzinfo=UTC)
+
+
+def lane(project: Project, name: str, *, most: int = 400, hours: int = 24) -> list[TimelineSlots]:
+    """The entry's slots from 08:00 on."""
+    since = datetime(2026, 2, 7, 8, 0, tzinfo=UTC)
+    with project.desk() as desk:
+        return timeline(desk, [name], since=since, until=since + timedelta(hours=hours), most=most)[name]
+
+
+def told(slots: list[TimelineSlots]) -> list[tuple[str, Mark]]:
+    return [
+        (f"{one.first:%H}" if one.count == 1 else f"{one.first:%H}-{one.last:%H}", one.mark) for one in slots
+    ]
+
+
+@pytest.fixture
+def project(redis_url: str, desk_clock: FakeClock) -> Project:
+    """Beat was down from 09:05 to 13:02."""
+    project = Project(redis_url, desk_clock)
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    return project
+
+
+def test_runs_are_told_by_what_became_of_them(project: Project, desk_clock: FakeClock) -> None:
+    (first,) = project.execute("hourly-etl")
+    project.execute("hourly-etl", state=RunState.FAILED)
+    project.execute("hourly-etl", state=RunState.REVOKED)
+    project.execute("hourly-etl")
+    desk_clock.set("2026-02-07T14:00:10Z")
+    project.tick()
+    project.execute("hourly-etl")
+    desk_clock.set("2026-02-07T15:00:10Z")
+    project.tick()
+
+    slots = lane(project, "hourly-etl", hours=9)
+
+    assert told(slots) == [
+        ("10", Mark.CAUGHT_UP),
+        ("11", Mark.FAILED),
+        ("12", Mark.FAILED),
+        ("13", Mark.CAUGHT_UP),
+        ("14", Mark.ON_TIME),
+        ("15", Mark.IN_FLIGHT),
+        ("16", Mark.UPCOMING),
+        ("17", Mark.UPCOMING),
+    ]
+    assert slots[0].run_id == first
+    assert f"{slots[0].started_at:%H:%M}" == "13:02"
+
+
+@pytest.mark.parametrize(
+    ("policy", "marks"),
+    [
+        ({"window": "6h"}, "csss"),
+        ({"window": "6h", "select": "latest"}, "sssc"),
+        (False, "mmmm"),
+        ({"window": "90m", "overlap_policy": "all"}, "mmcc"),
+    ],
+)
+def test_skipped_slots_are_told_one_by_one_and_lost_ones_apart(
+    redis_url: str, desk_clock: FakeClock, policy: object, marks: str
+) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    project.execute("hourly-etl")
+    project.execute("hourly-etl")
+
+    letters = {"c": Mark.CAUGHT_UP, "s": Mark.SKIPPED, "m": Mark.MISSED}
+    expected = [(str(hour), letters[mark]) for hour, mark in zip(range(10, 14), marks, strict=True)]
+    assert told(lane(project, "hourly-etl", hours=5)) == expected
+
+
+def test_a_skipped_slot_that_was_backfilled_is_told_by_its_run(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": False})
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    project.catchup(
+        "backfill", "hourly-etl", "--start", "2026-02-07T11:00Z", "--end", "2026-02-07T11:00Z", "-f"
+    )
+    project.tick()
+
+    marks = dict(told(lane(project, "hourly-etl", hours=5)))
+
+    assert marks == {"10": Mark.MISSED, "11": Mark.IN_FLIGHT, "12": Mark.MISSED, "13": Mark.MISSED}
+
+
+def test_while_beat_is_down_late_slots_are_missed_and_nobody_has_decided_on_them(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    desk_clock.set("2026-02-07T15:00:30Z")
+
+    slots = lane(project, "hourly-etl", hours=8)
+
+    assert [(one.mark, one.reason) for one in slots[4:]] == [
+        (Mark.MISSED, "undecided"),
+        (Mark.UPCOMING, None),
+        (Mark.UPCOMING, None),
+    ]
+
+
+def test_slots_of_a_paused_entry_are_paused_from_then_on(project: Project, desk_clock: FakeClock) -> None:
+    for _ in range(4):
+        project.execute("hourly-etl")
+    project.catchup("pause", "hourly-etl")
+    desk_clock.set("2026-02-07T15:00:30Z")
+    project.tick()
+
+    assert [mark for _, mark in told(lane(project, "hourly-etl", hours=8))] == [Mark.CAUGHT_UP] * 4 + [
+        Mark.PAUSED
+    ] * 3
+
+
+def test_an_entry_has_no_slots_from_before_it_was_seen_nor_outside_its_dates(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    policy = {**ALL, "start_date": "2026-02-07T11:00Z", "end_date": "2026-02-07T12:00Z"}
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
+    project.tick()
+
+    assert told(lane(project, "hourly-etl")) == [("11", Mark.UPCOMING), ("12", Mark.UPCOMING)]
+
+
+def test_of_an_entry_without_a_policy_only_what_is_to_come_is_known(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    project = Project(redis_url, desk_clock, policies={})
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+
+    assert told(lane(project, "hourly-etl", hours=7)) == [("14", Mark.UPCOMING), ("15", Mark.UPCOMING)]
+
+
+def test_each_schedule_of_an_entry_has_slots_of_its_own(redis_url: str, desk_clock: FakeClock) -> None:
+    entry = {"task": "proj.etl", "schedule": ["0 * * * *", "0 */2 * * *"]}
+    project = Project(redis_url, desk_clock, {"e": entry}, {"e": ALL})
+    project.tick()
+
+    hours = [hour for hour, _ in told(lane(project, "e", hours=4))]
+
+    assert hours == ["10", "10", "11", "12", "12"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [crontab(), schedule(run_every=7), schedule(run_every=1), crontab(minute="*/5", hour="9-17")],
+    ids=["minutely", "7 s", "1 s", "by day"],
+)
+def test_dense_slots_are_merged_and_none_is_lost_or_told_twice(
+    redis_url: str, desk_clock: FakeClock, written: object
+) -> None:
+    project = Project(
+        redis_url,
+        desk_clock,
+        {"e": {"task": "proj.etl", "schedule": written}},
+        {"e": {"window": "1h", "select": "latest"}},
+    )
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    project.execute("e")
+
+    with project.desk() as desk:
+        (declared,) = desk.every_entry
+        anchor = desk.look().anchors["e"]
+        table = declared.build(int(anchor)).schedules[0].timetable
+        low, high = int(MORNING.timestamp() * 1000), int((MORNING + timedelta(days=1)).timestamp() * 1000)
+        found = timeline(desk, ["e"], since=MORNING, until=MORNING + timedelta(days=1), most=100)["e"]
+
+        assert sum(one.count for one in found) == table.count(low, high)
+        assert len(found) <= 200
+        for one in found:
+            begin, end = int(one.first.timestamp() * 1000), int(one.last.timestamp() * 1000)
+            assert table.count(begin - 1, end) == one.count
+        assert all(a.last < b.first for a, b in pairwise(found))
+
+
+def test_marks_that_alternate_are_merged_too_and_the_gravest_names_them(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    project = Project(redis_url, desk_clock, {"e": {"task": "proj.etl", "schedule": crontab()}}, {"e": ALL})
+    with project.beat() as beat:
+        for minute in range(60):
+            beat.tick()
+            project.execute("e", state=RunState.FAILED if minute % 2 else RunState.SUCCEEDED)
+            desk_clock.advance(seconds=60)
+
+        found = lane(project, "e", most=10, hours=2)
+
+    assert len(found) <= 20
+    minutes = (datetime(2026, 2, 7, 10, 0, tzinfo=UTC) - MORNING) // timedelta(minutes=1)
+    assert sum(one.count for one in found) == minutes
+    assert Mark.FAILED in {one.mark for one in found}
+
+
+def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, desk_clock: FakeClock) -> None:
+    names = [f"e{number}" for number in range(40)]
+    project = Project(redis_url, desk_clock, dict.fromkeys(names, HOURLY), {"*": ALL})
+    project.tick()
+
+    def commands(wanted: list[str]) -> int:
+        with project.desk() as desk:
+            desk.look()
+            before = desk.store.client.info("stats")["total_reads_processed"]
+            timeline(desk, wanted, since=MORNING, until=MORNING + timedelta(days=7))
+            return int(desk.store.client.info("stats")["total_reads_processed"] - before)
+
+    assert commands(names) == commands(names[:1])
