@@ -9,25 +9,32 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, NoReturn
 
 from celery import beat
-from redis.exceptions import RedisError
 
 from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import Configuration, load
 from celery_catchup.declarations import CatchupEntry, Division, divide
 from celery_catchup.engine import DispatchFailedError
-from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError
+from celery_catchup.errors import (
+    ConfigurationError,
+    DriftError,
+    SourceError,
+    StoreError,
+    UnfitStoreError,
+)
 from celery_catchup.events import Event, RunDispatched
-from celery_catchup.logs import logfmt, speak_at_info
+from celery_catchup.foresight import app_cautions
+from celery_catchup.logs import logfmt, speak_at_info, warn_of
 from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.plain import PlainEntries
 from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
-from celery_catchup.store.connection import explain, unverified
+from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.troubles import Trouble
 from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
 
@@ -45,7 +52,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     """A drop-in for Celery's scheduler that catches up what was missed.
 
     Entries without a policy behave as under Celery's `PersistentScheduler`; their state is
-    in Redis. Nothing that Redis or the broker does ends a beat: it waits and goes on.
+    in Redis. Nothing that Redis or the broker does ends a beat: it waits and goes on. Only one that
+    has never been let in (a wrong password, missing rights, state of a newer version) does not start.
     """
 
     Entry = CatchupEntry
@@ -57,11 +65,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._work: Beatwork | None = None
         self._plain: PlainEntries | None = None
         self._ticking, self._interrupted, self._exit_code = False, False, 0
-        self._term = -1
+        self._term, self._welcome = -1, False
         self._store_trouble = Trouble("Redis cannot be used", logger=logger, monotonic=self.clock.monotonic)
         self._source_trouble = Trouble(
             "Entries cannot be read", logger=logger, monotonic=self.clock.monotonic
         )
+        self._inner_trouble = Trouble("Tick failed", logger=logger, monotonic=self.clock.monotonic)
         self._broker_trouble = Trouble("Broker cannot be used", logger=logger, monotonic=self.clock.monotonic)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
@@ -94,6 +103,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         doubt = unverified(work.store.client)
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
+        now = to_instant(self.clock.now())
+        warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
         self._declare(division)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
@@ -108,6 +119,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _declare(self, division: Division) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
+        warn_of(division.cautions)
         self._plain = PlainEntries(
             {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
         )
@@ -155,7 +167,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
         housekeeping = (_HOUSEKEEPING,) if _HOUSEKEEPING in self.schedule else ()
-        return configuration, Division(division.declared, division.plain + housekeeping, division.warnings)
+        return configuration, replace(division, plain=division.plain + housekeeping)
 
     # -- ticking ---------------------------------------------------------------------------
 
@@ -165,20 +177,32 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         try:
             wait = self._tick()
         except DriftError as error:
-            sys.stderr.write(f"celery_catchup: {error}\n")
-            self._exit_code = EX_CONFIG
-            raise SystemExit(EX_CONFIG) from None
+            self._refuse_to_start(str(error))
         except DispatchFailedError as error:
             # The lease wants to be renewed meanwhile, and other slots to be decided.
             return min(self._broker_trouble.happened(str(error)), self._renewal)
         except SourceError as error:
             return self._source_trouble.happened(str(error))
-        except (RedisError, OSError, StoreError) as error:
+        except (*STORE_FAILS, StoreError) as error:
+            if not self._welcome and (is_refusal(error) or isinstance(error, UnfitStoreError)):
+                self._refuse_to_start(f"the store at {masked_url(self.app)} cannot be used: {explain(error)}")
             return self._store_trouble.happened(explain(error))
+        except Exception as error:
+            # Nobody expected it; a beat that ends for it would lose more than one that goes on.
+            logger.debug("Tick failed", exc_info=True)
+            return self._inner_trouble.happened(explain(error))
         finally:
             self._ticking = False
+        self._welcome = True
         self._store_trouble.over()
+        self._inner_trouble.over()
         return wait
+
+    def _refuse_to_start(self, why: str) -> NoReturn:
+        """End before anything was done, in one line: somebody has to mend something first."""
+        sys.stderr.write(f"celery_catchup: {why}\n")
+        self._exit_code = EX_CONFIG
+        raise SystemExit(EX_CONFIG)
 
     def _tick(self) -> float:
         if self._work is None:
@@ -214,7 +238,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         term = work.engine.terms
         if term == self._term:
             return
-        work.probe()
+        work.probe(strict=not self._welcome)
         stored = work.states.load()
         new = plain.load(stored.last_runs, now, decided=stored.decided)
         if not new or work.engine.send_plain(new, now):
@@ -241,7 +265,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         that is reading from is left to the second time."""
         work = self._work
         if work is not None:
-            with contextlib.suppress(RedisError, OSError):
+            with contextlib.suppress(*STORE_FAILS):
                 work.engine.resign()
             self._source.flush()
             if self._ticking:

@@ -15,6 +15,7 @@ from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import Division
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
+from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import Events
 from celery_catchup.logs import LogLines, logfmt
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
@@ -41,16 +42,19 @@ class Beatwork:
     engine: Engine
     sender: Dispatcher
     roll: Roll
+    allow_eviction: bool = False
     _told: str = ""
     _warned: str | None = None
 
-    def probe(self) -> None:
+    def probe(self, *, strict: bool = False) -> None:
         """Find out whether the server keeps what it is given, and how messages reach the broker;
-        say it when it is news."""
+        say it when it is news. When ``strict``, a server that may throw our state away is refused."""
         danger = evicted(self.store.client)
-        if danger is not None and self._warned != danger:
-            logger.warning(logfmt("State may be evicted", detail=danger))
-        self._warned = danger
+        if danger is not None and danger.deadly and strict and not self.allow_eviction:
+            raise UnfitStoreError(f"{danger.says}, or catchup_allow_eviction to True")
+        if danger is not None and self._warned != danger.says:
+            logger.warning(logfmt("State may be evicted", detail=danger.says))
+        self._warned = None if danger is None else danger.says
         self.sender.probe()
         if self._told != self.sender.reason:
             self._told = self.sender.reason
@@ -94,7 +98,7 @@ def assemble(
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
-    return Beatwork(store, states, engine, sender, roll)
+    return Beatwork(store, states, engine, sender, roll, settings.allow_eviction)
 
 
 def needs_the_plugin(declared: Declared) -> bool:

@@ -15,6 +15,7 @@ from celery_catchup.cron_dialects import Dialect, parse_cron
 from celery_catchup.engine import Declared
 from celery_catchup.entries import Entry, Role, Schedule, too_frequent
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
+from celery_catchup.foresight import entry_cautions, entry_mistakes
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.policy import Policy
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
@@ -121,11 +122,16 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Division:
-    """Entries with a policy, and the names of those that run as under Celery's own scheduler."""
+    """Entries with a policy, and the names of those that run as under Celery's own scheduler.
+
+    ``warnings`` are of schedules that cannot be replayed, ``cautions`` of all that works otherwise
+    than it may look.
+    """
 
     declared: tuple[Declared, ...]
     plain: tuple[str, ...]
     warnings: tuple[str, ...]
+    cautions: tuple[str, ...] = ()
 
 
 def divide(
@@ -137,14 +143,16 @@ def divide(
     """
     declared, plain, warnings = [], [], []
     mistakes: list[Mistake] = []
+    cautions: list[str] = []
     for name, policy in configuration.policies.items():
         if policy is None:
             plain.append(name)
             continue
         maker = _Maker(name, policy, configuration, timezone)
         try:
-            mistakes += maker.mistakes()
+            mistakes += [*maker.mistakes(), *entry_mistakes(entries[name])]
             declared.append(maker.declared(str(entries[name].task)))
+            cautions += entry_cautions(declared[-1].build(0), entries[name].options)
         except NotReplayableError as error:
             plain.append(name)
             warnings.append(str(error))
@@ -152,7 +160,7 @@ def divide(
             mistakes.append(Mistake(f"beat_schedule.{name}.schedule", str(error)))
     if mistakes:
         raise ConfigurationError(mistakes)
-    return Division(tuple(declared), tuple(plain), tuple(warnings))
+    return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions))
 
 
 class _Maker:

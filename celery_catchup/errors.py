@@ -12,6 +12,7 @@
     ├── SourceError             the entries cannot be read now; waiting helps
     ├── DriftError              persisted entries differ from declared ones, and that is refused
     └── StoreError              Redis cannot be used as it is; the message says what to do
+        └── UnfitStoreError     and waiting will not help
 
 Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
 """
@@ -60,6 +61,10 @@ class DriftError(CatchupError):
 
 class StoreError(CatchupError):
     """Redis, or what is stored in it, cannot be used as it is."""
+
+
+class UnfitStoreError(StoreError):
+    """It cannot be used until somebody has changed something; a beat that starts does not start with it."""
 
 
 @dataclass(frozen=True, slots=True)

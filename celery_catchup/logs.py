@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from shlex import quote
@@ -53,6 +54,12 @@ def speak_at_info() -> None:
     hear of errors only."""
     if logger.level == logging.NOTSET and logger.getEffectiveLevel() <= logging.WARNING:
         logger.setLevel(logging.INFO)
+
+
+def warn_of(cautions: Iterable[str]) -> None:
+    """What works otherwise than it may look, a line each."""
+    for caution in cautions:
+        logger.warning(logfmt("Worth a look", detail=caution))
 
 
 @dataclass

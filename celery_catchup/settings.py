@@ -160,6 +160,12 @@ class Settings(Written):
         OnStoreFailure.RETRY,
         description="What a worker does with a run while Redis is away: try later, or execute it unclaimed.",
     )
+    allow_eviction: Annotated[bool, FLAG] = Field(
+        False, description="Start although the server may evict our keys when its memory is full."
+    )
+    max_dead_letters: Annotated[int, COUNT] = Field(
+        10_000, description="Dead letters that are kept; beyond it the oldest are discarded, as failed."
+    )
     export_env: Annotated[bool, FLAG] = Field(
         False, description="Set the `CATCHUP_*` environment variables around each task."
     )

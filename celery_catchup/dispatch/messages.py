@@ -20,11 +20,9 @@ from celery_catchup import badges
 from celery_catchup import header_names as names
 from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.marks import facts, is_catchup, mark, seal, value_mark, with_marks
+from celery_catchup.foresight import OURS
 from celery_catchup.settings import MarkTasks
 from celery_catchup.wording import shown
-
-OURS = ("task_id", "producer", "publisher", "connection")
-"""Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
 
 # header -> mark
 _TOLD = {names.SCHEDULED_TIME: "scheduled_time", names.TRIGGER_TYPE: "trigger_type"}

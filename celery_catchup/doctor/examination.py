@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from redis.exceptions import RedisClusterException, RedisError
-
 import celery_catchup
 from celery_catchup.doctor import history, processes, server
 from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
+from celery_catchup.foresight import app_cautions
 from celery_catchup.operations import Desk
-from celery_catchup.store.connection import explain
+from celery_catchup.store.connection import STORE_FAILS, explain
 from celery_catchup.wiring import masked_url, open_store, read_settings
 
 _PACKAGES = ("celery", "kombu", "redis", "flower")
-_STORE_FAILS = (RedisError, RedisClusterException, OSError)
 
 Check = Callable[[Desk], Iterator[Finding]]
 
@@ -44,7 +42,7 @@ def _made(check: Check, desk: Desk) -> list[Finding]:
     """A check, whatever happens in it."""
     try:
         return list(check(desk))
-    except _STORE_FAILS as error:
+    except STORE_FAILS as error:
         return [Finding(_name(check), Verdict.UNKNOWN, explain(error))]
     except CatchupError as error:
         return [Finding(_name(check), Verdict.UNKNOWN, str(error))]
@@ -75,8 +73,14 @@ def _configuration(desk: Desk) -> Iterator[Finding]:
     yield ok("configuration", f"no mistakes; entries: {entries}")
     for text in division.warnings:
         yield warning("configuration", text, "use a schedule that can be replayed, or leave the policy out")
+    for text in (*division.cautions, *_of_the_app(desk)):
+        yield warning("configuration", text, "change it, unless it is meant so")
     if desk.app.conf.task_always_eager:
         yield failure("configuration", "task_always_eager is on: tasks would run inside beat", "turn it off")
+
+
+def _of_the_app(desk: Desk) -> Iterator[str]:
+    return app_cautions(desk.app, desk.schedule, desk.configuration.settings, now=desk.now())
 
 
 def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:
@@ -85,7 +89,7 @@ def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:
             # The mistakes may be elsewhere; where the store is can still be read.
             desk.store = open_store(desk.app, read_settings(desk.app, only=("redis_url", "namespace")))
         desk.store.client.ping()
-    except _STORE_FAILS as error:
+    except STORE_FAILS as error:
         yield failure(
             "store", f"{masked_url(desk.app)}: {explain(error)}", "mend catchup_redis_url, or the server"
         )

@@ -10,7 +10,7 @@ from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory
-from celery_catchup.engine.office import adopt, check_drift, read_roster
+from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.release import Releases
@@ -115,7 +115,7 @@ class Engine:
 
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
         office = self.office
-        stored = office.states.load()
+        stored = read_store(office.states, otherwise=self.resign)
         match = self.settings.first_start is FirstStart.MATCH
         kept = self._memory.decided
         known = read_roster(

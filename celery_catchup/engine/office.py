@@ -8,17 +8,19 @@ writes; a change from outside is seen by the store's version counter.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from celery_catchup.engine.roster import Declared, Line, Roster
 from celery_catchup.entries import Entry, EntryState, first_sight
-from celery_catchup.errors import DriftError
+from celery_catchup.errors import DriftError, UnfitStoreError
 from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
 from celery_catchup.policy import OnScheduleChange
 from celery_catchup.settings import OnDrift
 from celery_catchup.store import Leadership, States, Stored
+from celery_catchup.store.records import read_json
 
 # An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
 _SANE = range(946_684_800_000, 7_258_118_400_000)
@@ -35,6 +37,16 @@ class Known:
     roster: Roster
     watermark: Instant
     renewed: bool
+
+
+def read_store(states: States, *, otherwise: Callable[[], None]) -> Stored:
+    """Everything that is stored; what this version cannot use is left to a beat that can: ``otherwise``
+    lets it take over."""
+    try:
+        return states.load()
+    except UnfitStoreError:
+        otherwise()
+        raise
 
 
 def read_roster(
@@ -192,8 +204,8 @@ class _Reader:
         first_seen = self.remembered.get(name, self.newcomer) if first_seen is None else first_seen
         anchor = self._read("anchor", stored.anchors, name)
         entry = declared.build(first_seen if anchor is None else anchor)
-        pause = json.loads(stored.paused.get(name, "{}"))
-        manual = json.loads(stored.manual.get(name, "{}"))
+        pause = self._read_mapping("pause", stored.paused, name)
+        manual = self._read_mapping("manual run", stored.manual, name)
         return Line(
             declared,
             entry,
@@ -231,6 +243,13 @@ class _Reader:
         if known is not None and known != declared.fingerprint:
             return self.now
         return self._read("change", self.stored.changed, declared.name)
+
+    def _read_mapping(self, what: str, column: Mapping[str, str], name: str) -> dict[str, Any]:
+        found = read_json(column.get(name, "{}"))
+        if found is None:
+            text = column[name][:40]
+            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which nobody can read"))
+        return found or {}
 
     def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
         value = _instant(column.get(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from celery_catchup.events import Events, RunDied, RunResent, RunUnreported
+from celery_catchup.events import Events, RunDied, RunResent, RunUnreported, StateSuspect
 from celery_catchup.model import Instant
 from celery_catchup.store import Leadership, Recovered, Recovery, Retention
 
@@ -36,8 +36,8 @@ class Reaper:
         self._events, self._someone_claims = events, someone_claims
         self._swept_at = self._position = 0
 
-    def reap(self, server_ms: int) -> None:
-        """Look after what is overdue by the server's clock."""
+    def reap(self, server_ms: int, *, entries: Sequence[str] = ()) -> None:
+        """Look after what is overdue by the server's clock; ``entries`` are those whose it may be."""
         overdue = self._recovery.overdue(server_ms, limit=_MOST)
         unclaimed = any(run.get("state") == "queued" for _, run in overdue)
         claimed = not unclaimed or self._someone_claims()
@@ -49,11 +49,17 @@ class Reaper:
                     self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
                 case Recovered.DEAD:
                     self._events.emit(RunDied(entry, run_id, run["slot"], _why(run)))
+                case Recovered.CORRUPT:
+                    whose, slot = self._recovery.bury(self._leadership, run_id, entries=entries)
+                    self._events.emit(RunDied(whose, run_id, slot, "its record could not be read"))
                 case Recovered.UNREPORTED:
                     self._events.emit(RunUnreported(entry, run_id, run["slot"], "no worker has the plugin"))
 
-    def sweep(self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str]) -> None:
-        """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago."""
+    def sweep(
+        self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str], most_dead: int
+    ) -> None:
+        """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago, and
+        dead letters beyond ``most_dead``."""
         if server_ms - self._swept_at < _SWEEP_EVERY:
             return
         self._swept_at = server_ms
@@ -66,6 +72,10 @@ class Reaper:
             entries=some,
             limit=_SWEPT,
         )
+        discarded = self._retention.discard_oldest(most=most_dead, limit=_SWEPT)
+        if discarded:
+            what = f"there are more than {most_dead} dead letters (catchup_max_dead_letters)"
+            self._events.emit(StateSuspect(f"{what}; the oldest {discarded} count as failed from now on"))
 
 
 def _why(run: dict[str, object]) -> str:

@@ -44,11 +44,12 @@ class Releases:
                     capacity = roster.lines[entry].capacity
                     self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
         if term.overdue:
-            self.reaper.reap(term.server_ms)
+            self.reaper.reap(term.server_ms, entries=roster.names)
         if term.outbox or outbox:
             self._publish(term.server_ms, now)
         ttl = to_milliseconds(self.settings.ledger_ttl)
-        self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names)
+        most = self.settings.max_dead_letters
+        self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
 
     def _publish(self, server_ms: int, now: Instant) -> None:
         for identity in self.ledger.outbox(self.settings.batch_size):

@@ -18,7 +18,7 @@ from celery_catchup.header_names import ENTRY, RUN_ID
 from celery_catchup.model import RunState
 from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, read_delivery
 from celery_catchup.plugin.heartbeat import Execution
-from celery_catchup.plugin.reports import NOBODY, Report, in_a_line, letter_of
+from celery_catchup.plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
 from celery_catchup.plugin.retries import keep_badge
 from celery_catchup.plugin.station import arrivals, flush, station
 
@@ -149,6 +149,15 @@ def _on_rejected(sender: Any = None, message: Any = None, exc: object = None, **
         _report(sender.app, delivery, RunState.FAILED, owner=NOBODY, error=error)
 
 
+def _on_unknown(sender: Any = None, message: Any = None, name: object = None, **_: Any) -> None:
+    """In the main process: a task that this worker does not know; another one may."""
+    headers = message.headers if isinstance(getattr(message, "headers", None), dict) else {}
+    delivery = read_delivery(headers.get(RUN_ID), headers.get(ENTRY), {})
+    if delivery is not None:
+        error = f"NotRegistered: {str(name)[:LONGEST_ERROR]}"
+        _report(sender.app, delivery, None, owner=NOBODY, error=error)
+
+
 def _on_process_shutdown(**_: Any) -> None:
     """In a child that ends: the last moment for reports that wait."""
     flush()
@@ -162,6 +171,7 @@ _RECEIVERS: dict[Any, Callable[..., None]] = {
     signals.task_retry: _on_retry,
     signals.task_revoked: _on_revoked,
     signals.task_rejected: _on_rejected,
+    signals.task_unknown: _on_unknown,
     signals.worker_process_shutdown: _on_process_shutdown,
 }
 

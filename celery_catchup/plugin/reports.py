@@ -10,19 +10,18 @@ from dataclasses import dataclass
 
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisClusterException, RedisError
 
 from celery_catchup.errors import StoreError
 from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.store import Leases
+from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import Ending, Finish
 from celery_catchup.store.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-# RedisClusterException is no RedisError.
-STORE_TROUBLE = (RedisError, RedisClusterException, OSError, StoreError)
+STORE_TROUBLE = (*STORE_FAILS, StoreError)
 """What it looks like when the store cannot be used; it may be over a second later."""
 
 LONGEST_ERROR = 300

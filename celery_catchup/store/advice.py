@@ -15,7 +15,9 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
+    ResponseError,
     TimeoutError,
     TryAgainError,
 )
@@ -23,6 +25,10 @@ from redis.sentinel import MasterNotFoundError
 
 from celery_catchup.errors import CatchupError
 from celery_catchup.wording import masked
+
+# RedisClusterException is no RedisError.
+STORE_FAILS = (RedisError, RedisClusterException, OSError)
+"""What it looks like when Redis cannot be used; it may be over a second later."""
 
 _LONGEST = 200
 """Characters of somebody else's message that ours repeats."""
@@ -91,12 +97,22 @@ _BY_KIND: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str
 )
 
 
+_FOR_GOOD = ("DB index is out of range", "SELECT is not allowed in cluster", "NOPERM ")
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server understood us and does not want us as we are: somebody has to mend something."""
+    if isinstance(error, AuthenticationError | NoPermissionError):
+        return True
+    return isinstance(error, ResponseError) and any(mark in str(error) for mark in _FOR_GOOD)
+
+
 def explain(error: BaseException) -> str:
     """What happened and what to do, in a line, without a password."""
     if isinstance(error, CatchupError):
         return str(error)
     said = _said(error)
-    if not isinstance(error, RedisError | OSError):
+    if not isinstance(error, STORE_FAILS):
         return f"{type(error).__name__}: {said}"
     advice = _advice(error, said)
     return f"{said}; {advice}" if advice else said

@@ -14,6 +14,7 @@ from celery_catchup.model import Instant
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.ledger import FencedError, NewRun, Template
+from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 
 
@@ -77,6 +78,14 @@ class Part:
         )
 
 
+def _read(stored: bytes | None) -> Backfill | None:
+    """A backfill as it was stored; None when it cannot be read."""
+    try:
+        return Backfill(**(read_json(stored) or {}))
+    except TypeError:
+        return None
+
+
 class Backfills:
     """Creates backfills, lists and directs them; the leader works on them."""
 
@@ -95,13 +104,13 @@ class Backfills:
     def all(self) -> list[Backfill]:
         """Every backfill, the newest first."""
         stored: Any = self._client.hgetall(self._keys.backfills)
-        found = [Backfill(**json.loads(text)) for text in stored.values()]
+        found = [one for text in stored.values() if (one := _read(text)) is not None]
         return sorted(found, key=lambda one: (one.created, one.id), reverse=True)
 
     def get(self, backfill_id: str) -> Backfill | None:
         """One of them."""
         stored: Any = self._client.hget(self._keys.backfills, backfill_id)
-        return None if stored is None else Backfill(**json.loads(stored))
+        return _read(stored)
 
     def direct(self, backfill_id: str, state: str) -> str | None:
         """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
@@ -14,10 +15,10 @@ from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from celery_catchup.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, TLS_OPTIONS, cert_reqs, check_hostname
-from celery_catchup.store.advice import explain
+from celery_catchup.store.advice import STORE_FAILS, explain, is_refusal
 from celery_catchup.store.following import FollowingRedis
 
-__all__ = ["TIMEOUT", "connect", "evicted", "explain", "unverified"]
+__all__ = ["STORE_FAILS", "TIMEOUT", "connect", "evicted", "explain", "is_refusal", "unverified"]
 
 TIMEOUT = 2.5
 """Seconds for a connect or a reply: a third of the shortest sensible lease, so that a dead
@@ -68,23 +69,33 @@ def unverified(client: Redis) -> str | None:
     return None
 
 
-def evicted(client: Redis) -> str | None:
-    """What the server throws away when its memory is full, as a sentence; None when nothing, or
-    when the user may not know."""
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """What the server throws away when its memory is full: ``says`` as a sentence; ``deadly`` when that
+    is ours, and there is a limit to its memory."""
+
+    says: str
+    deadly: bool
+
+
+def evicted(client: Redis) -> Eviction | None:
+    """What may be evicted; None when nothing, or when the user may not know."""
     try:
         memory: Any = client.info("memory")
     except ResponseError:
         return None
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        return (
+        return Eviction(
             f"maxmemory-policy is {policy}: with its memory full the server throws away runs and watermarks "
-            "without a word, and slots are lost or run twice; set it to noeviction"
+            "without a word, and slots are lost or run twice; set it to noeviction",
+            deadly=bool(memory.get("maxmemory")),
         )
     if policy.startswith("volatile"):
-        return (
+        return Eviction(
             f"maxmemory-policy is {policy}: with its memory full the server throws away what has a TTL, "
-            "nothing of celery_catchup but perhaps your results and locks; set it to noeviction"
+            "nothing of celery_catchup but perhaps your results and locks; set it to noeviction",
+            deadly=False,
         )
     return None
 

@@ -14,6 +14,7 @@ from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Skip
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import Scripts
 
 
@@ -183,12 +184,12 @@ class Ledger:
         """The entries that have a delayed run whose time has come."""
         ids: Any = self._client.zrangebyscore(self._keys.delayed, "-inf", now, start=0, num=1000)
         stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
-        return sorted({json.loads(text)["entry"] for text in stored if text})
+        return sorted({run["entry"] for text in stored if (run := read_run(text)) is not None})
 
     def run(self, run_id: str) -> dict[str, Any] | None:
-        """One run as it is recorded."""
+        """One run as it is recorded; None too when the record cannot be read."""
         stored: Any = self._client.hget(self._keys.ledger, run_id)
-        return None if stored is None else json.loads(stored)
+        return read_run(stored)
 
     def runs_of(self, entry: str) -> list[dict[str, Any]]:
         """The entry's runs in slot order, with their ids."""
@@ -212,9 +213,9 @@ class Ledger:
             self._client.zrem(self._keys.outbox, *run_ids)
 
     def template(self, template_id: str) -> dict[str, Any] | None:
-        """A stored template."""
+        """A stored template; None too when it cannot be read."""
         stored: Any = self._client.hget(self._keys.templates, template_id)
-        return None if stored is None else json.loads(stored)
+        return read_json(stored)
 
     def _entry_keys(self, entry: str) -> tuple[str, ...]:
         keys = self._keys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from celery_catchup.model import Instant
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.ledger import FencedError
+from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 
 _KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes")
@@ -41,11 +41,24 @@ class Retention:
         stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
         by_entry: defaultdict[str, list[str]] = defaultdict(list)
         for run_id, text in zip(ids, stored, strict=True):
-            by_entry[json.loads(text)["entry"] if text else ""].append(run_id.decode())
+            by_entry[str((read_json(text) or {}).get("entry", ""))].append(run_id.decode())
         for entry in entries:
             by_entry.setdefault(entry, [])
         cuts = {"ended_before": ended_before, "skipped_before": skipped_before}
         return sum(self._trim(leadership, entry, ids, cuts) for entry, ids in by_entry.items())
+
+    def discard_oldest(self, *, most: int, limit: int) -> int:
+        """Take the oldest dead letters off the list, up to ``limit``, while there are more than ``most``;
+        the runs stay in the ledger as failed."""
+        count: Any = self._client.zcard(self._keys.dead)
+        if count <= most:
+            return 0
+        ids: Any = self._client.zrange(self._keys.dead, 0, min(count - most, limit) - 1)
+        keys = {name: getattr(self._keys, name) for name in ("ledger", "dead", "letters")}
+        for run_id in ids:
+            if not self._scripts.call("discard", keys, {"run_id": run_id}):
+                self._client.zrem(self._keys.dead, run_id)  # its run is not in the ledger any more
+        return len(ids)
 
     def _trim(self, leadership: Leadership, entry: str, ids: list[str], cuts: Mapping[str, int]) -> int:
         forgotten = self._scripts.call(

@@ -9,10 +9,11 @@ from typing import Any
 
 from redis import Redis
 
-from celery_catchup.errors import StoreError
+from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState, Slot
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.records import read_run
 from celery_catchup.store.scripts import Scripts
 
 SCHEMA = 1
@@ -131,17 +132,31 @@ class States:
 
     def existing(self, entry: str, after: Instant, until: Instant) -> dict[Slot, RunState]:
         """The entry's runs in the ledger with slots in ``(after, until]``."""
-        ids: Any = self._client.zrangebyscore(self._keys.runs_of(entry), f"({after}", until)
-        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
-        runs = [json.loads(text) for text in stored if text]
-        return {Slot(run["slot"], run["schedule"]): RunState(run["state"]) for run in runs}
+        found: Any = self._client.zrangebyscore(
+            self._keys.runs_of(entry), f"({after}", until, withscores=True
+        )
+        stored: Any = self._client.hmget(self._keys.ledger, [run_id for run_id, _ in found]) if found else []
+        states = {}
+        for (_, at), text in zip(found, stored, strict=True):
+            run = read_run(text)
+            if run is not None:
+                states[Slot(run["slot"], run["schedule"])] = RunState(run["state"])
+            elif text is not None:  # unreadable, but it was there: its slot is not run again
+                states[Slot(int(at), 0)] = RunState.DEAD
+        return states
 
 
 def _check_schema(meta: Mapping[str, str]) -> None:
-    stored = int(meta.get("schema", SCHEMA))
-    if stored > SCHEMA:
-        raise StoreError(
-            f"the stored state has schema {stored}, this version of celery_catchup knows {SCHEMA}; upgrade it"
+    written = meta.get("schema", str(SCHEMA))
+    if not written.isdecimal():
+        raise UnfitStoreError(
+            f"the stored state has schema {written[:40]!r}, which is no number; somebody else has "
+            "written it: set catchup_namespace to a name of its own"
+        )
+    if int(written) > SCHEMA:
+        raise UnfitStoreError(
+            f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; "
+            "upgrade it"
         )
 
 

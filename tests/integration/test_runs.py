@@ -350,7 +350,9 @@ def test_ended_runs_are_forgotten_after_their_time_and_live_ones_are_not(outage:
     end(beat, first, RunState.SUCCEEDED)
     in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
 
-    beat.engine.office.reaper.sweep(in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"])
+    beat.engine.office.reaper.sweep(
+        in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
+    )
 
     assert [run["slot"] for run in beat.ledger.runs_of("etl")] == [1770462000000, 1770465600000]
     assert beat.ledger.run(first) is None

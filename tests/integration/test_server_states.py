@@ -300,13 +300,11 @@ def test_a_beat_waits_out_a_server_that_is_loading(
     assert unchanged
 
 
-@pytest.mark.parametrize("when", ["from the start", "while it runs"])
-def test_a_beat_waits_out_a_server_that_wants_a_password(
-    site: Site, clock: FakeClock, caplog: pytest.LogCaptureFixture, when: str
+def test_a_beat_waits_out_a_server_that_wants_a_password_all_at_once(
+    site: Site, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with a_scheduler(site.server.url(), clock) as scheduler:
-        if when == "while it runs":
-            scheduler.tick()
+        scheduler.tick()
         site.config(requirepass="secret")
         site.hang_up()
         waits = [scheduler.tick(), scheduler.tick()]

@@ -19,9 +19,11 @@
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
 local now = tonumber(ARGV[6])
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0, 1000)) do
-  local run = cjson.decode(redis.call('HGET', KEYS[2], id) or 'null')
-  if run == cjson.null or run == nil then
+  local stored = redis.call('HGET', KEYS[2], id)
+  local run = read_run(stored)
+  if not run then
     redis.call('ZREM', KEYS[5], id)
+    if stored then redis.call('ZADD', KEYS[6], 0, id) end
   elseif run.entry == ARGV[4] then
     redis.call('ZREM', KEYS[5], id)
     redis.call('ZADD', KEYS[8], run.slot + run.schedule / 1000, id)

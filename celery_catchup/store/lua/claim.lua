@@ -16,7 +16,8 @@ local ledger, leases = KEYS[1], KEYS[2]
 local id, owner = ARGV[1], ARGV[2]
 local stored = redis.call('HGET', ledger, id)
 if not stored then return { 'unknown' } end
-local run = cjson.decode(stored)
+local run = read_run(stored)
+if not run then return { 'held' } end -- the leader buries it
 if run.task ~= ARGV[3] then return { 'foreign' } end
 -- A copy of an earlier message must not start a run that waits for its turn.
 if run.state == 'waiting' then return { 'held' } end

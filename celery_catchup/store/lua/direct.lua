@@ -34,9 +34,8 @@ policy.capacity = state == 'running' and backfill.max_active or 0
 redis.call('HSET', KEYS[3], ARGV[3], cjson.encode(policy))
 if state == 'cancelled' then
   for _, id in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
-    local text = redis.call('HGET', KEYS[4], id)
-    if text then
-      local run = cjson.decode(text)
+    local run = read_run(redis.call('HGET', KEYS[4], id))
+    if run then
       run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
       redis.call('HSET', KEYS[4], id, cjson.encode(run))
       redis.call('ZADD', KEYS[5], now, id)

@@ -6,7 +6,7 @@
 -- ARGV run_id
 -- RETURNS 1, or 0 when it is no dead letter
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
-local run = stored and cjson.decode(stored)
+local run = read_run(stored)
 if not run or run.state ~= 'dead' then return 0 end
 run.state = 'failed'
 redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run))

@@ -37,8 +37,9 @@ for id, template in pairs(part.templates) do redis.call('HSETNX', KEYS[6], id, t
 local count = 0
 for position, item in ipairs(part.runs) do
   local before = redis.call('HGET', KEYS[4], item.id)
-  local run = before and cjson.decode(before) or item.run
-  if not before then
+  local known = read_run(before)
+  local run = known or item.run
+  if not known then
     run.attempt, run.sends, run.created = 1, 0, now
   elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
     remember(run, run.state, run.finished, run.error)

@@ -30,8 +30,8 @@
 -- RETURNS {"recorded", run as JSON, ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', KEYS[1], id)
-if not stored then return { 'unknown' } end
-local run = cjson.decode(stored)
+local run = read_run(stored)
+if not run then return { 'unknown' } end
 if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return { 'ended' } end
 if lane_of(run) ~= ARGV[6] then return { 'elsewhere', lane_of(run) } end
 if owner ~= '' and run.owner ~= owner then return { 'superseded' } end

@@ -25,7 +25,10 @@
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, seen, known, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local record = redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
+local kind = redis.call('TYPE', leader).ok
+local strange = kind ~= 'hash' and kind ~= 'none'
+-- Something else in its place counts as a leader that never moves: it is taken over like any other.
+local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
 local free = not record[1] or not record[2]
 local changes = tonumber(redis.call('GET', version) or '0') or 0
 local time = redis.call('TIME')
@@ -46,6 +49,7 @@ if record[1] ~= owner then
   beat = 1
   redis.call('HSET', meta, 'epoch', epoch)
 end
+if strange then redis.call('DEL', leader) end
 redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
 -- Nobody ticked for longer than a take-over lasts: slots may have been missed. The last 200 are kept.
 local before = tonumber(redis.call('HGET', scheduler, 'last_tick') or '') or tonumber(now)

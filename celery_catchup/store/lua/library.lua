@@ -5,7 +5,7 @@
 if redis.acl_check_cmd and KEYS[1] then
   local key, missing = KEYS[1], ''
   for _, command in ipairs({
-    { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' },
+    { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' }, { 'TYPE', key },
     { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' }, { 'HMGET', key, '' },
     { 'HINCRBY', key, '', '0' }, { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
     { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
@@ -49,6 +49,20 @@ local function rfc3339(ms)
     math.floor(seconds / 3600), math.floor(seconds / 60) % 60, seconds % 60)
   local millis = rest % 1000
   return text .. (millis > 0 and string.format('.%03dZ', millis) or 'Z')
+end
+
+local known_states = {
+  waiting = true, queued = true, running = true, succeeded = true, failed = true, revoked = true, dead = true,
+}
+
+-- A run of the ledger; nil when it is not there, or cannot be what we have written: nothing is done
+-- with it then, and the leader buries it.
+local function read_run(stored)
+  if not stored then return nil end
+  local fine, run = pcall(cjson.decode, stored)
+  if not fine or type(run) ~= 'table' or not known_states[run.state] or type(run.entry) ~= 'string' then return nil end
+  if type(run.slot) ~= 'number' or type(run.attempt) ~= 'number' or type(run.sends) ~= 'number' then return nil end
+  return run
 end
 
 -- The first attempt's task has the run's own id; later ones get new ids, because a revoked id stays revoked.
@@ -142,7 +156,8 @@ local function dispatch(keys, id, run, own_db, now)
   run.handed = keys.unpublished and true or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
-  local template = cjson.decode(redis.call('HGET', keys.templates, run.template) or '{}')
+  local fine, template = pcall(cjson.decode, redis.call('HGET', keys.templates, run.template) or '{}')
+  if not fine or type(template) ~= 'table' then template = {} end
   if template.queue then
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else
@@ -162,10 +177,13 @@ local function release(keys, capacity, own_db, now)
   for i = 1, #ids, 2 do
     local stored = redis.call('HGET', keys.ledger, ids[i])
     redis.call('ZREM', keys.chain, ids[i])
-    if stored then
+    local run = read_run(stored)
+    if run then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      dispatch(keys, ids[i], cjson.decode(stored), own_db, now)
+      dispatch(keys, ids[i], run, own_db, now)
       released[#released + 1] = ids[i]
+    elseif stored then
+      redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
   return released

@@ -10,8 +10,9 @@
 -- ARGV once          "1" to keep the first value
 -- RETURNS {"kept", value as JSON}, {"lost"} or {"unknown"}
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
-if not stored then return { 'unknown' } end
-if cjson.decode(stored).owner ~= ARGV[2] then return { 'lost' } end
+local run = read_run(stored)
+if not run then return { 'unknown' } end
+if run.owner ~= ARGV[2] then return { 'lost' } end
 local notes = cjson.decode(redis.call('HGET', KEYS[2], ARGV[1]) or '{}')
 local page = notes[ARGV[3]] or {}
 if ARGV[6] == '1' and page[ARGV[4]] then return { 'kept', page[ARGV[4]] } end

@@ -23,11 +23,12 @@
 -- ARGV run_id
 -- ARGV claimed            "1" when some worker has the plugin
 -- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
--- RETURNS "sent", "dead", "alive", "ended", "unreported", or "fenced" when somebody else leads
+-- RETURNS "sent", "dead", "alive", "ended", "unreported", "corrupt" when it cannot be read, or "fenced" when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 'fenced' end
 local id, now = ARGV[4], server_now(ARGV[6])
 local stored = redis.call('HGET', KEYS[2], id)
-local run = stored and cjson.decode(stored)
+local run = read_run(stored)
+if stored and not run then return 'corrupt' end
 if not run or (run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting') then
   redis.call('ZREM', KEYS[3], id)
   redis.call('ZREM', KEYS[4], id)
@@ -57,7 +58,7 @@ if run.state == 'queued' and ARGV[5] ~= '1' then
 end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
-  run.error = run.state == 'running' and 'its workers were lost' or 'no worker claimed it'
+  run.error = run.state == 'running' and 'its workers were lost' or run.error or 'no worker claimed it'
   conclude(keys, id, run, 'dead', policy, now)
   release_next(keys, 'dead', policy, tonumber(ARGV[3]), now)
   return 'dead'

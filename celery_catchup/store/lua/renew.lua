@@ -9,7 +9,7 @@
 local lost, now = {}, server_now(ARGV[2])
 for i = 3, #ARGV, 2 do
   local stored = redis.call('HGET', KEYS[1], ARGV[i])
-  local run = stored and cjson.decode(stored)
+  local run = read_run(stored)
   if run and run.state == 'running' and run.owner == ARGV[i + 1] then
     redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), ARGV[i])
   else

@@ -16,8 +16,8 @@
 -- RETURNS "replayed", "in_flight", "unknown", or "lost" when its message is not kept any more
 local id, now = ARGV[1], server_now(ARGV[4])
 local stored = redis.call('HGET', KEYS[1], id)
-if not stored then return 'unknown' end
-local run = cjson.decode(stored)
+local run = read_run(stored)
+if not run then return 'unknown' end
 if run.state == 'queued' or run.state == 'running' or run.state == 'waiting' then return 'in_flight' end
 if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
 

@@ -7,22 +7,26 @@
 -- KEYS ledger  hash  run id -> run as JSON
 -- KEYS leases  zset  runs by the time in which they have to be claimed or renewed (ms)
 -- ARGV run_id
--- ARGV owner         who executed it
+-- ARGV owner         who executed it; "" for a message that no worker understood
 -- ARGV delay_ms      how long the next delivery is put off
 -- ARGV error         why it is tried again, in a line, or ""
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS "recorded", "superseded", "ended" or "unknown"
 local id, owner = ARGV[1], ARGV[2]
 local stored = redis.call('HGET', KEYS[1], id)
-if not stored then return 'unknown' end
-local run = cjson.decode(stored)
+local run = read_run(stored)
+if not run then return 'unknown' end
 if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return 'ended' end
-if run.owner ~= owner then return 'superseded' end
+if (run.owner or '') ~= owner then return 'superseded' end
 
 local now = server_now(ARGV[5])
 if ARGV[4] ~= '' then run.error = ARGV[4] end
-remember(run, 'retried', now, run.error)
-run.state, run.owner, run.attempt = 'queued', nil, run.attempt + 1
+-- A message that no worker understood was no attempt.
+if owner ~= '' then
+  remember(run, 'retried', now, run.error)
+  run.attempt = run.attempt + 1
+end
+run.state, run.owner = 'queued', nil
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[3]) + patience(math.max(run.sends, 1)), id)
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 return 'recorded'

@@ -1,0 +1,165 @@
+"""Foresight: what can be seen before the first tick, though every setting by itself can be read.
+
+A mistake keeps beat from starting; a caution is said once and beat starts all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from numbers import Real
+from typing import Any
+
+from celery.beat import BeatLazyFunc, ScheduleEntry
+from kombu.serialization import dumps
+
+from celery_catchup.durations import format_duration
+from celery_catchup.entries import Entry, Role, Schedule
+from celery_catchup.errors import Mistake
+from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
+from celery_catchup.policy import OverlapPolicy, Policy, Select
+from celery_catchup.settings import Settings
+from celery_catchup.wording import path, shown
+
+_dumps: Any = dumps  # kombu's functions carry no types
+
+OURS = ("task_id", "producer", "publisher", "connection")
+"""Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
+
+_DEVELOPMENT = ("memory", "filesystem")
+"""Transports that confirm nothing, and that no second process or no second host can see."""
+
+_SECONDS_EACH = 1.0
+"""What a worker should have for each of the messages that are sent at once, before they expire."""
+
+
+# -- an entry with a policy ----------------------------------------------------------------------
+
+
+def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
+    """What no message can be made of, found by trying."""
+    place = path("beat_schedule", str(entry.name))
+    for name in OURS:
+        if name in entry.options:
+            yield Mistake(
+                f"{place}.options.{name}", "each run has its own, and this one is for all; remove it"
+            )
+    try:
+        _serialise(entry)
+    except _UnfitError as error:
+        yield Mistake(place, str(error))
+
+
+def entry_cautions(entry: Entry, options: Mapping[str, Any]) -> Iterator[str]:
+    """What such an entry will not do, though its writer may think so."""
+    starts = [schedule for schedule in entry.schedules if schedule.role is Role.START]
+    if all(schedule.timetable.next_after(0) is None for schedule in starts):
+        yield f"entry {shown(entry.name)}: its schedule matches no date at all, so it will never run"
+        return
+    for schedule in starts:
+        yield from _short_window(entry.name, entry.policy, schedule)
+    yield from _short_expiry(entry, starts, options.get("expires"))
+
+
+def _short_window(name: str, policy: Policy, schedule: Schedule) -> Iterator[str]:
+    own = schedule.overrides
+    select = policy.select if own is None or own.select is None else own.select
+    window = policy.window if own is None or own.window is None else own.window
+    distance = schedule.timetable.minimum_distance()
+    if select is Select.OFF or window is None or distance is None:
+        return
+    told = f"entry {shown(name)}: its window, {format_duration(window)},"
+    if window <= policy.misfire_threshold:
+        late = format_duration(policy.misfire_threshold)
+        yield f"{told} is not longer than its misfire_threshold, {late}: nothing will ever be caught up"
+    elif to_milliseconds(window) < distance:
+        period = format_duration(timedelta(milliseconds=distance))
+        yield (
+            f"{told} is shorter than the {period} between its slots: an outage of more than "
+            f"{format_duration(window)} loses even the latest one; set at least {period}"
+        )
+
+
+def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iterator[str]:
+    """Messages of a chain are sent, and begin to expire, one after the other; these all at once."""
+    policy = entry.policy
+    if policy.overlap_policy is not OverlapPolicy.ALLOW or policy.window is None:
+        return
+    if not isinstance(expires, Real) or policy.select is not Select.ALL:
+        return
+    distances = [schedule.timetable.minimum_distance() for schedule in starts]
+    slots = sum(to_milliseconds(policy.window) // distance for distance in distances if distance)
+    slots = min(slots, policy.max_runs or slots)
+    if slots and float(expires) / slots < _SECONDS_EACH:
+        yield (
+            f"entry {shown(entry.name)}: up to {slots} missed slots are sent at once and each message "
+            f"expires after {float(expires):g} s, so workers have {float(expires) / slots:.2g} s for each; "
+            "what they do not reach is discarded: let it expire later, or set overlap_policy to all"
+        )
+
+
+class _UnfitError(Exception):
+    """The entry cannot be made a message."""
+
+
+def _serialise(entry: ScheduleEntry) -> None:
+    """Try it as Celery will; what is made anew for each message cannot be tried."""
+    task = entry.app.tasks.get(entry.task) if entry.app is not None else None
+    chosen = entry.options.get("serializer") or getattr(task, "serializer", None)
+    chosen = chosen or (entry.app.conf.task_serializer if entry.app is not None else "json")
+    args = [None if isinstance(value, BeatLazyFunc) else value for value in entry.args or ()]
+    kwargs = {k: None if isinstance(v, BeatLazyFunc) else v for k, v in (entry.kwargs or {}).items()}
+    for what, value, way in (
+        ("arguments", (args, kwargs, {}), chosen),
+        ("headers", entry.options.get("headers") or {}, "json"),
+    ):
+        try:
+            _dumps(value, serializer=way)
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[:120]}"
+            raise _UnfitError(
+                f"its {what} cannot be serialised as {shown(way)} ({said}); mend them"
+            ) from error
+
+
+# -- the app -------------------------------------------------------------------------------------
+
+
+def app_cautions(
+    app: Any, schedule: Mapping[str, ScheduleEntry], settings: Settings, *, now: Instant
+) -> Iterator[str]:
+    """What the app's own settings will do to catch-up."""
+    if app.conf.task_always_eager:
+        yield "task_always_eager is on: tasks would run inside beat, so nothing is sent; turn it off there"
+    scheme = str(app.conf.broker_write_url or "").partition("://")[0]
+    if scheme in _DEVELOPMENT:
+        yield (
+            f"the broker is {scheme}://, which is for development: it confirms nothing, and a message and "
+            "its run cannot be recorded in one step; use Redis or RabbitMQ"
+        )
+    yield from _slow_time_outs(app, settings)
+    for name, entry in schedule.items():
+        expires = entry.options.get("expires")
+        if isinstance(expires, datetime) and _instant(expires) <= now:
+            yield (
+                f"entry {shown(name)}: it expires at {to_rfc3339(_instant(expires))}, which is past, so "
+                "every message is discarded unread; give a number of seconds"
+            )
+
+
+def _slow_time_outs(app: Any, settings: Settings) -> Iterator[str]:
+    """The rule: what a call may take has to fit into the time between two renewals, a third of the lease."""
+    third = settings.lease_ttl.total_seconds() / 3
+    options = app.conf.broker_transport_options or {}
+    for name in ("socket_timeout", "socket_connect_timeout", "read_timeout", "write_timeout"):
+        value = options.get(name)
+        if isinstance(value, int | float) and value > third:
+            yield (
+                f"broker_transport_options.{name} is {float(value):g} s, longer than a third of "
+                f"catchup_lease_ttl, {third:.1f} s: a broker that falls silent costs the lead; lower it, or "
+                f"set catchup_lease_ttl to at least {3 * float(value):g} s"
+            )
+
+
+def _instant(moment: datetime) -> Instant:
+    return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
