@@ -41,7 +41,7 @@ for id, template in pairs(batch.templates) do redis.call('HSETNX', templates, id
 local function record_skip(key, skip)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   if last and skip.previous then
-    local before = cjson.decode(last)
+    local before = read_json(last)
     if before.reason == skip.reason and before.schedule == skip.schedule and before.last == skip.previous then
       redis.call('ZREM', key, last)
       skip.first, skip.count = before.first, before.count + skip.count

@@ -19,7 +19,7 @@ run.state, run.attempt, run.sends, run.created, run.queued, run.template = 'queu
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZADD', KEYS[2], run.slot, id)
 redis.call('ZADD', KEYS[3], server_now('0') + patience(1), id)
-local manual = cjson.decode(redis.call('HGET', KEYS[4], run.entry) or '{}')
+local manual = read_json(redis.call('HGET', KEYS[4], run.entry))
 manual.start = math.max(manual.start or 0, now)
 redis.call('HSET', KEYS[4], run.entry, cjson.encode(manual))
 redis.call('INCR', KEYS[5])

@@ -27,7 +27,7 @@
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return { 'fenced' } end
 local now, lane, part = tonumber(ARGV[4]), ARGV[5], cjson.decode(ARGV[7])
 local stored = redis.call('HGET', KEYS[2], part.id)
-local backfill = stored and cjson.decode(stored)
+local backfill = stored and read_json(stored)
 if not backfill or backfill.state ~= 'running' then return { 'stopped', backfill and backfill.state or 'gone' } end
 local cursor = backfill.cursor and string.format('%d', backfill.cursor) or ''
 if cursor ~= ARGV[6] then return { 'stale' } end

@@ -62,7 +62,7 @@ if state == 'failed' then
   state = 'dead'
 end
 if state == 'succeeded' and run.trigger == 'manual' then
-  local manual = cjson.decode(redis.call('HGET', KEYS[12], run.entry) or '{}')
+  local manual = read_json(redis.call('HGET', KEYS[12], run.entry))
   manual.success = math.max(manual.success or 0, run.created)
   redis.call('HSET', KEYS[12], run.entry, cjson.encode(manual))
   redis.call('INCR', KEYS[11])

@@ -51,6 +51,12 @@ local function rfc3339(ms)
   return text .. (millis > 0 and string.format('.%03dZ', millis) or 'Z')
 end
 
+-- What was stored as JSON; empty when it is not there or cannot be read.
+local function read_json(stored)
+  local fine, value = pcall(cjson.decode, stored or '{}')
+  return fine and type(value) == 'table' and value or {}
+end
+
 local known_states = {
   waiting = true, queued = true, running = true, succeeded = true, failed = true, revoked = true, dead = true,
 }
@@ -111,7 +117,7 @@ end
 local function tally(key, now, counts, lag)
   local hour = math.floor(now / 3600000)
   local place = hour % 192
-  local page = cjson.decode(redis.call('HGET', key, place) or '{}')
+  local page = read_json(redis.call('HGET', key, place))
   if page.hour ~= hour then page = { hour = hour } end
   for name, count in pairs(counts) do page[name] = (page[name] or 0) + count end
   if lag then page.lag = math.max(page.lag or 0, lag) end
@@ -156,8 +162,7 @@ local function dispatch(keys, id, run, own_db, now)
   run.handed = keys.unpublished and true or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
-  local fine, template = pcall(cjson.decode, redis.call('HGET', keys.templates, run.template) or '{}')
-  if not fine or type(template) ~= 'table' then template = {} end
+  local template = read_json(redis.call('HGET', keys.templates, run.template))
   if template.queue then
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else

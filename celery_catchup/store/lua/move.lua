@@ -20,7 +20,7 @@ for i = 3, #ARGV do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[1])
   local stored = redis.call('HGET', KEYS[2], ARGV[i])
   if stored then
-    local pause = cjson.decode(stored)
+    local pause = read_json(stored)
     pause.at, pause.discard = at, false
     redis.call('HSET', KEYS[2], ARGV[i], cjson.encode(pause))
   elseif at < watermark then

@@ -6,7 +6,7 @@
 -- ARGV reason           for people, or ""
 -- ARGV now_ms           slot time
 -- RETURNS 1, or 0 when it is paused already
-local before = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
+local before = read_json(redis.call('HGET', KEYS[1], ARGV[1]))
 if before.paused then return 0 end
 -- A resume that no beat has seen yet is undone: what was missed before it is still missed.
 local at = before.at or tonumber(ARGV[3])

@@ -5,7 +5,7 @@
 -- ARGV entry
 -- ARGV discard          "1" to skip what was missed, whatever the policy says
 -- RETURNS 1, or 0 when it is not paused
-local before = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1]) or '{}')
+local before = read_json(redis.call('HGET', KEYS[1], ARGV[1]))
 if not before.paused then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({ paused = false, at = before.at, discard = ARGV[2] == '1' }))
 redis.call('INCR', KEYS[2])

@@ -26,7 +26,7 @@ run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZADD', KEYS[2], run.slot, id)
 redis.call('ZADD', KEYS[9], run.slot, id)
-local manual = cjson.decode(redis.call('HGET', KEYS[7], run.entry) or '{}')
+local manual = read_json(redis.call('HGET', KEYS[7], run.entry))
 manual.start = math.max(manual.start or 0, now)
 redis.call('HSET', KEYS[7], run.entry, cjson.encode(manual))
 redis.call('INCR', KEYS[8])
