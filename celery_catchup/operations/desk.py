@@ -18,7 +18,7 @@ from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
 from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.operations.refusals import UnknownEntryError
+from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
 from celery_catchup.sources import open_source
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
@@ -216,7 +216,7 @@ class Desk:
             if name not in self.declared:
                 reasons = [text for text in self.division.warnings if shown(name) in text]
                 why = reasons[0] if reasons else f"entry {shown(name)} has no catch-up policy; {advice}"
-                raise UnknownEntryError(why)
+                raise NoPolicyError(why)
         return wanted
 
     def _check(self, wanted: Iterable[str], known: set[str]) -> None:

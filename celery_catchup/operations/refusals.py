@@ -5,6 +5,7 @@
     CatchupError
     └── RefusedError              what was asked for cannot be done; nothing was changed
         ├── UnknownEntryError     no such entry, or one that this cannot be done with
+        │   └── NoPolicyError     an entry without a catch-up policy, for which this needs one
         └── UnknownRunError       no such run or backfill, or several whose ids begin so
 """
 
@@ -19,6 +20,10 @@ class RefusedError(CatchupError):
 
 class UnknownEntryError(RefusedError):
     """There is no such entry, or it is one that this cannot be done with."""
+
+
+class NoPolicyError(UnknownEntryError):
+    """The entry is known, and has no catch-up policy, which this needs."""
 
 
 class UnknownRunError(RefusedError):

@@ -1,0 +1,68 @@
+"""A desk for many requests: kept open, and used in threads, so that Flower's loop never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from redis.exceptions import RedisClusterException, RedisError
+
+from celery_catchup.errors import StoreError
+from celery_catchup.operations import Desk
+from celery_catchup.store.connection import explain
+from celery_catchup.wiring import masked_url
+
+Result = TypeVar("Result")
+
+THREADS = 8
+"""Requests that may wait for the store at once. Each command has its time limit, so none waits for long."""
+
+_desks: WeakKeyDictionary[Any, Desk] = WeakKeyDictionary()
+_opening = threading.Lock()
+_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="celery-catchup")
+
+
+class UnreachableError(StoreError):
+    """The store does not answer, or not as it should; the message says where it is and what to do."""
+
+
+async def at_desk(app: Any, function: Callable[[Desk], Result], *, by: str = "") -> Result:
+    """Call the function with the app's desk, in a thread; ``by`` is who asks, for the record.
+
+    What goes wrong with the store is an `UnreachableError`; the next call tries a new connection.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_call, app, function, by))
+
+
+def _call(app: Any, function: Callable[[Desk], Result], by: str) -> Result:
+    try:
+        return function(_signed(desk_of(app), by))
+    except (RedisError, RedisClusterException) as error:
+        raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
+
+
+def desk_of(app: Any) -> Desk:
+    """The app's desk. Its configuration is read once: as beat and workers, Flower has to be started again
+    to see another one. A configuration with mistakes is read again, until it has none."""
+    with _opening:
+        desk = _desks.get(app)
+        if desk is None:
+            desk = Desk(app)
+            # Everything that several threads would make at the same time.
+            _ = (desk.declared, desk.every_entry, desk.states, desk.ledger, desk.listing, desk.history)
+            _ = (desk.controls, desk.backfills, desk.watermarks, desk.workers, desk.notes)
+            _desks[app] = desk
+        return desk
+
+
+def _signed(desk: Desk, by: str) -> Desk:
+    """The same desk with somebody else at it."""
+    signed = copy.copy(desk)
+    signed.by = by
+    return signed
