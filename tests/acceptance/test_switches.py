@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,49 +13,28 @@ import pytest
 from redis import Redis
 
 from tests.acceptance.processes import ROOT, Started, until
+from tests.acceptance.programs import Program
 
 EVERY = timedelta(seconds=2)
 SHOP = ROOT / "examples" / "django"
 QUEUE = "celery"
 
 
-class Switch:
-    """One project, its broker, and the processes that are started in it."""
+class Switch(Program):
+    """One project, its broker, and the schedulers that are started in it."""
 
     def __init__(self, url: str, folder: Path, *, app: str, cwd: Path = ROOT) -> None:
-        self.redis = Redis.from_url(url)
-        self._folder, self._app, self._cwd = folder, app, cwd
-        self._environ = {
-            "PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT))),
+        environ = {
             "CATCHUP_TEST_URL": url,
             "CELERY_BROKER_URL": url,
             "SHOP_DATABASE": str(folder / "shop.sqlite3"),
         }
-        self._started: list[Started] = []
-
-    def python(self, *arguments: str) -> str:
-        """What a Python program prints, to its end."""
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self._cwd,
-            env={**os.environ, **self._environ},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def catchup(self, *arguments: str) -> Any:
-        return json.loads(self.python("-m", "celery", "-A", self._app, "catchup", *arguments, "-j"))
+        super().__init__(folder, app=app, cwd=cwd, environ=environ)
+        self.redis = Redis.from_url(url)
 
     def beat(self, *options: str) -> Started:
         """Start a beat with these options."""
-        command = [sys.executable, "-m", "celery", "-A", self._app, "beat", "--pidfile", "", *options]
-        log = self._folder / f"beat-{len(self._started)}.log"
-        self._started.append(Started(command, log=log, cwd=self._cwd, environ=self._environ))
-        return self._started[-1]
+        return self.start("beat", "--pidfile", "", *options)
 
     def sent(self) -> int:
         return int(self.redis.llen(QUEUE))  # type: ignore[arg-type]
@@ -75,8 +50,7 @@ class Switch:
         time.sleep(3 * EVERY.total_seconds())
 
     def end(self) -> None:
-        for process in self._started:
-            process.end()
+        super().end()
         self.redis.close()
 
 
