@@ -10,6 +10,9 @@ from celery_catchup.model import to_instant, to_rfc3339
 DASH = "–"
 """What stands where nothing is known."""
 
+LATE = timedelta(seconds=60)
+"""A slot handled later than this was missed, unless its policy says otherwise."""
+
 
 def length(value: timedelta | None) -> str:
     """``0.7 s``, ``12m 04s``, ``3h 03m``, ``2d 4h``: as exact as one wants to know."""
@@ -26,6 +29,11 @@ def length(value: timedelta | None) -> str:
     if days:
         return f"{days}d {hours}h"
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
+
+
+def is_late(lag: timedelta | None) -> bool:
+    """Whether a lag is worth a colour."""
+    return lag is not None and lag >= LATE
 
 
 def when(value: datetime | None, *, form: str = "%Y-%m-%d %H:%M:%S") -> Markup:

@@ -18,7 +18,7 @@ _TOP = 6
 # is right for the 430 pixels of a lane on a wide page, and no drawing is wrong on another.
 _TOUCHING = 4.0 / 430
 _HALF = _TOUCHING / 2
-_CLOSE = 60  # slots in a lane; with more of them each is drawn narrower
+_CLOSE = 40  # slots in a lane; with more of them each is drawn narrower
 
 _BAR = {"skipped": (6, 4), "upcoming": (7, 2), "paused": (3, 10), "caught_up": (0, 14), "failed": (0, 16)}
 """Top and height of a bar of many slots, where it is not as high as one on time."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from celery_catchup.flower.host import TAB
-from celery_catchup.flower.mount import PageHandler
-from celery_catchup.operations.status import status
+from celery_catchup.flower.pages.assets import Asset
+from celery_catchup.flower.pages.backfills import BackfillsPage
+from celery_catchup.flower.pages.dead_letters import DeadLettersPage
+from celery_catchup.flower.pages.entry import EntryPageHandler
+from celery_catchup.flower.pages.run import RunPage
+from celery_catchup.flower.pages.runs import RunsPage
+from celery_catchup.flower.pages.schedules import SchedulesPage
 
-
-class StatusPage(PageHandler):
-    """Whether a beat leads."""
-
-    async def get(self) -> None:
-        """In a word."""
-        found = await self.at_desk(status)
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
-        self.finish(str(found.scheduler))
-
-
-ROUTES: list[tuple[Any, ...]] = [(r"/catchup", StatusPage, None, TAB)]
+ROUTES: list[tuple[Any, ...]] = [
+    (r"/catchup", SchedulesPage, None, TAB),
+    (r"/catchup/entry", EntryPageHandler),
+    (r"/catchup/runs", RunsPage),
+    (r"/catchup/run/([^/]+)", RunPage),
+    (r"/catchup/dead", DeadLettersPage),
+    (r"/catchup/backfills", BackfillsPage),
+    (r"/catchup/static/([a-z.]+)", Asset),
+]

@@ -1,0 +1,32 @@
+"""What an address asks for, as values; what cannot be meant is refused in a sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from celery_catchup.operations import Desk
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.times import parse_since
+from celery_catchup.wording import did_you_mean, listed, shown
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def moment(desk: Desk, name: str, text: str) -> datetime | None:
+    """A time, or how long ago, such as ``6h``; in UTC unless it says otherwise."""
+    if not text:
+        return None
+    try:
+        return parse_since(text, now=desk.clock.now(), zone=UTC)
+    except ValueError as error:
+        raise RefusedError(f"{name}: {error}") from None
+
+
+def word(kind: type[_Word], name: str, text: str) -> _Word:
+    """One of the words of a kind."""
+    known = [str(one) for one in kind]
+    if text not in known:
+        raise RefusedError(f"{name} is {shown(text)}; expected {listed(known)}{did_you_mean(text, known)}")
+    return kind(text)

@@ -1,0 +1,141 @@
+"""``/catchup/entry?entry=…``: one entry, its week, its starts, and what can be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from shlex import quote
+
+from celery_catchup.flower.drawing.glyphs import legend
+from celery_catchup.flower.drawing.heat import columns_for, days_until, heat_map, spread
+from celery_catchup.flower.drawing.lanes import Down
+from celery_catchup.flower.drawing.span import Span, axis
+from celery_catchup.flower.drawing.starts import starts
+from celery_catchup.flower.links import Links
+from celery_catchup.flower.pages.asking import word
+from celery_catchup.flower.pages.page import Page, Values
+from celery_catchup.flower.views.dead_letters import dead_row
+from celery_catchup.flower.views.downs import downs
+from celery_catchup.flower.views.entry import (
+    cell_words,
+    facts,
+    preview_text,
+    preview_words,
+    trigger_choices,
+)
+from celery_catchup.flower.views.notes import notes
+from celery_catchup.flower.views.runs import run_row
+from celery_catchup.model import Trigger, to_datetime
+from celery_catchup.operations import Desk
+from celery_catchup.operations.entry_page import entry_page
+from celery_catchup.operations.overview import overview
+from celery_catchup.operations.previews import preview
+from celery_catchup.operations.runs import list_runs
+from celery_catchup.operations.timeline import TimelineSlots, timeline
+
+ROWS = 12
+_DAYS = 7
+_DAY = timedelta(days=1)
+# Values of a heat map: 96 cells in each of seven days, and some for what is between them.
+_MOST_CELLS = 1000
+
+
+class EntryPageHandler(Page):
+    """One entry."""
+
+    template, active, heading = "catchup_entry.html", "schedules", "Schedules"
+
+    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+        """Everything about the entry that the address names."""
+        name = self.asked("entry")
+        page = entry_page(desk, name)
+        told = overview(desk)
+        governed = page.entry.catchup is not None
+        chosen = self.asked("triggerType")
+        triggers = [word(Trigger, "triggerType", chosen)] if chosen else []
+        runs = list_runs(desk, [name], triggers=triggers, limit=ROWS).runs
+        return {
+            "heading": name,
+            "entry": name,
+            "task": page.entry.task,
+            "paused": page.entry.paused,
+            "governed": governed,
+            "notes": notes(told, entry=name),
+            "facts": facts(page, timezone=str(desk.app.timezone)),
+            "triggers": trigger_choices(page, chosen, link),
+            "runs": [run_row(run) for run in runs],
+            "dead": [dead_row(letter) for letter in page.dead_letters],
+            **_drawings(desk, name, downs(page.outages, told.status), link),
+            **(_preview(desk, name) if governed else _NO_PREVIEW),
+            **backfill_range(desk),
+        }
+
+
+_NO_PREVIEW = {
+    "preview_words": "Without a policy nothing is caught up; Celery's own rules make one late run at most.",
+    "preview_text": "",
+    "preview_command": "",
+}
+
+
+def _drawings(desk: Desk, name: str, bands: Sequence[Down], link: Links) -> Values:
+    now = to_datetime(desk.now())
+    days = days_until(now, _DAYS)
+    week = timeline(
+        desk, [name], since=days[0].since, until=days[-1].until - timedelta(milliseconds=1), most=_MOST_CELLS
+    )[name]
+    dense = _slots_of_a_day(week)
+    columns = columns_for(dense)
+    span = Span(now - _DAY, now)
+    today = timeline(desk, [name], since=span.since, until=span.until)[name]
+    return {
+        "heat": heat_map(days, week, columns=columns, href=link.run),
+        "heat_axis": axis(days[0]),
+        "cell_words": cell_words(columns, dense),
+        "starts": starts(span, today, downs=bands),
+        "legend": legend(_marks(week), band=False),
+    }
+
+
+def _slots_of_a_day(slots: Sequence[TimelineSlots]) -> int:
+    """Of the busiest day."""
+    days: Counter[datetime] = Counter()
+    for one in slots:
+        if one.count > 500:  # as good as evenly spread
+            return round(one.count / max((one.last - one.first) / _DAY, 1))
+        days.update(moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in spread(one))
+    return max(days.values(), default=1)
+
+
+def _marks(slots: Sequence[TimelineSlots]) -> list[str]:
+    """The marks that are there, and the two that one looks for."""
+    seen = {str(one.mark) for one in slots} | {"on_time", "caught_up"}
+    order = ("on_time", "caught_up", "failed", "skipped", "missed", "paused", "in_flight", "upcoming")
+    return [mark for mark in order if mark in seen]
+
+
+def _preview(desk: Desk, name: str) -> Values:
+    found = preview(desk, [name])
+    if not found:
+        return _NO_PREVIEW
+    return {
+        "preview_words": preview_words(found[0]),
+        "preview_text": preview_text(found[0]) if len(found[0].slots) else "",
+        "preview_command": f"celery -A {app_name(desk)} catchup preview {quote(name)}",
+    }
+
+
+def app_name(desk: Desk) -> str:
+    """How the app would be named on a command line."""
+    return quote(desk.app.main or "proj")
+
+
+def backfill_range(desk: Desk) -> Values:
+    """What the form of a backfill begins with: the last day."""
+    now = to_datetime(desk.now()).replace(second=0, microsecond=0)
+    return {
+        "backfill_start": f"{now - _DAY:%Y-%m-%dT%H:%MZ}",
+        "backfill_end": f"{now:%Y-%m-%dT%H:%MZ}",
+        "app_name": app_name(desk),
+    }

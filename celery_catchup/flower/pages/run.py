@@ -1,0 +1,66 @@
+"""``/catchup/run/…``: everything that is known of one run."""
+
+from __future__ import annotations
+
+from celery_catchup.flower.buttons import action
+from celery_catchup.flower.drawing.svg import Markup, joined
+from celery_catchup.flower.links import Links
+from celery_catchup.flower.pages.page import Page, Values
+from celery_catchup.flower.views.run import attempt_rows, facts, notes, progress
+from celery_catchup.flower.views.runs import state_badge, trigger_badge
+from celery_catchup.model import RunState
+from celery_catchup.operations import Desk, UnknownRunError
+from celery_catchup.operations.dead_letters import DeadLetter, show_dead
+from celery_catchup.operations.runs import Run, show_run
+
+_FAILED = (RunState.FAILED, RunState.DEAD, RunState.REVOKED)
+
+
+class RunPage(Page):
+    """One run."""
+
+    template, active, heading = "catchup_run.html", "runs", "Run"
+
+    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+        """The run whose id begins as the address says."""
+        found = show_run(desk, path[0])
+        run, letter = found.run, _letter(desk, found.run)
+        return {
+            "heading": f"Run {run.run_id[:8]}",
+            "eyebrow": "Run",
+            "of": run.entry,
+            "run_id": run.run_id,
+            "trigger": trigger_badge(run.trigger_type),
+            "state": state_badge(str(run.state)),
+            "buttons": _buttons(run),
+            "attempts": attempt_rows(found),
+            "facts": facts(run, found.inputs, link),
+            "notes": notes(found),
+            "progress": progress(found),
+            "error": run.error or "" if run.state in _FAILED else "",
+            "category": str(letter.category) if letter else "",
+            "traceback": (letter.traceback or "") if letter else "",
+        }
+
+
+def _letter(desk: Desk, run: Run) -> DeadLetter | None:
+    if run.state is not RunState.DEAD:
+        return None
+    try:
+        return show_dead(desk, run.run_id)
+    except UnknownRunError:  # somebody was faster
+        return None
+
+
+def _buttons(run: Run) -> Markup:
+    """Replay what has failed; a dead letter can be discarded too."""
+    if run.state not in _FAILED:
+        return Markup()
+    body = {"runIds": [run.run_id]}
+    replay = action("Replay", "/replay", body, kind="cu-accent")
+    if run.state is not RunState.DEAD:
+        return replay
+    question = "Discard this dead letter? The run stays in the ledger as failed."
+    return joined(
+        [replay, Markup(" "), action("Discard", "/discard", body, kind="cu-danger", confirm=question)]
+    )

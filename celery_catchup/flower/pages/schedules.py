@@ -1,0 +1,50 @@
+"""``/catchup``: all entries, a lane of slots for each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from celery_catchup.flower.drawing.glyphs import legend
+from celery_catchup.flower.drawing.span import Span, axis
+from celery_catchup.flower.links import Links
+from celery_catchup.flower.pages.page import Page, Values
+from celery_catchup.flower.views.downs import downs
+from celery_catchup.flower.views.notes import cards, notes
+from celery_catchup.flower.views.schedules import pages, schedule_rows
+from celery_catchup.model import to_datetime
+from celery_catchup.operations import Desk
+from celery_catchup.operations.outages import list_outages
+from celery_catchup.operations.overview import entry_rows, overview
+from celery_catchup.operations.timeline import timeline
+
+ROWS = 50
+_LANE = timedelta(hours=24)
+_LEGEND = ("on_time", "caught_up", "failed", "skipped", "missed", "paused", "in_flight")
+
+
+class SchedulesPage(Page):
+    """Entries, their last day and what may be done with them."""
+
+    template, active, heading = "catchup_schedules.html", "schedules", "Schedules"
+
+    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+        """A page of entries."""
+        search, offset = self.asked("search"), self.asked("offset")
+        found = entry_rows(desk, search=search, offset=int(offset) if offset.isdecimal() else 0, limit=ROWS)
+        now = to_datetime(desk.now())
+        span = Span(now - _LANE, now)
+        names = [row.name for row in found.entries]
+        slots = timeline(desk, names, since=span.since, until=span.until) if names else {}
+        told = overview(desk)
+        bands = downs(list_outages(desk, since=span.since), told.status)
+        return {
+            "notes": notes(told),
+            "cards": cards(told),
+            "search": search,
+            "total": found.total,
+            "known": len(desk.schedule),
+            "axis": axis(span),
+            "rows": schedule_rows(found.entries, slots, span=span, downs=bands, link=link),
+            "pages": pages(found, search),
+            "legend": legend(_LEGEND),
+        }
