@@ -15,12 +15,13 @@ ENTRY = "/catchup/entry"
 
 
 class Links:
-    """Makes addresses; call it with a path and the query's fields. Empty fields are left out."""
+    """Makes addresses."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
     def __call__(self, path: str, **query: str | Iterable[str] | None) -> str:
+        """The address of a path with these fields in its query; empty ones are left out."""
         return self._prefix + path + asked(query)
 
     def run(self, run_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,6 +38,10 @@ POLICIES: dict[str, Any] = {
     LONG: {"window": "2d", "overlap_policy": "all"},
     EVIL: {"window": "1d", "overlap_policy": "all"},
 }
+TRACEBACK = """Traceback (most recent call last):
+  File "proj/invoices.py", line 41, in export
+    ledger.push(batch)
+ConnectionError: ledger.example.com did not answer"""
 _QUICK = timedelta(seconds=1)
 
 
@@ -110,13 +114,10 @@ def _end(entry: str, record: dict[str, Any]) -> tuple[RunState, str, str]:
         told = {
             "category": "transient",
             "type": "ConnectionError",
-            "traceback": 'Traceback (most recent call last):\n  File "proj/invoices.py", line 41, in export\n    ledger.push(batch)\nConnectionError: ledger.example.com did not answer',
+            "traceback": TRACEBACK,
         }
         return RunState.DEAD, "ConnectionError: ledger.example.com did not answer", json.dumps(told)
     if entry == EVIL:
         told = {"category": "permanent", "type": "ValueError", "traceback": f"ValueError: {EVIL}"}
         return RunState.DEAD, f"ValueError: {EVIL}", json.dumps(told)
     return RunState.SUCCEEDED, "", ""
-
-
-Looker = Callable[[], bool]

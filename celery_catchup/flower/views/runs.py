@@ -11,7 +11,6 @@ from celery_catchup.model import RunState, Trigger
 from celery_catchup.operations.runs import Run, Skipped
 from celery_catchup.operations.status import LOST
 
-
 SHORT = 8
 """Characters of a run's id that a table shows."""
 
