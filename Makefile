@@ -3,7 +3,7 @@
 PYTHON ?= python3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-oldest soak bench demo docs
+.PHONY: help setup check test test-oldest soak model bench demo docs
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ test:  ## the checks, then the test suite
 test-oldest:  ## the suite against the oldest supported Celery, kombu and redis-py
 	$(PYTHON) run.py test --oldest
 
-soak:  ## the long-running tests
+soak:  ## the long-running tests; their figures go to docs/explanation/how-we-test.md
 	$(PYTHON) run.py soak
+
+model:  ## check the model of leases and fences, all of it (needs spin and gcc)
+	$(PYTHON) run.py model
 
 bench:  ## the benchmarks
 	$(PYTHON) run.py bench

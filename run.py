@@ -6,7 +6,7 @@
     python3 run.py test ARGS       all checks, then pytest ARGS
     python3 run.py test --oldest   the suite with the oldest supported Celery, kombu and redis-py
 
-and for work on the code: setup, check, soak, bench, docs. It makes a virtual environment
+and for work on the code: setup, check, soak, model, bench, docs. It makes a virtual environment
 in .venv the first time, and again when pyproject.toml has changed.
 """
 
@@ -50,6 +50,7 @@ def main(verb: str = "help", *args: str) -> int:
         "check": CHECKS,
         "test": [*CHECKS, ["pytest", *(args or ("-n", "2"))]],
         "soak": [["pytest", "-m", "soak", *args], ["python", "docs/results.py"]],
+        "model": [["pytest", "-m", "", "tests/model", *args]],
         "bench": [["python", "-m", "benchmarks", *args]],
         "docs": [["sphinx-build", "-W", "-b", "html", "docs", "docs/_build", *args]],
     }
