@@ -46,7 +46,9 @@ def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
     options = app.conf.get("broker_transport_options") or {}
     url = store_url(app, settings)
     try:
-        client = connect(url, sentinel_options=options)
+        # The rule: what a call may take fits into the time between two renewals, a third of the lease.
+        patience = settings.lease_ttl.total_seconds() / 3
+        client = connect(url, sentinel_options=options, patience=patience)
     except ValueError as error:
         where = "broker_url" if settings.redis_url is None else f"{PREFIX}redis_url"
         raise refuse(where, str(error)) from None

@@ -14,6 +14,7 @@ from celery_catchup.cli.verbs import (
     dry_run_option,
     entries_argument,
     entry_argument,
+    entry_names,
     force_option,
     json_option,
     option,
@@ -115,7 +116,26 @@ def reset(
     _done(screen, move, dry_run=dry_run, as_json=as_json)
 
 
+@verb("rename", short_help="Let an entry go on where its old name stopped.")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW", shell_complete=entry_names)
+@force_option
+def renamed(desk: Desk, screen: Screen, *, old: str, new: str, force: bool) -> None:
+    """Let NEW go on where OLD stopped: an entry that was renamed in beat_schedule loses no slot.
+
+    OLD is not declared any more, NEW is, with a policy. Runs of OLD stay listed under that name.
+    """
+    from celery_catchup.operations.watermarks import rename_entry
+
+    screen.confirm(
+        f'Let "{clean(new)}" go on where "{clean(old)}" stopped?', force=force, doing="rename an entry"
+    )
+    rename_entry(desk, old, new)
+    screen.out(clean(f"{new} goes on where {old} stopped"))
+
+
 command.add_command(shown, "show")
+command.add_command(renamed, "rename")
 command.add_command(moved, "set")
 command.add_command(reset, "reset")
 

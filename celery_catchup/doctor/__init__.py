@@ -5,5 +5,6 @@ Every check is a function that yields findings; one that cannot be made says so 
 
 from celery_catchup.doctor.examination import examine
 from celery_catchup.doctor.findings import Examination, Finding, Verdict
+from celery_catchup.doctor.repairs import Repair, repairs
 
-__all__ = ["Examination", "Finding", "Verdict", "examine"]
+__all__ = ["Examination", "Finding", "Repair", "Verdict", "examine", "repairs"]

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import celery_catchup
-from celery_catchup.doctor import history, processes, server
+from celery_catchup.doctor import history, processes, repairs, server
 from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
 from celery_catchup.foresight import app_cautions
@@ -27,7 +27,7 @@ def examine(desk: Desk) -> Examination:
     sound = not any(one.verdict is Verdict.FAILURE for one in findings)
     findings += _reachable(desk, sound=sound)
     if not any(one.check == "store" and one.verdict is Verdict.FAILURE for one in findings):
-        checks: list[Check] = [_schema, server.store, server.clocks]
+        checks: list[Check] = [_schema, server.store, server.clocks, repairs.stored]
         if sound:
             checks += [processes.leader, processes.broker, processes.leases, processes.dead_letters]
             checks += [history.lost_slots, history.windows]

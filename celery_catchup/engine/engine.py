@@ -15,7 +15,8 @@ from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Line, Roster, with_state
-from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped, StandingBy
+from celery_catchup.engine.standby import Standby, digest
+from celery_catchup.events import EntryFailed, Events, Leading, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
@@ -68,7 +69,7 @@ class Engine:
         self.leading = False
         self.epoch = self._version = -1
         self._watermark: Instant = 0
-        self._told_leader = ""
+        self._standby = Standby(office.states, office.events)
         self.terms = 0
         self._memory = Memory(office.events)
         self._pending: Term
@@ -123,14 +124,15 @@ class Engine:
         )
         if epoch != self.epoch:
             check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored):
+        if not adopt(office.states, office.leadership, known, stored, declares=digest(self.declared)):
             self._stand_by("another beat")
             return
         new_term = epoch != self.epoch
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self.roster, self._watermark = known.roster, known.watermark
-        self.epoch, self._version, self.leading, self._told_leader = epoch, version, True, ""
+        self.epoch, self._version, self.leading = epoch, version, True
+        self._standby.over()
         self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
@@ -139,9 +141,7 @@ class Engine:
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
-        if self._told_leader != leader:
-            self._told_leader = leader
-            self.office.events.emit(StandingBy(leader))
+        self._standby.watch(leader, self.declared)
 
     def redeclare(self, declared: Sequence[Declared]) -> None:
         """Other entries from the next tick on; what is being caught up goes on."""

@@ -97,12 +97,14 @@ def _drift(roster: Roster, stored: Stored) -> Iterator[tuple[str, str]]:
             yield name, f"was {known}, is {line.declared.fingerprint}"
 
 
-def adopt(states: States, leadership: Leadership, known: Known, stored: Stored) -> bool:
-    """Note what is new in the store; False when another beat leads by now."""
+def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, *, declares: str) -> bool:
+    """Note what is new in the store; False when another beat leads by now. ``declares`` tells
+    standbys whether they have the same entries."""
     changes = list(_changes(known.roster, stored))
-    if not (changes or known.renewed):
+    if not (changes or known.renewed or stored.declares != declares):
         return True
-    return states.adopt(leadership, changes, watermark=known.watermark if known.renewed else None)
+    watermark = known.watermark if known.renewed else None
+    return states.adopt(leadership, changes, watermark=watermark, declares=declares)
 
 
 def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:

@@ -13,7 +13,7 @@ from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
 from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.previews import Preview, preview
-from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
 from celery_catchup.policy import OnResume
 from celery_catchup.store import Stored
 from celery_catchup.store.watermarks import moved
@@ -105,6 +105,24 @@ def reset_watermarks(
     entries, and the scheduler's own watermark."""
     wanted = tuple(desk.declared) if everything else desk.with_policy(names, advice=_ADVICE)
     return _move(desk, wanted, desk.now(), desk.before_change(), scheduler=everything, dry_run=dry_run)
+
+
+def orphans(desk: Desk, stored: Stored | None = None) -> tuple[str, ...]:
+    """Entries that are stored and not declared any more: removed, or renamed."""
+    found = desk.look() if stored is None else stored
+    return tuple(sorted(set(found.first_seen) - set(desk.schedule)))
+
+
+def rename_entry(desk: Desk, old: str, new: str) -> None:
+    """Let ``new`` go on where ``old`` stopped, which is not declared any more."""
+    if old in desk.schedule:
+        raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
+    desk.with_policy([new], advice=_ADVICE)
+    stored = desk.before_change()
+    if old not in stored.first_seen or not desk.watermarks.rename(old, new):
+        known = ", ".join(map(shown, orphans(desk, stored))) or "none"
+        raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
+    logger.info(logfmt("Entry renamed", entry=new, was=old, by=desk.by))
 
 
 def _move(

@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from celery_catchup.errors import StoreError
 from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
+from celery_catchup.redaction import redacted
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import Ending, Finish
@@ -97,7 +98,7 @@ def in_a_line(error: object) -> str:
     """An error as the ledger keeps it: its kind and its first line."""
     if not isinstance(error, BaseException):
         return ""
-    text = " ".join(str(error).split("\n", 1)[0].split())
+    text = redacted(" ".join(str(error).split("\n", 1)[0].split()))
     name = type(error).__name__
     return f"{name}: {text}"[:LONGEST_ERROR] if text else name
 
@@ -111,7 +112,7 @@ def letter_of(error: object) -> str:
         {
             "type": f"{kind.__module__}.{kind.__qualname__}",
             "category": category_of(error),
-            "traceback": "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:],
+            "traceback": redacted("".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]),
         }
     )
 

@@ -37,21 +37,30 @@ _NAMED: dict[str, Any] = {"client_name": "celery-catchup", "health_check_interva
 _OVER_TCP: dict[str, Any] = {"socket_keepalive": True}
 
 
-def connect(url: str, *, sentinel_options: Mapping[str, Any] | None = None) -> Redis:
+def connect(
+    url: str, *, sentinel_options: Mapping[str, Any] | None = None, patience: float = TIMEOUT
+) -> Redis:
     """A client for a ``redis://``, ``rediss://``, ``unix://``, kombu's ``redis+socket://`` or
     ``sentinel://`` URL. Nothing is sent before the first command.
 
+    No connect and no reply takes longer than ``patience`` seconds, nor than `TIMEOUT`.
     Of the URL's options only login, database and TLS are taken: the others are kombu's, or would
     undo what is promised here. A `ValueError` says what is wrong with the URL.
     """
     if url.startswith("sentinel://"):
-        return _through_sentinels(url, sentinel_options or {})
+        return _through_sentinels(url, sentinel_options or {}, patience)
     place = _place(url)
     kind = place.pop("connection_class", Connection)
     more = {} if kind is UnixDomainSocketConnection else _OVER_TCP
     return FollowingRedis.from_pool(
-        ConnectionPool(connection_class=kind, **place, **_BOUNDED, **_NAMED, **more)
+        ConnectionPool(connection_class=kind, **place, **_bounded(patience), **_NAMED, **more)
     )
+
+
+def _bounded(patience: float) -> dict[str, Any]:
+    """What keeps a call from hanging, and from being made twice."""
+    times = {name: min(value, patience) for name, value in _BOUNDED.items() if name.startswith("socket_")}
+    return {**_BOUNDED, **times}
 
 
 def unverified(client: Redis) -> str | None:
@@ -151,7 +160,7 @@ def _tls(given: Mapping[str, Any]) -> dict[str, Any]:
 # -- Sentinel ----------------------------------------------------------------------------------
 
 
-def _through_sentinels(url: str, options: Mapping[str, Any]) -> Redis:
+def _through_sentinels(url: str, options: Mapping[str, Any], patience: float) -> Redis:
     """kombu's ``sentinel://host:port/db;sentinel://host:port``, with ``master_name`` among the
     broker's transport options. A login is the server's; that of the Sentinels is in
     ``sentinel_kwargs``, there too."""
@@ -168,7 +177,7 @@ def _through_sentinels(url: str, options: Mapping[str, Any]) -> Redis:
         addresses,
         sentinel_kwargs={**(options.get("sentinel_kwargs") or {}), **_one_of(len(nodes))},
         **place,
-        **_BOUNDED,
+        **_bounded(patience),
         **_NAMED,
         **_OVER_TCP,
     )

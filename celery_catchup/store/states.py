@@ -26,6 +26,7 @@ class Stored:
 
     watermark: str | None
     fresh: bool
+    declares: str | None = None
     first_seen: Mapping[str, str] = field(default_factory=dict)
     anchors: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class States:
         return Stored(
             watermark=scheduler.get("watermark"),
             fresh="schema" not in meta,
+            declares=meta.get("declares"),
             **dict(zip(_COLUMNS, columns, strict=True)),
         )
 
@@ -92,6 +94,7 @@ class States:
         entries: Iterable[Mapping[str, object]],
         *,
         watermark: Instant | None = None,
+        declares: str = "",
     ) -> bool:
         """Note new and changed entries, and a watermark in place of one that cannot be right;
         False when somebody else leads."""
@@ -115,6 +118,7 @@ class States:
                 **leadership.fence(),
                 "schema": SCHEMA,
                 "watermark": "" if watermark is None else watermark,
+                "declares": declares,
                 "entries": json.dumps(list(entries)),
             },
         )

@@ -27,6 +27,12 @@ class Watermarks:
             more_args=entries,
         )
 
+    def rename(self, old: str, new: str) -> bool:
+        """Let ``new`` go on where ``old`` stopped; False when nothing is known of that."""
+        names = ("first_seen", "anchors", "fingerprints", "changed", "decided", "manual", "paused")
+        keys = {name: getattr(self._keys, name) for name in (*names, "scheduler", "version")}
+        return bool(self._scripts.call("rename", keys, {"old": old, "new": new}))
+
 
 def moved(stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> Stored:
     """What the store would hold after `Watermarks.move`."""

@@ -73,6 +73,7 @@ def test_a_healthy_installation_is_told_so(
         "persistence",
         "eviction",
         "clocks",
+        "stored state",
         "scheduler",
         "dispatch",
         "workers",

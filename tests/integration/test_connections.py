@@ -647,17 +647,22 @@ def test_no_password_is_shown_when_a_connect_fails(
 
 
 def test_no_password_is_shown_when_it_is_wrong(
-    server: Server, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    server: Server,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    url = server.url(user="user", password=CANARY)
     with server.admin() as admin:
         admin.execute_command("ACL", "SETUSER", "user", "on", ">right", "~*", "+@all")
-        with a_scheduler(server.url(user="user", password=CANARY), clock) as scheduler:
+        with pytest.raises(SystemExit), a_scheduler(url, clock) as scheduler:
             scheduler.tick()
         admin.execute_command("ACL", "DELUSER", "user")
 
-    (line,) = lines(caplog, logging.ERROR)
-    assert "the server refuses user name or password; mend the URL" in line
+    told = capsys.readouterr().err
+    assert "the server refuses user name or password; mend the URL" in told
+    assert CANARY not in told
     assert not [record for record in caplog.records if CANARY in record.getMessage()]
 
 

@@ -1,0 +1,98 @@
+"""Repairs: what the doctor can mend by itself, after asking: values in the store that cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from celery_catchup.doctor.findings import Finding, failure, ok, warning
+from celery_catchup.model import Instant, to_rfc3339
+from celery_catchup.operations import Desk
+from celery_catchup.operations.watermarks import orphans
+from celery_catchup.wording import shown
+
+_SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
+_SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
+
+_KINDS = {
+    "hash": (
+        "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
+        "last_runs ledger templates letters backfills notes"
+    ).split(),
+    "zset": "runs outbox delayed leases retries ended dead".split(),
+    "string": ["version"],
+}
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Something that cannot be right, and what mends it."""
+
+    what: str
+    fix: str
+    do: Callable[[], Any]
+
+
+def repairs(desk: Desk) -> list[Repair]:
+    """Everything that could be mended now."""
+    strange = list(_strange_keys(desk))
+    # With a key of the wrong kind nothing else can be read.
+    return strange or list(_watermarks(desk))
+
+
+def stored(desk: Desk) -> Iterator[Finding]:
+    """Whether what is stored can be right, and belongs to an entry."""
+    found = repairs(desk)
+    for one in found:
+        yield failure("stored state", one.what, f"{one.fix}: celery catchup doctor --fix")
+    if not found:
+        yield ok("stored state", "everything can be read")
+        for name in orphans(desk):
+            yield warning(
+                "stored state",
+                f"entry {shown(name)} is orphaned: it is stored, but not declared any more",
+                f"if it was renamed: celery catchup watermark rename {name} NEW; else leave it",
+            )
+
+
+def _strange_keys(desk: Desk) -> Iterator[Repair]:
+    keys = desk.store.keys
+    wanted = [(getattr(keys, name), kind) for kind, names in _KINDS.items() for name in names]
+    with desk.store.client.pipeline(transaction=False) as pipe:
+        for key, _ in wanted:
+            pipe.type(key)
+        kinds = pipe.execute()
+    for (key, kind), found in zip(wanted, kinds, strict=True):
+        if found.decode() not in (kind, "none"):
+            yield Repair(
+                f"key {shown(key)} is a {found.decode()}, and should be a {kind}: somebody else writes to it",
+                f"rename it to {shown(key + ':set-aside')}, and go on without it",
+                partial(desk.store.client.rename, key, f"{key}:set-aside"),
+            )
+
+
+def _watermarks(desk: Desk) -> Iterator[Repair]:
+    known, now = desk.look(), desk.now()
+    problem = None if known.watermark is None else _problem(known.watermark, now)
+    if problem is not None:
+        yield Repair(
+            f"the scheduler's watermark is {problem}",
+            f"set it to {to_rfc3339(now)}; nothing is replayed",
+            partial(desk.watermarks.move, [], now, scheduler=True),
+        )
+    for name, text in known.decided.items():
+        problem = _problem(text, now)
+        if problem is not None:
+            yield Repair(
+                f"the watermark of entry {shown(name)} is {problem}",
+                f"reset it to {to_rfc3339(now)}; what it missed is let go",
+                partial(desk.watermarks.move, [name], now),
+            )
+
+
+def _problem(text: str, now: Instant) -> str | None:
+    if not text.isdecimal() or int(text) not in _SANE:
+        return f"{shown(text[:40])}, which is no time"
+    return f"{to_rfc3339(int(text))}, in the future" if int(text) > now + _SKEW else None
