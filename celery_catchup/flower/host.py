@@ -65,6 +65,11 @@ def auth_is_on(application: Any) -> bool:
     return bool(_option(application, "basic_auth") or _option(application, "auth"))
 
 
+def asks_for_a_password(application: Any) -> bool:
+    """Whether a browser should ask for a name and a password."""
+    return bool(_option(application, "basic_auth"))
+
+
 def is_read_only(application: Any) -> bool:
     """Whether Flower was started to be looked at only; before 2.1 it could not be."""
     return bool(_option(application, "read_only"))

@@ -149,10 +149,11 @@ def preview(
         state = since_last_run(state, [name for name in wanted if name not in desk.declared])
     else:
         wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
-    division = desk.divided(configuration)
-    found = previews.preview(
-        division.declared, state, states=desk.states, settings=configuration.settings, now=now
-    )
+    division = desk.division if configuration is desk.configuration else desk.divided(configuration)
+    # What the entries may dispatch together is shared among all of them.
+    shared = configuration.settings.max_runs is not None or not wanted
+    declared = [one for one in division.declared if shared or one.name in wanted]
+    found = previews.preview(declared, state, states=desk.states, settings=configuration.settings, now=now)
     if names and len(names) > len({one.line.entry.name for one in found} & set(names)):
         raise RefusedError("; ".join(division.warnings))
     return [

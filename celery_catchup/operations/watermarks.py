@@ -62,7 +62,7 @@ def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
     """Where the scheduler and these entries, or all with a policy, are."""
     wanted = desk.with_policy(names, advice=_ADVICE) or tuple(desk.declared)
     stored, now = desk.look(), desk.now()
-    lines = lines_of(desk, stored, now)
+    lines = lines_of(desk, stored, now, set(wanted))
     scheduler = _instant(stored.watermark)
     paused = pauses(stored)
     found = []

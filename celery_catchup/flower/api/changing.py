@@ -1,0 +1,146 @@
+"""Endpoints that change something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from celery_catchup.flower.api.answers import HandledRuns, PausedEntries
+from celery_catchup.flower.api.endpoints import Endpoint, Field, Values
+from celery_catchup.flower.api.kinds import Flag, Text
+from celery_catchup.flower.api.looking import (
+    BACKFILL,
+    BACKFILL_ID,
+    ENTRY,
+    RUN_ID,
+    SLOTS,
+    asked_for,
+    shortened,
+)
+from celery_catchup.operations import Desk
+from celery_catchup.operations.backfills import BackfillView, create_backfill, direct_backfill
+from celery_catchup.operations.dead_letters import Handled, discard, refused, replay, select_dead
+from celery_catchup.operations.pauses import Resumption, pause, resume
+
+_DRY_RUN = Field(
+    name="dryRun", kind=Flag(), help="Tell what would be done, and change nothing.", default=False
+)
+_RUN_IDS = Field(
+    name="runIds", kind=RUN_ID.kind, help="Ids of runs, or beginnings.", required=True, many=True
+)
+_REASON = Field(name="reason", kind=Text(), help="Why, for the record.", default="")
+
+
+def _resume(desk: Desk, given: Values) -> Resumption:
+    found = resume(desk, [given["entry"]], catchup=given["catchup"], dry_run=given["dryRun"])
+    return replace(found, previews=tuple(shortened(one, SLOTS.default) for one in found.previews))
+
+
+def _pause(desk: Desk, given: Values) -> PausedEntries:
+    return PausedEntries(pause(desk, [given["entry"]], reason=given["reason"], dry_run=given["dryRun"]))
+
+
+def _replay(desk: Desk, given: Values) -> HandledRuns:
+    return HandledRuns(replay(desk, select_dead(desk, given["runIds"]), dry_run=given["dryRun"]))
+
+
+def _replay_one(desk: Desk, given: Values) -> Handled:
+    found = replay(desk, select_dead(desk, [given["runId"]]), dry_run=given["dryRun"])
+    refused(found)
+    return found[0]
+
+
+def _discard(desk: Desk, given: Values) -> HandledRuns:
+    return HandledRuns(discard(desk, select_dead(desk, given["runIds"]), dry_run=given["dryRun"]))
+
+
+def _direct(state: str, desk: Desk, given: Values) -> BackfillView:
+    return direct_backfill(desk, given["id"], state, dry_run=given["dryRun"])
+
+
+CHANGING = (
+    Endpoint(
+        method="POST",
+        path="/schedules/{entry}/pause",
+        name="pauseSchedule",
+        summary="Decide no slot of an entry any more; runs that are under way go on.",
+        answer=PausedEntries,
+        where=(ENTRY,),
+        body=(_REASON, _DRY_RUN),
+        changes=True,
+        operation=_pause,
+    ),
+    Endpoint(
+        method="POST",
+        path="/schedules/{entry}/resume",
+        name="resumeSchedule",
+        summary="Decide slots of an entry again, and catch up what it missed.",
+        answer=Resumption,
+        where=(ENTRY,),
+        body=(
+            Field(name="catchup", kind=Flag(), help="Catch up what was missed meanwhile.", default=True),
+            _DRY_RUN,
+        ),
+        changes=True,
+        operation=_resume,
+    ),
+    Endpoint(
+        method="POST",
+        path="/runs/{runId}/replay",
+        name="replayRun",
+        summary="Attempt a run again, with the inputs it had.",
+        answer=Handled,
+        where=(RUN_ID,),
+        body=(_DRY_RUN,),
+        changes=True,
+        operation=_replay_one,
+    ),
+    Endpoint(
+        method="POST",
+        path="/replay",
+        name="replayRuns",
+        summary="Attempt several runs again; the answer says of each what became of it.",
+        answer=HandledRuns,
+        body=(_RUN_IDS, _DRY_RUN),
+        changes=True,
+        operation=_replay,
+    ),
+    Endpoint(
+        method="POST",
+        path="/discard",
+        name="discardRuns",
+        summary="Take runs off the dead letters; they stay in the ledger as failed.",
+        answer=HandledRuns,
+        body=(_RUN_IDS, _DRY_RUN),
+        changes=True,
+        operation=_discard,
+    ),
+    Endpoint(
+        method="POST",
+        path="/backfills",
+        name="createBackfill",
+        summary="Ask for a range of slots; the leading beat begins with its next tick.",
+        answer=BackfillView,
+        body=BACKFILL,
+        changes=True,
+        operation=lambda desk, given: create_backfill(desk, asked_for(given)),
+    ),
+    *(
+        Endpoint(
+            method="POST",
+            path=f"/backfills/{{id}}/{verb}",
+            name=f"{verb}Backfill",
+            summary=summary,
+            answer=BackfillView,
+            where=(BACKFILL_ID,),
+            body=(_DRY_RUN,),
+            changes=True,
+            operation=partial(_direct, state),
+        )
+        for verb, state, summary in (
+            ("pause", "paused", "Start no run of a backfill any more; those under way go on."),
+            ("resume", "running", "Go on with a backfill."),
+            ("cancel", "cancelled", "End a backfill; what waits in it will not run."),
+        )
+    ),
+)

@@ -1,0 +1,307 @@
+"""Endpoints that look, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from celery_catchup.flower.api.answers import (
+    Backfills,
+    DeadLetters,
+    Outages,
+    Previews,
+    SkippedSlots,
+    Timelines,
+)
+from celery_catchup.flower.api.endpoints import Endpoint, Field, Values
+from celery_catchup.flower.api.kinds import Flag, Length, Moment, Text, Whole, Word
+from celery_catchup.model import RunState, Trigger, to_datetime
+from celery_catchup.operations import Desk, RefusedError
+from celery_catchup.operations.backfills import (
+    Asked,
+    BackfillView,
+    list_backfills,
+    preview_backfill,
+    show_backfill,
+)
+from celery_catchup.operations.dead_letters import Category, DeadLetter, list_dead, show_dead
+from celery_catchup.operations.entry_page import EntryPage, entry_page
+from celery_catchup.operations.outages import list_outages
+from celery_catchup.operations.overview import EntryRows, Overview, entry_rows, overview
+from celery_catchup.operations.previews import Choice, Preview, preview
+from celery_catchup.operations.runs import RunDetails, Runs, list_runs, list_skips, show_run
+from celery_catchup.operations.status import Status, status
+from celery_catchup.operations.timeline import timeline
+from celery_catchup.operations.watermarks import Watermarks, show_watermarks
+from celery_catchup.scopes import Reprocess
+
+DAY = timedelta(hours=24)
+LANES = 200
+"""Entries of one timeline."""
+
+ENTRY = Field(name="entry", kind=Text(shortest=1), help="Name of an entry.", required=True)
+ENTRIES = replace(ENTRY, required=False, many=True, help="Only these entries; may be given several times.")
+RUN_ID = Field(
+    name="runId",
+    kind=Text(pattern="[0-9a-zA-Z-]{4,60}", longest=60, shortest=4),
+    help="Id of a run, or a beginning of it that no other has.",
+    required=True,
+)
+BACKFILL_ID = Field(
+    name="id",
+    kind=Text(pattern="[0-9a-zA-Z]{1,32}", longest=32, shortest=1),
+    help="Id of a backfill, or a beginning of it that no other has.",
+    required=True,
+)
+SINCE = Field(
+    name="since", kind=Moment(since=True), help="Slots from then on: a time, or how long ago (`6h`)."
+)
+UNTIL = Field(name="until", kind=Moment(), help="Slots up to then, that one included.")
+LIMIT = Field(name="limit", kind=Whole(1, 1000), help="At most so many.", default=50)
+SLOTS = Field(name="limit", kind=Whole(0, 10_000), help="At most so many slots of each entry.", default=1000)
+
+BACKFILL = (
+    ENTRY,
+    Field(name="start", kind=Moment(), help="The first slot, or a time before it.", required=True),
+    Field(name="end", kind=Moment(whole_day=True), help="The last slot, or a time behind it.", required=True),
+    Field(
+        name="reprocess",
+        kind=Word(Reprocess),
+        help="Which slots that have a run already run again: none, failed ones, or all.",
+        default=Reprocess.NONE,
+    ),
+    Field(name="maxActive", kind=Whole(1, 1000), help="So many of its runs at once.", default=1),
+    Field(name="newestFirst", kind=Flag(), help="Begin with the newest slot.", default=False),
+)
+
+
+def asked_for(given: Values) -> Asked:
+    """A backfill as it is asked for."""
+    names = {"maxActive": "max_active", "newestFirst": "newest_first"}
+    wanted = {field.name for field in BACKFILL}
+    return Asked(**{names.get(name, name): value for name, value in given.items() if name in wanted})
+
+
+def shortened(found: Preview, limit: int) -> Preview:
+    """A preview with the first of its slots; the counts are of all of them."""
+    slots: Any = list(islice(found.slots, limit))
+    return replace(found, slots=slots)
+
+
+def _preview(desk: Desk, given: Values) -> Previews:
+    found = preview(desk, given["entry"], window=given["window"], policy=given["policy"], at=given["at"])
+    return Previews([shortened(one, given["limit"]) for one in found])
+
+
+def _runs(desk: Desk, given: Values) -> Runs:
+    return list_runs(
+        desk,
+        given["entry"],
+        triggers=given["triggerType"],
+        states=given["state"],
+        since=given["since"],
+        until=given["until"],
+        limit=given["limit"],
+        cursor=given["cursor"],
+    )
+
+
+def _timeline(desk: Desk, given: Values) -> Timelines:
+    names: Iterable[str] = given["entry"]
+    until = given["until"] or to_datetime(desk.now())
+    since = given["since"] or until - DAY
+    if since > until:
+        raise RefusedError("since is later than until; swap the two")
+    wanted = list(dict.fromkeys(names)) or list(desk.schedule)
+    if len(wanted) > LANES:
+        raise RefusedError(f"{len(wanted)} entries are too many for one timeline; name up to {LANES}")
+    return Timelines(timeline(desk, wanted, since=since, until=until, most=given["most"]))
+
+
+def _outages(desk: Desk, given: Values) -> Outages:
+    return Outages(list_outages(desk, since=given["since"] or to_datetime(desk.now()) - DAY))
+
+
+LOOKING = (
+    Endpoint(
+        method="GET",
+        path="/status",
+        name="getStatus",
+        summary="Whether a beat leads, what it is doing, and what waits for somebody.",
+        answer=Status,
+        operation=lambda desk, given: status(desk),
+    ),
+    Endpoint(
+        method="GET",
+        path="/overview",
+        name="getOverview",
+        summary="The status, the last catch-up, and the last 24 hours in numbers.",
+        answer=Overview,
+        operation=lambda desk, given: overview(desk),
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules",
+        name="listSchedules",
+        summary="The entries of the beat schedule, page by page, in the order of declaration.",
+        answer=EntryRows,
+        query=(
+            Field(
+                name="search", kind=Text(), help="Only those whose name or task contains this.", default=""
+            ),
+            Field(name="offset", kind=Whole(0, 1_000_000), help="Leave out so many.", default=0),
+            LIMIT,
+        ),
+        operation=lambda desk, given: entry_rows(desk, **given),
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules/{entry}",
+        name="getSchedule",
+        summary="One entry: facts, next slots, runs by trigger, dead letters, outages.",
+        answer=EntryPage,
+        where=(ENTRY,),
+        operation=lambda desk, given: entry_page(desk, given["entry"]),
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs",
+        name="listRuns",
+        summary="Runs, the newest slot first.",
+        answer=Runs,
+        query=(
+            ENTRIES,
+            Field(name="triggerType", kind=Word(Trigger), help="Only these; several times.", many=True),
+            Field(name="state", kind=Word(RunState), help="Only these; several times.", many=True),
+            SINCE,
+            UNTIL,
+            LIMIT,
+            Field(
+                name="cursor",
+                kind=Text(pattern="[0-9]{1,15}-[0-9a-zA-Z-]{1,60}", longest=80),
+                help="Go on behind a page before: its `cursor`.",
+            ),
+        ),
+        operation=_runs,
+    ),
+    Endpoint(
+        method="GET",
+        path="/runs/{runId}",
+        name="getRun",
+        summary="Everything that is known of one run.",
+        answer=RunDetails,
+        where=(RUN_ID,),
+        operation=lambda desk, given: show_run(desk, given["runId"]),
+    ),
+    Endpoint(
+        method="GET",
+        path="/skipped",
+        name="listSkipped",
+        summary="Slots that were decided not to run, and why.",
+        answer=SkippedSlots,
+        query=(ENTRIES, SINCE, LIMIT),
+        operation=lambda desk, given: SkippedSlots(
+            list_skips(desk, given["entry"], since=given["since"], limit=given["limit"])
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/preview",
+        name="preview",
+        summary="What the next catch-up would do with each slot that was missed.",
+        answer=Previews,
+        query=(
+            ENTRIES,
+            Field(name="window", kind=Length(), help="With this window, such as `6h`."),
+            Field(name="policy", kind=Word(Choice), help="With this policy."),
+            Field(name="at", kind=Moment(), help="If beat were back at this time."),
+            SLOTS,
+        ),
+        refuses=True,
+        operation=_preview,
+    ),
+    Endpoint(
+        method="GET",
+        path="/timeline",
+        name="getTimeline",
+        summary="What became of each slot of these entries; dense neighbours are merged.",
+        answer=Timelines,
+        query=(
+            ENTRIES,
+            replace(SINCE, help="From then on; by default a day before `until`."),
+            replace(UNTIL, help="Up to then; by default now."),
+            Field(name="most", kind=Whole(1, 2000), help="About so many values per entry.", default=400),
+        ),
+        refuses=True,
+        operation=_timeline,
+    ),
+    Endpoint(
+        method="GET",
+        path="/outages",
+        name="listOutages",
+        summary="Times in which no beat led.",
+        answer=Outages,
+        query=(replace(SINCE, help="That ended after then; by default a day ago."),),
+        operation=_outages,
+    ),
+    Endpoint(
+        method="GET",
+        path="/watermarks",
+        name="getWatermarks",
+        summary="Up to where everything is decided.",
+        answer=Watermarks,
+        query=(ENTRIES,),
+        refuses=True,
+        operation=lambda desk, given: show_watermarks(desk, given["entry"]),
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters",
+        name="listDeadLetters",
+        summary="Runs that have used up their attempts, those that died last first.",
+        answer=DeadLetters,
+        query=(ENTRIES, Field(name="category", kind=Word(Category), help="Only this."), LIMIT),
+        operation=lambda desk, given: DeadLetters(
+            list_dead(desk, given["entry"], category=given["category"], limit=given["limit"])
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/dead-letters/{runId}",
+        name="getDeadLetter",
+        summary="One dead letter.",
+        answer=DeadLetter,
+        where=(RUN_ID,),
+        operation=lambda desk, given: show_dead(desk, given["runId"]),
+    ),
+    Endpoint(
+        method="GET",
+        path="/backfills",
+        name="listBackfills",
+        summary="Backfills that are remembered, the newest first.",
+        answer=Backfills,
+        operation=lambda desk, given: Backfills(list_backfills(desk)),
+    ),
+    Endpoint(
+        method="GET",
+        path="/backfills/{id}",
+        name="getBackfill",
+        summary="One backfill and how far it is.",
+        answer=BackfillView,
+        where=(BACKFILL_ID,),
+        operation=lambda desk, given: show_backfill(desk, given["id"]),
+    ),
+    Endpoint(
+        method="POST",
+        path="/backfill/preview",
+        name="previewBackfill",
+        summary="What a backfill would do with each slot of its range. It changes nothing.",
+        answer=Preview,
+        body=(*BACKFILL, SLOTS),
+        refuses=True,
+        operation=lambda desk, given: shortened(preview_backfill(desk, asked_for(given)), given["limit"]),
+    ),
+)
