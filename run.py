@@ -22,7 +22,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - said here, before anything that 
     sys.exit(f"celery-catchup needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
 
 HERE = Path(__file__).resolve().parent
-EXTRAS = {"demo": "demo", "docs": "docs"}  # every other verb needs "test"
+EXTRAS = {"bench": "bench", "demo": "demo", "docs": "docs"}  # every other verb needs "test"
 OLDEST = ["celery==5.5.*", "kombu==5.5.*", "redis==5.2.*"]
 CHECKS = [
     ["ruff", "format", "--check", "."],

@@ -1,1 +1,1 @@
-"""How fast, and in how much memory: ``python -m benchmarks`` runs all of them and checks their bars."""
+"""How fast, and in how much memory: ``python -m benchmarks`` measures all, and judges the bars."""

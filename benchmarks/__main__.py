@@ -1,25 +1,78 @@
-"""Run every benchmark of this package that has a ``main``; fail when one of them misses a bar."""
+"""Run the benchmarks, print what they found, and write it into the documentation."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 
+from benchmarks.measuring import Findings, bars_table, printed
+from benchmarks.page import write
+from benchmarks.scales import SCALES
+from benchmarks.stage import Stage
+from celery_catchup.embedded import EmbeddedServer
 
-def main(names: list[str]) -> int:
-    """The number of benchmarks that missed a bar; ``names`` picks some of them."""
-    here = Path(__file__).parent
-    known = sorted(path.stem for path in here.glob("*.py") if not path.stem.startswith("_"))
-    if unknown := [name for name in names if name not in known]:
-        print(f"no such benchmark: {', '.join(unknown)} (known: {', '.join(known)})", file=sys.stderr)
-        return 2
-    missed = 0
-    for name in names or known:
-        run = getattr(import_module(f"benchmarks.{name}"), "main", None)
-        if run is not None:
-            missed += bool(run())
-    return missed
+BENCHMARKS = {
+    "slots": "listing and planning slots",
+    "ticks": "ticks of all schedulers, side by side, and how ours grow",
+    "catchup": "after an outage",
+    "lateness": "how late live slots are, with a real beat and a real worker",
+    "chains": "runs that wait for one another, against celery.chain",
+    "workers": "what the plugin costs",
+    "traffic": "round trips and bytes",
+    "looking": "preview and listing with a large ledger",
+    "takeover": "kill -9 of the leader, and a clean stop",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """0 whatever the bars say: the verdicts are printed."""
+    options = _parser().parse_args(arguments)
+    scale = SCALES["quick" if options.quick else options.scale]
+    found, begun = Findings(), time.monotonic()
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        stage = Stage(scale, server, Path(folder))
+        for name in options.only or BENCHMARKS:
+            print(f"== {name}: {BENCHMARKS[name]}", file=sys.stderr, flush=True)
+            stage.clear()
+            part = import_module(f"benchmarks.{name}").measure(stage)
+            for table in part.tables:
+                print(printed(table), flush=True)
+            found.extend(part)
+        stage.close()
+    print(printed(bars_table("Bars", found.bars)))
+    print(f"\n{_summary(found)}; {time.monotonic() - begun:.0f} s in all.")
+    if options.write or not (options.only or options.no_write or scale.name != "full"):
+        print(f"Written to {write(found, scale)}.")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:9} {what}" for name, what in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        "python3 run.py bench",
+        description=f"{__doc__}\n\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="this one; may be repeated")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller, once, without slow peers where they are slow"
+    )
+    parser.add_argument("--scale", choices=SCALES, default="full", help=argparse.SUPPRESS)
+    parser.add_argument("--write", action="store_true", help="write the page after a partial run too")
+    parser.add_argument("--no-write", action="store_true", help="leave the page as it is")
+    return parser
+
+
+def _summary(found: Findings) -> str:
+    verdicts = [row.ok for row in found.bars]
+    return (
+        f"{verdicts.count(True)} bars met, {verdicts.count(False)} not met, "
+        f"{verdicts.count(None)} not measured"
+    )
 
 
 if __name__ == "__main__":

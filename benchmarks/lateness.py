@@ -1,0 +1,136 @@
+"""Lateness: how long after its slot a live run starts, with a real beat and a real worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from benchmarks.measuring import Findings, Row, Table
+from benchmarks.stage import Program, Stage, until
+from celery_catchup.store import Keys
+
+_SETTLING = 3.0
+"""Seconds at the start that are not looked at, at the most."""
+_LATEST = 30.0
+"""Seconds after which a slot that has not run counts as lost."""
+_HEADERS = (
+    "scheduler", "due per second", "runs seen", "p50, ms", "p99, ms", "longest, ms", "lost",
+    "p99 of beat's part, ms",
+)  # fmt: skip
+_WORKER = ("worker", "-c", "2", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+@dataclass(frozen=True)
+class _Lag:
+    p50: float
+    p99: float
+    longest: float
+    seen: int
+    lost: int
+    decided: float | None
+
+
+def measure(stage: Stage) -> Findings:
+    """Ours with claim and ledger, Celery's own beside it; each entry is due once a second."""
+    ours, stock = _watch(stage, "celery-catchup"), _watch(stage, "Celery's PersistentScheduler")
+    rows = [
+        _row(stage, name, lag)
+        for name, lag in (("celery-catchup", ours), ("Celery's PersistentScheduler", stock))
+    ]
+    beyond = (ours.p99 - stock.p99) * 1e3
+    title = f"lateness at {stage.scale.due_per_second} due per second, p99"
+    bars = [
+        Row.at_most(f"{title}, beyond Celery's own", beyond, 100, unit="ms", figures=f"{beyond:+,.1f} ms"),
+        Row.at_most(f"{title}: slots lost", ours.lost, 0, unit="slots", figures=f"{ours.lost}"),
+    ]
+    return Findings([Table("Lateness", _HEADERS, rows, _NOTE)], bars)
+
+
+_NOTE = (
+    "From the slot to the first line of the task; slots are spread evenly. Celery's scheduler counts each"
+    " second from the last run, so it sends fewer the later it is; nothing can be called lost there."
+)
+
+
+def _watch(stage: Stage, name: str) -> _Lag:
+    stage.say(f"lateness: {name}, {stage.scale.seconds} s")
+    stage.clear()
+    diary = stage.own_folder() / "diary"
+    shared: dict[str, Any] = {
+        "entries": stage.scale.due_per_second,
+        "diary": str(diary),
+        "beat_max_loop_interval": 1,
+    }
+    ours = name == "celery-catchup"
+    scheduler = "celery_catchup:Scheduler" if ours else "benchmarks.subjects.stock:Telling"
+    if ours:
+        shared |= {
+            "catchup_entries": {"*": {"window": "1h", "overlap_policy": "allow"}},
+            "imports": ["celery_catchup.worker"],
+        }
+        _spread(stage)
+    with stage.celery(*_WORKER, **shared) as worker, stage.celery("beat", "-S", scheduler, **shared) as beat:
+        worker.until_it_says(" ready.")
+        return _observed(stage, beat, diary, ours=ours)
+
+
+def _spread(stage: Stage) -> None:
+    """Let the entries be due one after the other, and not all at the full second of the first tick."""
+    keys, count = Keys("benchmarks"), stage.scale.due_per_second
+    now = int(time.time() * 1000)
+    for key in (keys.first_seen, keys.anchors):
+        stage.redis.hset(key, mapping={f"entry-{i}": now + i * 1000 // count for i in range(count)})
+
+
+def _observed(stage: Stage, beat: Program, diary: Path, *, ours: bool) -> _Lag:
+    """What was due in a span of time that begins when all entries have run, and ends before the end."""
+    until(lambda: len(_lines(diary)) >= stage.scale.due_per_second, what="the first runs")
+    begin = time.time() + min(_SETTLING, stage.scale.seconds)
+    end = begin + stage.scale.seconds
+    until(lambda: time.time() > end + 1, what="the time to pass", patience=600, every=0.1)
+    expected = stage.scale.due_per_second * stage.scale.seconds
+    if ours:
+        with contextlib.suppress(TimeoutError):
+            until(
+                lambda: len(_seen(diary, begin, end)) >= expected,
+                what="the last",
+                patience=_LATEST,
+                every=0.2,
+            )
+    beat.kill()
+    seen = _seen(diary, begin, end)
+    lags = sorted(ran - slot for ran, slot in seen)
+    cuts = quantiles(lags, n=100, method="inclusive")
+    lost = max(0, expected - len(seen)) if ours else 0
+    return _Lag(cuts[49], cuts[98], lags[-1], len(seen), lost, _decided(stage, begin, end) if ours else None)
+
+
+def _decided(stage: Stage, begin: float, end: float) -> float:
+    """From the slot to the tick that decided it, p99: what beat itself is late, without the worker."""
+    records = map(json.loads, stage.redis.hvals(Keys("benchmarks").ledger))
+    lags = [(one["created"] - one["slot"]) / 1e3 for one in records if begin <= one["slot"] / 1e3 < end]
+    return quantiles(lags, n=100, method="inclusive")[98]
+
+
+def _seen(diary: Path, begin: float, end: float) -> list[tuple[float, float]]:
+    """When each run started whose slot lies in ``[begin, end)``, and the slot."""
+    return [(ran, slot) for ran, slot, _ in _lines(diary) if begin <= slot < end]
+
+
+def _lines(diary: Path) -> list[tuple[float, float, str]]:
+    text = diary.read_text() if diary.exists() else ""
+    found = (line.split() for line in text.splitlines() if line.count(" ") == 2)
+    return [(float(ran), datetime.fromisoformat(slot).timestamp(), entry) for ran, slot, entry in found]
+
+
+def _row(stage: Stage, name: str, lag: _Lag) -> list[str]:
+    times = [f"{seconds * 1e3:,.1f}" for seconds in (lag.p50, lag.p99, lag.longest)]
+    lost = f"{lag.lost}" if name == "celery-catchup" else "–"
+    decided = "–" if lag.decided is None else f"{lag.decided * 1e3:,.1f}"
+    return [name, f"{stage.scale.due_per_second}", f"{lag.seen:,}", *times, lost, decided]

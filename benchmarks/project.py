@@ -1,0 +1,52 @@
+"""The project of the benchmarks' beats and workers; its settings come through the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_process_init
+
+SETTINGS: dict[str, Any] = json.loads(os.environ.get("BENCHMARK_SETTINGS", "{}"))
+DIARY = SETTINGS.pop("diary", os.devnull)
+INTERVAL: float = SETTINGS.pop("interval", 1.0)
+ENTRIES: int = SETTINGS.pop("entries", 0)
+
+app = Celery("benchmarks")
+app.conf.update(
+    {
+        "task_ignore_result": True,
+        "result_expires": None,
+        "worker_hijack_root_logger": True,
+        "beat_schedule": {
+            f"entry-{i}": {"task": "benchmarks.project.note", "schedule": INTERVAL} for i in range(ENTRIES)
+        },
+        **SETTINGS,
+    }
+)
+
+_diary = -1
+
+
+@worker_process_init.connect
+def _open_anew(**_: Any) -> None:
+    global _diary
+    _diary = -1
+
+
+@app.task
+def nothing() -> None:
+    """What an ordinary task costs."""
+
+
+@app.task(bind=True)
+def note(self: Any) -> None:
+    """Leave a line: which slot, and when it ran."""
+    global _diary
+    if _diary < 0:
+        _diary = os.open(DIARY, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    slot, entry = self.request.get("scheduled_time"), self.request.get("catchup_entry")
+    os.write(_diary, f"{time.time():.6f} {slot} {entry}\n".encode())

@@ -1,0 +1,144 @@
+"""The stage: one private server, a folder, and processes of their own for everybody who is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from benchmarks.scales import Scale
+from celery_catchup.embedded import EmbeddedServer
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0
+"""Seconds for a process to do what it is waited for, unless the caller knows better."""
+_LONGEST_TRIAL = 900.0
+# Settings of somebody else's project would win over those of the benchmark's.
+_FOREIGN = ("CELERY_", "CATCHUP_", "DJANGO_SETTINGS_MODULE", "PYTHONWARNINGS")
+
+
+class Stage:
+    """What a benchmark works with."""
+
+    def __init__(self, scale: Scale, server: EmbeddedServer, folder: Path) -> None:
+        self.scale, self.server, self.folder = scale, server, folder
+        self.url = server.url()
+        self.redis: Any = redis.Redis.from_url(self.url)
+        self._count = 0
+
+    def say(self, text: str) -> None:
+        """Progress, for whoever waits."""
+        print(f"   {text}", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """An empty server, as every measurement wants to find it."""
+        self.redis.flushall()
+        self.redis.config_resetstat()
+
+    def own_folder(self) -> Path:
+        """An empty folder."""
+        self._count += 1
+        folder = self.folder / str(self._count)
+        folder.mkdir()
+        return folder
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.redis.close()
+
+    # -- processes -------------------------------------------------------------------------
+
+    def trial(self, subject: str, action: str, **spec: Any) -> dict[str, Any]:
+        """Let a subject do something in a process of its own; what it measured."""
+        spec = {"url": self.url, **spec}
+        spec.setdefault("folder", str(self.own_folder()))
+        command = [sys.executable, "-m", "benchmarks.subjects", subject, action, json.dumps(spec)]
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=_LONGEST_TRIAL,
+            check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{subject} {action} failed:\n{done.stderr[-3000:]}")
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    @contextmanager
+    def celery(self, *arguments: str, **project: Any) -> Iterator[Program]:
+        """A Celery program of the benchmarks' project, ended when the block is."""
+        folder = self.own_folder()
+        settings = json.dumps({"broker_url": self.url, **project})
+        program = Program(
+            ["celery", "-A", "benchmarks.project", *arguments], folder, BENCHMARK_SETTINGS=settings
+        )
+        try:
+            yield program
+        finally:
+            program.kill()  # nobody measures this, and an orderly end takes seconds
+
+
+class Program:
+    """A Celery process in a session of its own; what it says is in a file."""
+
+    def __init__(self, arguments: list[str], folder: Path, **environ: str) -> None:
+        self.log = folder / "log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *arguments], cwd=folder, env=environment() | environ,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def until_it_says(self, text: str, *, patience: float = PATIENCE) -> None:
+        """Wait for a text in its log."""
+
+        def said() -> bool:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"it ended while {text!r} was waited for:\n{self.last_words()}")
+            return text in self.log.read_text(errors="replace")
+
+        until(said, what=text, patience=patience)
+
+    def last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+    def stop(self) -> float:
+        """End it in good order; the seconds that took."""
+        begun = time.perf_counter()
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        return time.perf_counter() - begun
+
+
+def until(happens: Callable[[], Any], *, what: str, patience: float = PATIENCE, every: float = 0.01) -> Any:
+    """Wait for it; what it was in the end."""
+    deadline = time.monotonic() + patience
+    while not (found := happens()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience:g} s for {what}")
+        time.sleep(every)
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would change the project."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def installed(module: str) -> bool:
+    """Whether a peer is there to be measured."""
+    return find_spec(module) is not None

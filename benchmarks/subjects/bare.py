@@ -1,0 +1,49 @@
+"""The limits: a loop around ``send_task``, and a client that pushes ready-made bytes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import redis
+from celery import chain
+
+from benchmarks.subjects.trials import QUEUE, TASK, new_app
+
+_PART = 500
+
+
+def send_task(*, url: str, folder: str, count: int, task: str = TASK) -> dict[str, float]:
+    """What Celery needs to send so many messages, one after the other."""
+    app = new_app(url, folder)
+    app.send_task(task, queue="benchmarks:first")  # it connects
+    begun, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        app.send_task(task)
+    seconds = time.perf_counter() - begun
+    return {"rate": count / seconds, "seconds": seconds, "cpu": (time.process_time() - cpu) / count}
+
+
+def pipeline(*, url: str, folder: str, count: int) -> dict[str, Any]:
+    """What a client needs to push the very bytes that are in the queue, several hundred at a time."""
+    with redis.Redis.from_url(url) as client:
+        found: Any = client.lrange(QUEUE, 0, -1)
+        messages = (found * (count // len(found) + 1))[:count]
+        begun = time.perf_counter()
+        for start in range(0, count, _PART):
+            with client.pipeline(transaction=False) as pipe:
+                for message in messages[start : start + _PART]:
+                    pipe.lpush("benchmarks:copy", message)
+                pipe.execute()
+        seconds = time.perf_counter() - begun
+        client.delete("benchmarks:copy")
+    size = sum(map(len, messages)) / count
+    return {"rate": count / seconds, "seconds": seconds, "bytes": size}
+
+
+def native_chain(*, url: str, folder: str, count: int, task: str) -> dict[str, float]:
+    """Celery's own chain: one message that carries all that is to follow."""
+    app = new_app(url, folder, task_ignore_result=True)
+    begun = time.perf_counter()
+    chain(*(app.signature(task, immutable=True) for _ in range(count)), app=app).apply_async()
+    return {"seconds": time.perf_counter() - begun}
