@@ -26,7 +26,7 @@ from celery_catchup.errors import (
     StoreError,
     UnfitStoreError,
 )
-from celery_catchup.events import Event, RunDispatched
+from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.foresight import app_cautions
 from celery_catchup.logs import logfmt, speak_at_info, warn_of
 from celery_catchup.mistakes import Mistakes
@@ -35,7 +35,7 @@ from celery_catchup.plain import PlainEntries
 from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
-from celery_catchup.troubles import Trouble
+from celery_catchup.troubles import BeatTroubles
 from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
@@ -66,12 +66,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._plain: PlainEntries | None = None
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term, self._welcome = -1, False
-        self._store_trouble = Trouble("Redis cannot be used", logger=logger, monotonic=self.clock.monotonic)
-        self._source_trouble = Trouble(
-            "Entries cannot be read", logger=logger, monotonic=self.clock.monotonic
-        )
-        self._inner_trouble = Trouble("Tick failed", logger=logger, monotonic=self.clock.monotonic)
-        self._broker_trouble = Trouble("Broker cannot be used", logger=logger, monotonic=self.clock.monotonic)
+        self._troubles = BeatTroubles(self._tell, logger=logger, monotonic=self.clock.monotonic)
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             # The banner's scheduler: wrong configuration shows before anything starts, and without I/O.
@@ -86,7 +81,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         try:
             self._prepare()
         except SourceError as error:
-            self._source_trouble.happened(str(error))
+            self._troubles.happened("source", str(error))
 
     def _prepare(self) -> None:
         """Everything a tick needs; `SourceError` when the entries cannot be read now."""
@@ -174,29 +169,35 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def tick(self, *_: Any, **__: Any) -> float:
         """Do what is due; the seconds to sleep. No trouble of Redis or the broker leaves it."""
         self._ticking = True
+        begun = self.clock.monotonic()
         try:
             wait = self._tick()
         except DriftError as error:
             self._refuse_to_start(str(error))
         except DispatchFailedError as error:
             # The lease wants to be renewed meanwhile, and other slots to be decided.
-            return min(self._broker_trouble.happened(str(error)), self._renewal)
+            return min(self._troubles.happened("broker", str(error)), self._renewal)
         except SourceError as error:
-            return self._source_trouble.happened(str(error))
+            return self._troubles.happened("source", str(error))
         except (*STORE_FAILS, StoreError) as error:
             if not self._welcome and (is_refusal(error) or isinstance(error, UnfitStoreError)):
                 self._refuse_to_start(f"the store at {masked_url(self.app)} cannot be used: {explain(error)}")
-            return self._store_trouble.happened(explain(error))
+            return self._troubles.happened("redis", explain(error))
         except Exception as error:
             # Nobody expected it; a beat that ends for it would lose more than one that goes on.
             logger.debug("Tick failed", exc_info=True)
-            return self._inner_trouble.happened(explain(error))
+            return self._troubles.happened("inner", explain(error))
         finally:
             self._ticking = False
         self._welcome = True
-        self._store_trouble.over()
-        self._inner_trouble.over()
+        self._troubles.over("redis", "inner")
+        leading = self._work is not None and self._work.engine.leading
+        self._tell(Ticked(self.clock.monotonic() - begun, leading))
         return wait
+
+    def _tell(self, event: Event) -> None:
+        if self._work is not None:
+            self._work.engine.office.events.emit(event)
 
     def _refuse_to_start(self, why: str) -> NoReturn:
         """End before anything was done, in one line: somebody has to mend something first."""
@@ -209,7 +210,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._prepare()
         assert self._work is not None
         work, engine = self._work, self._work.engine
-        self._source_trouble.over()
+        self._troubles.over("source")
         self._follow_source(work)
         plain = self._plain
         assert plain is not None
@@ -221,7 +222,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
         engine.release(now)
         work.roll.call()
-        self._broker_trouble.over()
+        self._troubles.over("broker")
         return self._sleep(now)
 
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:

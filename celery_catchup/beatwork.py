@@ -16,8 +16,7 @@ from celery_catchup.declarations import Division
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
-from celery_catchup.events import Events
-from celery_catchup.logs import LogLines, logfmt
+from celery_catchup.logs import logfmt, process_events
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
@@ -81,7 +80,7 @@ def assemble(
     ttl = to_milliseconds(settings.lease_ttl)
     sender = Dispatcher(app, state=store.client, state_db=store.db, mark_tasks=settings.mark_tasks)
     leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl)
-    events = Events(LogLines())
+    events = process_events()
     workers = Workers(store.client, store.scripts, store.keys)
     roll = Roll(workers, clock, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)

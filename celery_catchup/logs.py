@@ -12,21 +12,31 @@ from functools import singledispatchmethod
 from shlex import quote
 
 from celery_catchup.events import (
+    AttemptEnded,
+    BackfillAdvanced,
     CatchupCompleted,
     CatchupPlanned,
     CatchupStarted,
     EntryDrifted,
     EntryFailed,
     Event,
+    Events,
     Leading,
+    LeaseLost,
+    ReportRefused,
     RunDied,
     RunDispatched,
+    RunRefused,
     RunResent,
     RunSkipped,
+    RunStarted,
     RunUnreported,
     StandingBy,
     StateLost,
     StateSuspect,
+    Ticked,
+    TickFailed,
+    everyone,
 )
 from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
 
@@ -62,6 +72,11 @@ def warn_of(cautions: Iterable[str]) -> None:
         logger.warning(logfmt("Worth a look", detail=caution))
 
 
+def process_events() -> Events:
+    """Events that go to the log, and to everyone in this process."""
+    return Events(LogLines(), everyone)
+
+
 @dataclass
 class _Rest:
     """What was not said line by line."""
@@ -86,7 +101,10 @@ class LogLines:
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event, if it is time for one."""
-        self._say(event)
+        if type(event) is RunDispatched:  # the one that comes by the thousand
+            self._dispatched(event)
+        else:
+            self._say(event)
 
     @singledispatchmethod
     def _say(self, event: object) -> None:
@@ -124,14 +142,17 @@ class LogLines:
             )
         )
 
-    @_say.register
-    def _(self, event: RunDispatched) -> None:
+    def _dispatched(self, event: RunDispatched) -> None:
         at = event.run.slot.at
-        fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at), "run_id": event.run_id}
         if event.run.trigger is not Trigger.CATCHUP:
-            logger.debug(logfmt("Run dispatched", **fields))
+            level, msg = logging.DEBUG, "Run dispatched"
         elif self._may_say("Catch-up run dispatched", event.entry, "", at, at, 1):
-            logger.info(logfmt("Catch-up run dispatched", **fields))
+            level, msg = logging.INFO, "Catch-up run dispatched"
+        else:
+            return
+        if logger.isEnabledFor(level):
+            fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at), "run_id": event.run_id}
+            logger.log(level, logfmt(msg, **fields))
 
     @_say.register
     def _(self, event: RunSkipped) -> None:
@@ -180,6 +201,42 @@ class LogLines:
     @_say.register
     def _(self, event: RunUnreported) -> None:
         logger.warning(logfmt("Run not reported", **_lost(event)))
+
+    @_say.register
+    def _(self, event: BackfillAdvanced) -> None:
+        fields = {"backfill": event.backfill_id, "entry": event.entry, "complete": event.complete}
+        counts = {"dispatched": event.dispatched, "skipped": event.skipped}
+        logger.debug(logfmt("Backfill advanced", **fields, **counts))
+
+    @_say.register
+    def _(self, event: Ticked | TickFailed) -> None:
+        """Ticks are too many for lines; beat itself tells of troubles, at growing intervals."""
+
+    @_say.register
+    def _(self, event: RunStarted) -> None:
+        fields = {"entry": event.entry, "run_id": event.run_id, "attempt": event.attempt}
+        logger.debug(logfmt("Run started", **fields, scheduled_time=to_rfc3339(event.slot)))
+
+    @_say.register
+    def _(self, event: AttemptEnded) -> None:
+        logger.debug(logfmt("Run reported", entry=event.entry, run_id=event.run_id, state=event.state))
+
+    @_say.register
+    def _(self, event: RunRefused) -> None:
+        fields = {"entry": event.entry, "run_id": event.run_id, "reason": event.reason}
+        if event.reason == "foreign":
+            logger.warning(logfmt("Run refused", **fields, task=event.task))
+        else:
+            logger.info(logfmt("Run refused", **fields))
+
+    @_say.register
+    def _(self, event: LeaseLost) -> None:
+        logger.warning(logfmt("Run lost", entry=event.entry, run_id=event.run_id, attempt=event.attempt))
+
+    @_say.register
+    def _(self, event: ReportRefused) -> None:
+        fields = {"entry": event.entry, "run_id": event.run_id, "state": event.state or "retry"}
+        logger.warning(logfmt("Report superseded", **fields, detail="another worker has the run by now"))
 
     @_say.register
     def _(self, event: EntryDrifted) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from celery import current_app
 
 from celery_catchup import header_names as names
-from celery_catchup.model import Trigger, to_rfc3339
+from celery_catchup.events import RunDispatched, everyone
+from celery_catchup.model import PlannedRun, Slot, Trigger, to_rfc3339
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.starting import start_run
 
@@ -44,6 +45,7 @@ def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
             "trigger": str(Trigger.MANUAL),
         }
         desk.controls.enlist(run_id, record, now=now)
+        everyone(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
     finally:
         desk.close()
     return {

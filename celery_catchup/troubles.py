@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from celery_catchup.events import Event, TickFailed
 from celery_catchup.logs import logfmt
 
 _INTERVALS = (0.0, 10.0, 60.0, 600.0)
@@ -43,3 +44,34 @@ class Trouble:
             seconds = self._monotonic() - self._since
             self._logger.warning(logfmt(f"{self._what}: over", after=f"{seconds:.0f}s"))
             self._since = None
+
+
+_OF_A_BEAT = {
+    "redis": "Redis cannot be used",
+    "broker": "Broker cannot be used",
+    "source": "Entries cannot be read",
+    "inner": "Tick failed",
+}
+
+
+class BeatTroubles:
+    """All that can keep a tick from its work; each time is also an event."""
+
+    def __init__(
+        self, tell: Callable[[Event], None], *, logger: logging.Logger, monotonic: Callable[[], float]
+    ) -> None:
+        self._tell = tell
+        self._all = {
+            what: Trouble(words, logger=logger, monotonic=monotonic) for what, words in _OF_A_BEAT.items()
+        }
+
+    def happened(self, what: str, detail: str) -> float:
+        """Say so, if it is time to; how many seconds to wait before the next try."""
+        wait = self._all[what].happened(detail)
+        self._tell(TickFailed(what, detail, wait))
+        return wait
+
+    def over(self, *whats: str) -> None:
+        """These work again."""
+        for what in whats:
+            self._all[what].over()

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from celery_catchup import doctor
+from celery_catchup import doctor, events, signals
 from celery_catchup.cli import catchup
 from celery_catchup.configuration import Declaration, load
 from celery_catchup.durations import LONGEST, format_duration
@@ -48,6 +48,8 @@ from celery_catchup.written import Written
 HERE = Path(__file__).resolve().parent
 SETTINGS_PAGE = HERE / "reference" / "settings.md"
 SETTINGS_TEXT = HERE / "reference" / "settings.md.in"
+EVENTS_PAGE = HERE / "reference" / "events.md"
+EVENTS_TEXT = HERE / "reference" / "events.md.in"
 COMMANDS_PAGE = HERE / "reference" / "cli.md"
 COMMANDS_TEXT = HERE / "reference" / "cli.md.in"
 
@@ -128,6 +130,41 @@ def default(field: FieldInfo) -> str:
     if isinstance(field.default, timedelta):
         return f"`{format_duration(field.default)}`"
     return f"`{field.default}`" if field.default != "" else "empty"
+
+
+# -- events ----------------------------------------------------------------------------------
+
+
+def events_page() -> str:
+    """The page about events and signals: its text, with the catalogue put in."""
+    text = EVENTS_TEXT.read_text(encoding="utf-8")
+    head = ["Event", "Meaning", "Fields"]
+    tables = {
+        "{beat}": table(head, map(event_row, typing.get_args(events.BeatEvent))),
+        "{worker}": table(head, map(event_row, typing.get_args(events.WorkerEvent))),
+        "{signals}": table(["Signal", "Sent from", "Arguments"], signal_rows()),
+    }
+    for mark, content in tables.items():
+        text = text.replace(mark, content)
+    return text
+
+
+def event_row(kind: Any) -> list[str]:
+    """One kind of event: name, meaning, fields with their types."""
+    properties = [name for name, value in vars(kind).items() if isinstance(value, property)]
+    told = [f"`{field.name}` {field.type}".replace("|", "or") for field in fields(kind)]
+    return [
+        f"`{kind.__name__}`",
+        paragraphs(kind.__doc__),
+        ", ".join([*told, *map("`{}`".format, properties)]),
+    ]
+
+
+def signal_rows() -> Iterator[list[str]]:
+    """One row for each signal."""
+    for kind, signal in signals.SIGNALS.items():
+        arguments = ", ".join(f"`{name}`" for name in sorted(signal.providing_args))
+        yield [f"`{signal.name}`", f"`{kind.__name__}`", arguments]
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -271,4 +308,5 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 if __name__ == "__main__":
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
+    EVENTS_PAGE.write_text(events_page(), encoding="utf-8")
     COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")

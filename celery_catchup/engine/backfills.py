@@ -11,8 +11,8 @@ from celery_catchup.candidates import Candidates, Stretch
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Role
-from celery_catchup.events import EntryFailed, Events
-from celery_catchup.model import Instant, Slot
+from celery_catchup.events import BackfillAdvanced, EntryFailed, Events, RunDispatched
+from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
 from celery_catchup.planner import plan
 from celery_catchup.scopes import Reprocess, Scope, backfill
 from celery_catchup.store import Backfill, Backfills, Leadership, States
@@ -126,8 +126,18 @@ class BackfillWork:
     def _commit(self, one: Backfill, part: Part, now: Instant) -> None:
         if self._backfills.fill(self._leadership, one, part, now=now) == "ok":
             self._running[one.id] = replace(one, cursor=part.cursor, decided=part.complete)
+            self._tell(one, part)
         else:
             self.load()
+
+    def _tell(self, one: Backfill, part: Part) -> None:
+        for new in part.runs:
+            slot = Slot(new.run["slot"], new.run["schedule"])
+            self._events.emit(
+                RunDispatched(one.entry, PlannedRun(slot, Trigger.BACKFILL, new.send_at), new.id)
+            )
+        done = BackfillAdvanced(one.id, one.entry, len(part.runs), part.skipped, part.complete)
+        self._events.emit(done)
 
 
 def _policy(one: Backfill) -> str:

@@ -9,8 +9,18 @@ from typing import Any
 
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Role
+from celery_catchup.events import RunDispatched, everyone
 from celery_catchup.logs import logfmt
-from celery_catchup.model import Instant, Slot, Trigger, run_id, to_datetime, to_instant, to_rfc3339
+from celery_catchup.model import (
+    Instant,
+    PlannedRun,
+    Slot,
+    Trigger,
+    run_id,
+    to_datetime,
+    to_instant,
+    to_rfc3339,
+)
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.lines import identity_of, lines_of
 from celery_catchup.operations.refusals import RefusedError
@@ -51,6 +61,7 @@ def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: boo
     if not desk.controls.start(identity, made["record"], made["template"], now=now):
         raise RefusedError(_has_its_run(identity, entry, slot, desk.ledger.run(identity) or {}))
     logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=desk.by))
+    everyone(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
     record = desk.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})
     return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)

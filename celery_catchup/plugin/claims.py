@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from celery.exceptions import Ignore, Reject
 
 from celery_catchup.context import LeaseWatch, RunContext, enter_run
+from celery_catchup.events import RunRefused, RunStarted
 from celery_catchup.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Trigger, to_instant
@@ -70,19 +71,19 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
         return
     if claim.answer is not Answer.GRANTED:
         arrivals.forget(delivery.token)
-    fields = {"entry": delivery.entry, "run_id": delivery.run_id}
     match claim.answer:
         case Answer.GRANTED:
             notebook = StoredNotebook(post.notes, delivery.run_id, owner=delivery.token)
             run = RunContext.of(delivery.run_id, claim.run, lease=lease, notebook=notebook)
             _start(post, delivery, run, owner=delivery.token)
+            post.events.emit(
+                RunStarted(run.entry, run.run_id, run.slot, run.trigger, run.attempt, run.started)
+            )
         case Answer.UNKNOWN:
+            fields = {"entry": delivery.entry, "run_id": delivery.run_id}
             post.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))
-        case Answer.FOREIGN:
-            logger.warning(logfmt("Run refused", **fields, reason=claim.answer, task=task.name))
-            raise Ignore("the run belongs to another task")
         case _:
-            logger.info(logfmt("Run refused", **fields, reason=claim.answer))
+            post.events.emit(RunRefused(delivery.entry, delivery.run_id, task.name, str(claim.answer)))
             raise Ignore(f"the run is not to be had: {claim.answer}")
 
 

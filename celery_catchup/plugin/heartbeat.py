@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
 from celery_catchup.context import RunContext
+from celery_catchup.events import Events, LeaseLost
 from celery_catchup.logs import logfmt
 from celery_catchup.plugin.reports import STORE_TROUBLE, Report
 from celery_catchup.store import Leases
@@ -47,9 +48,15 @@ class Heartbeat:
     """What this process executes, kept alive by a thread that starts with the first claim."""
 
     def __init__(
-        self, leases: Leases, deliver: Callable[[Report], object], *, clock: Clock, interval: float
+        self,
+        leases: Leases,
+        deliver: Callable[[Report], object],
+        *,
+        clock: Clock,
+        interval: float,
+        events: Events,
     ) -> None:
-        self._leases, self._deliver, self._clock = leases, deliver, clock
+        self._leases, self._deliver, self._clock, self._events = leases, deliver, clock, events
         self.interval = interval
         self._held: dict[str, Execution] = {}
         self._backlog: deque[Report] = deque(maxlen=MOST_REPORTS)
@@ -136,7 +143,7 @@ class Heartbeat:
                 continue  # it ended while the renewal was under way
             if run.run_id in lost:
                 run.lease.taken = True
-                logger.warning(logfmt("Run lost", entry=run.entry, run_id=run.run_id, attempt=run.attempt))
+                self._events.emit(LeaseLost(run.entry, run.run_id, run.attempt))
             else:
                 run.lease.renewed(begun=begun)
 

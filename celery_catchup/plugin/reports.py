@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celery_catchup.errors import StoreError
-from celery_catchup.logs import logfmt
+from celery_catchup.events import AttemptEnded, Events, ReportRefused, RunDied
 from celery_catchup.model import RunState
 from celery_catchup.redaction import redacted
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import Ending, Finish
 from celery_catchup.store.workers import Workers
-
-logger = logging.getLogger(__name__)
 
 STORE_TROUBLE = (*STORE_FAILS, StoreError)
 """What it looks like when the store cannot be used; it may be over a second later."""
@@ -54,18 +52,23 @@ class Report:
 
 
 def deliver(
-    report: Report, leases: Leases, workers: Workers, publish: Callable[[Sequence[str]], None]
+    report: Report,
+    leases: Leases,
+    workers: Workers,
+    publish: Callable[[Sequence[str]], None],
+    events: Events,
 ) -> Finish:
     """Tell the store, and publish what that released. It may be told twice: what has ended stays
     as it is."""
+    recorded: Mapping[str, Any] = {"state": RunState.QUEUED}
     if report.state is None:
         outcome = workers.retry(
             report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
-        outcome, released, _ = _finish(report, report.state, leases)
+        outcome, released, recorded = _finish(report, report.state, leases)
         publish(released)
-    _say(report, outcome)
+    _tell(report, outcome, recorded, events)
     return outcome
 
 
@@ -86,12 +89,15 @@ def _finish(report: Report, state: RunState, leases: Leases) -> Ending:
     return ending
 
 
-def _say(report: Report, outcome: Finish) -> None:
-    fields = {"entry": report.entry, "run_id": report.run_id, "state": report.state or "retry"}
+def _tell(report: Report, outcome: Finish, recorded: Mapping[str, Any], events: Events) -> None:
     if outcome is Finish.SUPERSEDED:
-        logger.warning(logfmt("Report superseded", **fields, detail="another worker has the run by now"))
-    else:
-        logger.debug(logfmt("Run reported", **fields, outcome=outcome))
+        events.emit(ReportRefused(report.entry, report.run_id, report.state))
+    if outcome is not Finish.RECORDED:
+        return
+    state = RunState(recorded["state"])
+    events.emit(AttemptEnded(report.entry, report.run_id, state, report.error))
+    if state is RunState.DEAD:
+        events.emit(RunDied(report.entry, report.run_id, recorded["slot"], report.error))
 
 
 def in_a_line(error: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.logs import process_events
 from celery_catchup.model import to_milliseconds
 from celery_catchup.plugin.deliveries import Arrivals
 from celery_catchup.plugin.heartbeat import Heartbeat
@@ -39,12 +40,15 @@ class Station:
     def __init__(self, app: Any, *, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.settings = worker_settings(app)
+        self.events = process_events()
         store = open_store(app, self.settings)
         ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
         self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
         self.workers = Workers(store.client, store.scripts, store.keys)
         self.notes = Notes(store.client, store.scripts, store.keys)
-        self.heartbeat = Heartbeat(self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000)
+        self.heartbeat = Heartbeat(
+            self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000, events=self.events
+        )
         self._outflow = Outflow(app, store, self.clock)
         self._warned: set[str] = set()
 
@@ -75,7 +79,7 @@ class Station:
         logger.log(level, line)
 
     def _deliver(self, report: Report) -> None:
-        deliver(report, self.leases, self.workers, self._outflow.publish)
+        deliver(report, self.leases, self.workers, self._outflow.publish, self.events)
 
 
 arrivals = Arrivals()

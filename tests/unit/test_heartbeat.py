@@ -9,6 +9,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celery_catchup.context import LeaseWatch, RunContext
+from celery_catchup.logs import process_events
 from celery_catchup.model import RunState, Trigger
 from celery_catchup.plugin.heartbeat import Execution, Heartbeat
 from celery_catchup.plugin.reports import Report
@@ -46,7 +47,8 @@ def store() -> Store:
 
 @pytest.fixture
 def heartbeat(store: Store, clock: FakeClock) -> Heartbeat:
-    heartbeat = Heartbeat(store, store.deliver, clock=clock, interval=20)  # type: ignore[arg-type]
+    events = process_events()
+    heartbeat = Heartbeat(store, store.deliver, clock=clock, interval=20, events=events)  # type: ignore[arg-type]
     heartbeat.stop()  # its thread ends at once: the test beats by itself
     return heartbeat
 

@@ -1,11 +1,11 @@
-"""What happened, as values. Logs, metrics and pages subscribe; nobody else is told."""
+"""What happens in a beat."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
-from celery_catchup.model import Instant, PlannedRun, Skip
+from celery_catchup.model import Instant, PlannedRun, Skip, Trigger, to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,24 @@ class StandingBy:
     """Another beat leads."""
 
     leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A tick is over; ``leading`` tells whether this beat leads."""
+
+    seconds: float
+    leading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TickFailed:
+    """A tick could not do its work; nothing is lost, it is tried again. ``what`` is ``redis``, ``broker``,
+    ``source`` (of entries) or ``inner``."""
+
+    what: str
+    reason: str
+    retry_in: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +68,26 @@ class RunDispatched:
     run: PlannedRun
     run_id: str
 
+    @property
+    def scheduled_time(self) -> datetime:
+        """The slot."""
+        return to_datetime(self.run.slot.at)
+
+    @property
+    def trigger(self) -> Trigger:
+        """Why the run exists."""
+        return self.run.trigger
+
+    @property
+    def is_catchup(self) -> bool:
+        """Whether the slot was missed and is being made up for."""
+        return self.run.trigger is Trigger.CATCHUP
+
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped:
-    """``listed`` has the slots of the span when they are few, else it is empty."""
+    """Slots of an entry will not run. ``listed`` has the slots of the span when they are few, else it is
+    empty."""
 
     entry: str
     skip: Skip
@@ -68,6 +102,17 @@ class CatchupCompleted:
     dispatched: int
     skipped: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillAdvanced:
+    """A part of a backfill is decided."""
+
+    backfill_id: str
+    entry: str
+    dispatched: int
+    skipped: int
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +136,8 @@ class RunResent:
 
 @dataclass(frozen=True, slots=True)
 class RunDied:
-    """A run was given up and is a dead letter now."""
+    """A run was given up and is a dead letter now. Whoever notices tells it: a worker whose report was the
+    last straw, or beat when the run was lost too often."""
 
     entry: str
     run_id: str
@@ -132,14 +178,17 @@ class StateLost:
     what: str
 
 
-Event = (
+BeatEvent = (
     Leading
     | StandingBy
+    | Ticked
+    | TickFailed
     | CatchupStarted
     | CatchupPlanned
     | RunDispatched
     | RunSkipped
     | CatchupCompleted
+    | BackfillAdvanced
     | EntryFailed
     | RunResent
     | RunDied
@@ -148,20 +197,3 @@ Event = (
     | StateSuspect
     | StateLost
 )
-Subscriber = Callable[[Event], None]
-
-
-class Events:
-    """Tells every subscriber, in the order they came."""
-
-    def __init__(self, *subscribers: Subscriber) -> None:
-        self._subscribers = list(subscribers)
-
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Be told of everything from now on."""
-        self._subscribers.append(subscriber)
-
-    def emit(self, event: Event) -> None:
-        """Tell them."""
-        for subscriber in self._subscribers:
-            subscriber(event)

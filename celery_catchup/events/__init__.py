@@ -1,0 +1,68 @@
+"""What happened, as values: the catalogue, and how to hear of it.
+
+Logs, metrics, signals and your own code subscribe. Instants are milliseconds since 1970 UTC, as
+everywhere in the package.
+"""
+
+from celery_catchup.events.beat import (
+    BackfillAdvanced,
+    BeatEvent,
+    CatchupCompleted,
+    CatchupPlanned,
+    CatchupStarted,
+    EntryDrifted,
+    EntryFailed,
+    Leading,
+    RunDied,
+    RunDispatched,
+    RunResent,
+    RunSkipped,
+    RunUnreported,
+    StandingBy,
+    StateLost,
+    StateSuspect,
+    Ticked,
+    TickFailed,
+)
+from celery_catchup.events.hub import CATALOGUE, Event, Events, Subscriber, everyone, subscribe
+from celery_catchup.events.worker import (
+    AttemptEnded,
+    LeaseLost,
+    ReportRefused,
+    RunRefused,
+    RunStarted,
+    WorkerEvent,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "AttemptEnded",
+    "BackfillAdvanced",
+    "BeatEvent",
+    "CatchupCompleted",
+    "CatchupPlanned",
+    "CatchupStarted",
+    "EntryDrifted",
+    "EntryFailed",
+    "Event",
+    "Events",
+    "Leading",
+    "LeaseLost",
+    "ReportRefused",
+    "RunDied",
+    "RunDispatched",
+    "RunRefused",
+    "RunResent",
+    "RunSkipped",
+    "RunStarted",
+    "RunUnreported",
+    "StandingBy",
+    "StateLost",
+    "StateSuspect",
+    "Subscriber",
+    "TickFailed",
+    "Ticked",
+    "WorkerEvent",
+    "everyone",
+    "subscribe",
+]
