@@ -52,10 +52,8 @@ def _status(error: CatchupError) -> int:
             return 409
         case UnknownEntryError() | UnknownRunError():
             return 404
-        case RefusedError():
+        case RefusedError() | BackfillError():
             return 409
-        case BackfillError():
-            return 400
         case StoreError():
             return 503
         case DispatchFailedError():

@@ -14,8 +14,8 @@ from celery_catchup.operations import Desk
 from celery_catchup.wording import did_you_mean, shown
 
 ROOT = "/api/catchup"
-MOST_VALUES = 1000
-"""Values of a parameter that may be given several times."""
+MOST_VALUES = {"query": 50, "body": 1000}
+"""Values of a parameter that may be given several times; an address has to be short."""
 
 Values = dict[str, Any]
 
@@ -75,7 +75,7 @@ class _Reader:
             return self._absent(field)
         if len(texts) > 1 and not field.many:
             return self._wrong(field.name, f"given {len(texts)} times; give it once")
-        return self._read(field, texts, field.kind.of_text)
+        return self._read(field, texts, field.kind.of_text, MOST_VALUES["query"])
 
     def json(self, field: Field, members: Mapping[str, object]) -> Any:
         if field.name not in members:
@@ -83,13 +83,12 @@ class _Reader:
         value = members[field.name]
         if field.many and not isinstance(value, list):
             return self._wrong(field.name, f"expected a list, got {shown(value)}")
-        return self._read(
-            field, value if isinstance(value, list) and field.many else [value], field.kind.of_json
-        )
+        raw = value if isinstance(value, list) and field.many else [value]
+        return self._read(field, raw, field.kind.of_json, MOST_VALUES["body"])
 
-    def _read(self, field: Field, raw: Sequence[Any], read: Callable[[Any, Present], Any]) -> Any:
-        if len(raw) > MOST_VALUES:
-            return self._wrong(field.name, f"given {len(raw)} times; {MOST_VALUES} are taken at once")
+    def _read(self, field: Field, raw: Sequence[Any], read: Callable[[Any, Present], Any], most: int) -> Any:
+        if len(raw) > most:
+            return self._wrong(field.name, f"given {len(raw)} times; {most} are taken at once")
         if field.required and not raw:
             return self._wrong(field.name, "expected at least one, got none")
         try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Protocol
 
 from celery_catchup.durations import FINE_UNITS, parse_duration
 from celery_catchup.times import parse_since, parse_time
 from celery_catchup.wording import listed, shown
+
+_LONGEST_LENGTH = 20
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,10 @@ class Moment:
         return {"type": "string", "format": "date-time"}
 
     def of_text(self, text: str, present: Present) -> datetime:
-        """The moment in UTC."""
+        """The moment in UTC; what lies before 1970 counts as 1970, before which nothing is."""
+        if re.match(r"[01]\d{3}-", text) and text < _FIRST.isoformat():
+            datetime.fromisoformat(text)
+            return _FIRST
         try:
             if self.since:
                 return parse_since(text, now=present.now, zone=present.zone)
@@ -167,10 +173,12 @@ class Length:
     @property
     def schema(self) -> dict[str, Any]:
         """A string."""
-        return {"type": "string", "pattern": "^([1-9][0-9]{0,3}[dhm])+$", "maxLength": 10}
+        return {"type": "string", "pattern": "^([1-9][0-9]{0,3}[dhm])+$", "maxLength": _LONGEST_LENGTH}
 
     def of_text(self, text: str, present: Present) -> timedelta:
         """The duration."""
+        if len(text) > _LONGEST_LENGTH:
+            raise ValueError(f"expected a duration such as 6h, got {len(text)} characters")
         return parse_duration(text, units=FINE_UNITS)
 
     def of_json(self, value: object, present: Present) -> timedelta:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+from celery_catchup.errors import ConfigurationError
 from celery_catchup.flower.api.answers import (
     Backfills,
     DeadLetters,
@@ -39,6 +40,10 @@ from celery_catchup.operations.watermarks import Watermarks, show_watermarks
 from celery_catchup.scopes import Reprocess
 
 DAY = timedelta(hours=24)
+LONGEST = timedelta(days=366)
+"""Of a timeline, and of what is imagined in a preview."""
+MOST_PREVIEWED = 100_000
+"""Slots of a backfill that is only looked at."""
 LANES = 200
 """Entries of one timeline."""
 
@@ -92,7 +97,13 @@ def shortened(found: Preview, limit: int) -> Preview:
 
 
 def _preview(desk: Desk, given: Values) -> Previews:
-    found = preview(desk, given["entry"], window=given["window"], policy=given["policy"], at=given["at"])
+    ahead = None if given["at"] is None else given["at"] - to_datetime(desk.now())
+    if max(ahead or DAY, given["window"] or DAY) > LONGEST:
+        raise RefusedError(f"a preview looks {LONGEST.days} days far at the most, both ways")
+    try:
+        found = preview(desk, given["entry"], window=given["window"], policy=given["policy"], at=given["at"])
+    except ConfigurationError as error:  # what was asked for; the app's own was read before
+        raise RefusedError("; ".join(map(str, error.mistakes))) from None
     return Previews([shortened(one, given["limit"]) for one in found])
 
 
@@ -115,6 +126,8 @@ def _timeline(desk: Desk, given: Values) -> Timelines:
     since = given["since"] or until - DAY
     if since > until:
         raise RefusedError("since is later than until; swap the two")
+    if until - since > LONGEST:
+        raise RefusedError(f"a timeline is of {LONGEST.days} days at the most; ask for a part of it")
     wanted = list(dict.fromkeys(names)) or list(desk.schedule)
     if len(wanted) > LANES:
         raise RefusedError(f"{len(wanted)} entries are too many for one timeline; name up to {LANES}")
@@ -302,6 +315,8 @@ LOOKING = (
         answer=Preview,
         body=(*BACKFILL, SLOTS),
         refuses=True,
-        operation=lambda desk, given: shortened(preview_backfill(desk, asked_for(given)), given["limit"]),
+        operation=lambda desk, given: shortened(
+            preview_backfill(desk, asked_for(given), most=MOST_PREVIEWED), given["limit"]
+        ),
     ),
 )

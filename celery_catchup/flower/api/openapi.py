@@ -97,23 +97,25 @@ def _statuses(endpoint: Endpoint) -> list[str]:
 
 
 def _parameter(field: Field, place: str) -> dict[str, Any]:
-    found = {"name": field.name, "in": place, "description": field.help, "schema": _schema(field)}
+    schema = _schema(field, MOST_VALUES["query"])
+    found = {"name": field.name, "in": place, "description": field.help, "schema": schema}
     return found | ({"required": True} if field.required else {})
 
 
-def _schema(field: Field) -> dict[str, Any]:
+def _schema(field: Field, most: int) -> dict[str, Any]:
     schema = dict(field.kind.schema)
     if field.many:
         least = {"minItems": 1} if field.required else {}
-        schema = {"type": "array", "items": schema, "maxItems": MOST_VALUES, **least}
+        schema = {"type": "array", "items": schema, "maxItems": most, **least}
     return schema | ({"default": as_json(field.default)} if field.default is not None else {})
 
 
 def _body(fields: Iterable[Field]) -> dict[str, Any]:
     listed = list(fields)
+    most = MOST_VALUES["body"]
     return {
         "type": "object",
-        "properties": {field.name: {**_schema(field), "description": field.help} for field in listed},
+        "properties": {field.name: {**_schema(field, most), "description": field.help} for field in listed},
         "required": [field.name for field in listed if field.required],
         "additionalProperties": False,
     }
