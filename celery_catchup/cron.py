@@ -8,18 +8,23 @@ offset changes. What happens there is the table's `Border`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
+from typing import Any, TypeVar
 
 from celery_catchup.calendar import DAY, Days
 from celery_catchup.model import Instant
 from celery_catchup.zones import FIRST_INSTANT, LAST_INSTANT, Piece, piece_at
 
+Answer = TypeVar("Answer")
+
 _MINUTE = 60_000
+# Answers that a table remembers: a tick asks for a handful of them.
+_REMEMBERED = 64
 # A wall time and its instant are never farther apart than the offset, which is below a day.
 _SAFE = 2 * DAY
 # The changes of offset that the minimum distance looks at: all that zone data knows by
@@ -71,6 +76,9 @@ class CronTable:
 
     def count(self, after: Instant, until: Instant) -> int:
         """How many slots are in ``(after, until]``, by arithmetic over whole days."""
+        return self._remembered(self._count, after, until)
+
+    def _count(self, after: Instant, until: Instant) -> int:
         low, high = max(after + 1, FIRST_INSTANT), min(until, LAST_INSTANT) + 1
         total = 0
         for piece, begin in self._pieces(low, high):
@@ -82,6 +90,27 @@ class CronTable:
 
     def next_after(self, instant: Instant) -> Instant | None:
         """The first slot later than the instant, or None before the year 10000."""
+        return self._remembered(self._next_after, instant)
+
+    def previous_before(self, instant: Instant) -> Instant | None:
+        """The last slot earlier than the instant."""
+        return self._remembered(self._previous_before, instant)
+
+    def _remembered(self, ask: Callable[..., Answer], *range_: Instant) -> Answer:
+        """The answer to a question that thousands of entries with this table ask in the same tick."""
+        question = (ask.__name__, *range_)
+        if question not in self._answers:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            self._answers[question] = ask(*range_)
+        answer: Answer = self._answers[question]
+        return answer
+
+    @cached_property
+    def _answers(self) -> dict[tuple[Any, ...], Any]:
+        return {}
+
+    def _next_after(self, instant: Instant) -> Instant | None:
         low = max(instant + 1, FIRST_INSTANT)
         while low <= LAST_INSTANT:
             piece = piece_at(self.zone, low)
@@ -98,8 +127,7 @@ class CronTable:
             low = max(piece.end, later - _SAFE)
         return None
 
-    def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than the instant."""
+    def _previous_before(self, instant: Instant) -> Instant | None:
         high = min(instant, LAST_INSTANT + 1)
         while high > FIRST_INSTANT:
             piece = piece_at(self.zone, high - 1)
@@ -232,3 +260,11 @@ class CronTable:
             last = self.next_after(piece.begin + abs(piece.shift))
             if first is not None and last is not None:
                 yield from (b - a for a, b in pairwise(self.slots(first - 1, last)))
+
+
+@lru_cache(maxsize=4096)
+def cron_table(
+    minutes: frozenset[int], hours: frozenset[int], days: Days, zone: tzinfo, border: Border
+) -> CronTable:
+    """The one table of these values: entries that share a schedule share what it has worked out."""
+    return CronTable(minutes, hours, days, zone, border)

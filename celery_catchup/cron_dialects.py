@@ -19,7 +19,7 @@ from typing import NoReturn
 from croniter import CroniterError, croniter
 
 from celery_catchup.calendar import LAST_OF_MONTH, Days
-from celery_catchup.cron import Border, CronTable
+from celery_catchup.cron import Border, CronTable, cron_table
 from celery_catchup.errors import CronError
 from celery_catchup.wording import shown
 
@@ -80,7 +80,7 @@ def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.E
         raise CronError(f"a cron expression is a text of five fields, got {shown(text)}")
     fields = _posix_fields(text) if dialect is Dialect.POSIX else _extended_fields(text)
     minutes, hours, days, border = _expand(fields, text)
-    return CronTable(minutes, hours, days, zone, border)
+    return cron_table(minutes, hours, days, zone, border)
 
 
 # -- the strict dialect ----------------------------------------------------------------------

@@ -53,6 +53,11 @@ class Entry:
         return 0 if self.policy.jitter is None else to_milliseconds(self.policy.jitter)
 
     @cached_property
+    def is_simple(self) -> bool:
+        """Whether it has one schedule, which starts runs, and sends them without delay."""
+        return len(self.schedules) == 1 and self.schedules[0].role is Role.START and not self.jitter
+
+    @cached_property
     def bounds(self) -> tuple[Bounds, ...]:
         """Of each schedule: how far back it is caught up, and between which dates it runs."""
         return tuple(self._bounds_of(schedule.overrides) for schedule in self.schedules)
@@ -85,9 +90,13 @@ class Bounds:
     until: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING: Mapping[Slot, RunState] = MappingProxyType({})
+"""No run in the ledger."""
+
+
+@dataclass(slots=True)
 class EntryState:
-    """What is known of an entry when it is planned.
+    """What is known of an entry when it is planned. The leader keeps one of each entry, up to date.
 
     decided         everything up to here has been dispatched or skipped
     manual_start    start of the latest manual run
@@ -111,7 +120,7 @@ class EntryState:
     changed_at: Instant | None = None
     active: int = 0
     waiting: int = 0
-    existing: Mapping[Slot, RunState] = field(default_factory=lambda: MappingProxyType({}))
+    existing: Mapping[Slot, RunState] = field(default_factory=lambda: NOTHING)
     used: int | None = None
     allowance: int | None = None
 

@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha1
 from typing import TypeAlias
 
 Instant: TypeAlias = int
@@ -32,6 +34,7 @@ def to_datetime(instant: Instant) -> datetime:
     return _EPOCH + timedelta(milliseconds=instant)
 
 
+@lru_cache(maxsize=4096)  # the slots of a tick are few, and each is told many times
 def to_rfc3339(instant: Instant) -> str:
     """``2026-02-07T10:00:00Z``; milliseconds only when there are any."""
     spec = "milliseconds" if instant % 1000 else "seconds"
@@ -158,9 +161,17 @@ def run_id(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_ve
 
     It depends on the instant and not on how its zone spells it.
     """
+    return uuid.UUID(identity(namespace, entry, slot, tenant=tenant, logic_version=logic_version))
+
+
+def identity(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = "") -> str:
+    """The run's id as text: a version 5 UUID, made without the detour over an object of each."""
     # JSON-like quoting keeps ("a", "b:c") and ("a:b", "c") apart, whatever names contain.
     parts = (namespace, entry, str(slot.schedule), str(slot.at), tenant, logic_version)
-    return uuid.uuid5(_RUNS, "\x1f".join(f"{len(part)}:{part}" for part in parts))
+    name = "\x1f".join([f"{len(part)}:{part}" for part in parts])
+    hexes = sha1(_RUNS.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(hexes[16], 16) & 3]
+    return f"{hexes[:8]}-{hexes[8:12]}-5{hexes[13:16]}-{variant}{hexes[17:20]}-{hexes[20:32]}"
 
 
 def attempt_id(run: uuid.UUID, attempt: int) -> uuid.UUID:

@@ -1,12 +1,16 @@
 """Pacing: how many runs of an entry may join, how many may start now, and how fast.
 
-Three questions, all pure: `room` when slots arrive, `admit` when something ended,
-`earliest_send` between two catch-up dispatches.
+Four questions, all pure: `room` when slots arrive, `admit` when something ended,
+`earliest_send` between two catch-up dispatches, `share` when many are caught up.
 """
 
 from __future__ import annotations
 
-from celery_catchup.model import Instant
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+
+from celery_catchup.model import Instant, Plan
 from celery_catchup.policy import OverlapPolicy, Policy
 
 
@@ -41,6 +45,15 @@ def admit(policy: Policy, *, active: int, waiting: int) -> int:
 def earliest_send(last_sent: Instant | None, *, pause: int, now: Instant) -> Instant:
     """When the next catch-up run may be sent: ``pause`` milliseconds after the one before."""
     return now if last_sent is None else max(now, last_sent + pause)
+
+
+def share(plans: Sequence[Plan], cap: int) -> list[int]:
+    """How many runs each plan may keep of ``cap`` in all: the oldest slots of all entries first."""
+    streams = ([(run.slot, index) for run in plan.runs] for index, plan in enumerate(plans))
+    kept = [0] * len(plans)
+    for _, index in islice(merge(*streams), cap):
+        kept[index] += 1
+    return kept
 
 
 REPLACING = frozenset({OverlapPolicy.CANCEL_OTHER, OverlapPolicy.TERMINATE_OTHER})

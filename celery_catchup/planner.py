@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import merge
 from itertools import islice
 from zlib import crc32
 
 from celery_catchup.candidates import Candidates, Stretch, skips_of
 from celery_catchup.entries import Entry, EntryState, Role
+from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
 from celery_catchup.pacing import REPLACING, room
 from celery_catchup.policy import Keep, Select
@@ -30,24 +30,21 @@ def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = N
     """
     if state.paused and not scope.backfill:
         return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
+    return lone_run(entry, state, scope) or plan_in_full(entry, state, scope, limit=limit)
+
+
+def plan_in_full(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
+    """`plan`, rule by rule, for an entry that is not paused."""
     return _Planning(entry, state, scope, limit).result()
 
 
-def survey(entry: Entry, state: EntryState, scope: Scope) -> int:
+def survey(entry: Entry, scope: Scope) -> int:
     """How many slots `plan` would decide on, what fell out of the window apart; lists none."""
-    planning = _Planning(entry, state, scope, None)
-    dropped = (s for s, reason in planning.dropped if reason is not SkipReason.EXPIRED)
-    listed = sum(stretch.timetable.count(stretch.after, stretch.until) for stretch in dropped)
-    return planning.candidates.count + len(planning.candidates.excluded) + listed
-
-
-def share(plans: Sequence[Plan], cap: int) -> list[int]:
-    """How many runs each plan may keep of ``cap`` in all: the oldest slots of all entries first."""
-    streams = ([(run.slot, index) for run in plan.runs] for index, plan in enumerate(plans))
-    kept = [0] * len(plans)
-    for _, index in islice(merge(*streams), cap):
-        kept[index] += 1
-    return kept
+    return sum(
+        schedule.timetable.count(reach.after, reach.until)
+        for schedule, reach in zip(entry.schedules, scope.reaches, strict=True)
+        if schedule.role is Role.START and reach.after < reach.until
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from celery.schedules import BaseSchedule, crontab, solar
 from celery.schedules import schedule as interval
 
 from celery_catchup.calendar import Days
-from celery_catchup.cron import Border, CronTable
+from celery_catchup.cron import Border, CronTable, cron_table
 from celery_catchup.durations import format_duration
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
@@ -122,7 +122,7 @@ def _cron(schedule: crontab, *, zone: tzinfo, name: str) -> CronTable:
         if not values:
             raise ScheduleError(f"{name}: the crontab's {field} is empty; give it at least one value")
     days = Days(sets["day_of_month"], sets["month_of_year"], sets["day_of_week"])
-    return CronTable(sets["minute"], sets["hour"], days, zone, Border.CELERY)
+    return cron_table(sets["minute"], sets["hour"], days, zone, Border.CELERY)
 
 
 def _interval(every: Any, *, anchor: Instant, name: str) -> IntervalTable:

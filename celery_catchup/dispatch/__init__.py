@@ -8,6 +8,6 @@ broker the leader publishes it from the outbox, with confirmation.
 
 from celery_catchup.dispatch.dispatcher import Dispatcher, Mode
 from celery_catchup.dispatch.failures import DispatchError
-from celery_catchup.dispatch.marks import render
+from celery_catchup.store.rendering import render
 
 __all__ = ["DispatchError", "Dispatcher", "Mode", "render"]

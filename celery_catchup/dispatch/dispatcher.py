@@ -28,13 +28,14 @@ from celery_catchup.dispatch.failures import (
     unreachable,
     unroutable,
 )
-from celery_catchup.dispatch.marks import is_catchup, render
-from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.dispatch.kinds import Kinds
+from celery_catchup.dispatch.messages import Message, check, is_shared, message_of
 from celery_catchup.dispatch.templates import Caught, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
+from celery_catchup.store.rendering import is_catchup, render
 from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Dispatcher:
         self._broker = Broker(app)
         self._db = 0
         self._known: dict[tuple[str, str | None], Known] = {}
+        self._kinds = Kinds(app)
         self._queues: dict[str, str] = {}
         self._told: set[str] = set()
         self.mode: Mode | None = None
@@ -81,6 +83,7 @@ class Dispatcher:
         """
         self.mode = None
         self._known.clear()
+        self._kinds.clear()
         self._queues.clear()
         obstacle = self._obstacle()
         if obstacle is None:
@@ -163,20 +166,32 @@ class Dispatcher:
         badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
         if not is_shared(self._app, entry):
             own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
-            return self._made(own).template(badge)
+            return replace(self._made(own).template(badge), run=run_id)
         key, fields = (str(entry.name), policy_entry), _fields(entry)
         known = self._known.get(key)
         if known is None or known.fields != fields:
-            known = Known(fields, self._made(message_of(self._app, entry, policy_entry=policy_entry)))
-            self._remember(key, known)
-        return known.template(badge)
+            known = self._remembered(key, fields)
+        return known.template(badge, lambda: self._of_its_kind(known, entry, policy_entry, badge))
 
-    def _remember(self, key: tuple[str, str | None], known: Known) -> None:
+    def _of_its_kind(
+        self, known: Known, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks
+    ) -> Template:
+        def make() -> Template:
+            if known.caught is None:
+                known.caught = self._made(message_of(self._app, entry, policy_entry=policy_entry))
+            return known.caught.template(badge)
+
+        check(self._app, entry)
+        return self._kinds.template(entry, policy_entry=policy_entry, badge=badge, make=make)
+
+    def _remembered(self, key: tuple[str, str | None], fields: tuple[Any, ...]) -> Known:
         try:
             # A copy: an entry that is changed in place is noticed.
-            self._known[key] = replace(known, fields=copy.deepcopy(known.fields))
+            self._known[key] = Known(copy.deepcopy(fields))
         except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
             self._known.pop(key, None)
+            return Known(fields)
+        return self._known[key]
 
     def _made(self, message: Message) -> Caught:
         seen = self._captured(message)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import celery.app.amqp
 import celery.app.base
 import celery.app.task
 from celery import signals
@@ -19,9 +20,10 @@ from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery_catchup import badges
 from celery_catchup import header_names as names
 from celery_catchup.dispatch.failures import DispatchError
-from celery_catchup.dispatch.marks import facts, is_catchup, mark, seal, value_mark, with_marks
+from celery_catchup.dispatch.marks import mark, seal, value_mark, with_marks
 from celery_catchup.foresight import OURS
 from celery_catchup.settings import MarkTasks
+from celery_catchup.store.rendering import facts, is_catchup
 from celery_catchup.wording import shown
 
 # header -> mark
@@ -140,7 +142,7 @@ def message_of(
     run: Mapping[str, Any] | None = None,
 ) -> Message:
     """The call for an entry; for one run of it when that is given."""
-    _check(app, entry)
+    check(app, entry)
     task = app.tasks.get(entry.task)
     return Message(
         app=app,
@@ -177,7 +179,8 @@ def _is_theirs(receiver: Any) -> bool:
     return bool(identity != badges.RECEIVER)
 
 
-def _check(app: Any, entry: ScheduleEntry) -> None:
+def check(app: Any, entry: ScheduleEntry) -> None:
+    """`DispatchError` when no message of the entry can be made at all."""
     for name in OURS:
         if name in entry.options:
             raise DispatchError(
@@ -235,6 +238,15 @@ def _has_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
     if task is not None:
         ways += [(task.apply_async, celery.app.task), (task.shadow_name, celery.app.task)]
     return any(_file(way) != module.__file__ for way, module in ways)
+
+
+def makes_messages_as_celery_does(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether nobody has put himself between the task's arguments and the message made of them."""
+    amqp, task = app.amqp, app.tasks.get(entry.task)
+    ways = [(amqp.create_task_message, celery.app.amqp), (amqp.send_task_message, celery.app.amqp)]
+    if task is not None:
+        ways.append((task._get_exec_options, celery.app.task))
+    return type(amqp) is celery.app.amqp.AMQP and all(_file(way) == module.__file__ for way, module in ways)
 
 
 def _file(function: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,16 +31,16 @@ class Caught:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Known:
-    """An entry's message, what it was made from, and the templates made of it: catch-up runs wear badges."""
+    """The templates of an entry, and what they were made from; catch-up runs wear badges."""
 
     fields: tuple[Any, ...]
-    caught: Caught
+    caught: Caught | None = None
     templates: dict[MarkTasks, Template] = field(default_factory=dict)
 
-    def template(self, badge: MarkTasks) -> Template:
+    def template(self, badge: MarkTasks, make: Callable[[], Template]) -> Template:
         """The one with these badges; made once."""
         if badge not in self.templates:
-            self.templates[badge] = self.caught.template(badge)
+            self.templates[badge] = make()
         return self.templates[badge]

@@ -1,7 +1,8 @@
 """The engine: lead, advance, release, preview. The use cases; knows no Celery."""
 
+from celery_catchup.engine.advance import Office
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
-from celery_catchup.engine.engine import Engine, Office
+from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
 

@@ -11,8 +11,8 @@ from celery_catchup.engine.roster import Line, Roster, Session
 from celery_catchup.entries import EntryState
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan, Trigger
-from celery_catchup.pacing import earliest_send
-from celery_catchup.planner import plan, share, survey
+from celery_catchup.pacing import earliest_send, share
+from celery_catchup.planner import plan, survey
 from celery_catchup.store import States
 
 
@@ -70,10 +70,9 @@ class Catchup:
         counts = {}
         for line in lines:
             scope = line.scope(watermark, now)
-            count = survey(line.entry, line.state, scope)
+            count = survey(line.entry, scope)
             if count:
-                existing = self.states.existing(line.entry.name, scope.replay_from, now)
-                line.session = Session(until=now, existing=existing)
+                line.session = Session(until=now)
                 counts[line.entry.name] = count
                 self._open[line.entry.name] = line
         behind = [line for line in lines if line.session is not None]
@@ -112,7 +111,8 @@ class Catchup:
     def _state(self, line: Line) -> EntryState:
         assert line.session is not None
         session = line.session
-        return replace(line.state, existing=session.existing, used=session.used, allowance=session.allowance)
+        known = session.existing or {}
+        return replace(line.state, existing=known, used=session.used, allowance=session.allowance)
 
     def state_of(self, line: Line) -> EntryState:
         """The entry's state; in a session with what the session has used up."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, run_id
-from celery_catchup.store import EntryBatch, Template
-from celery_catchup.store.ledger import NewRun
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, identity
+from celery_catchup.store import EntryBatch, NewRun, Template
+from celery_catchup.store.rendering import render
 
 _NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
 
@@ -66,23 +66,36 @@ class Draft:
         return bool(decided) or self.line.session is not None or self.line.state.paused_at is not None
 
 
-def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draft:
+def draft(
+    line: Line,
+    plan: Plan,
+    *,
+    namespace: str,
+    dispatch: Dispatch,
+    now: Instant | None = None,
+    busy: int | None = None,
+    after: Instant | None = None,
+) -> Draft:
     """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made.
 
-    A run that its task's own guard keeps back becomes a skip.
+    A run that its task's own guard keeps back becomes a skip. Those that may start at ``now`` get their
+    message with them. ``busy`` and ``after`` are what the plan took for granted, as in `EntryBatch`.
     """
-    entry, templates, runs, kept_back = line.entry, {}, [], []
+    entry, templates, runs, kept_back = line.entry, {}, list[NewRun](), []
     for planned in plan.runs:
-        identity = _identity(namespace, entry, planned)
+        run_id = _identity(namespace, entry, planned)
         try:
-            template = dispatch.template(entry.name, planned, identity)
+            template = dispatch.template(entry.name, planned, run_id)
         except DispatchFailedError as error:
             if not error.guarded:
                 raise
             kept_back.append(planned)
             continue
         templates[template.id] = template
-        runs.append(NewRun(identity, _record(line, planned, template.id), planned.send_at))
+        starts = (
+            now is not None and planned.send_at <= now and (line.capacity < 0 or len(runs) < line.capacity)
+        )
+        runs.append(_new_run(line, planned, run_id, template, now if starts else None))
     if kept_back:
         plan = _without(plan, kept_back)
     batch = EntryBatch(
@@ -95,8 +108,19 @@ def draft(line: Line, plan: Plan, *, namespace: str, dispatch: Dispatch) -> Draf
         anchor=plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None,
         resumes=plan.complete and line.state.paused_at is not None,
         missed=_missed(plan) if line.session is not None else 0,
+        busy=busy,
+        after=after,
     )
-    return Draft(line, plan, batch, templates, tuple(run.id for run in runs), line.session is not None)
+    return Draft(line, plan, batch, templates, tuple([run.id for run in runs]), line.session is not None)
+
+
+def _new_run(line: Line, planned: PlannedRun, run_id: str, template: Template, now: Instant | None) -> NewRun:
+    """With its message when it may start ``now``, and the broker is the store's own server."""
+    record = _record(line, planned, template.id)
+    if now is None or template.queue is None or template.db is None:
+        return NewRun(run_id, record, planned.send_at)
+    message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
+    return NewRun(run_id, record, planned.send_at, message, (template.queue, template.db))
 
 
 def _missed(plan: Plan) -> int:
@@ -108,10 +132,8 @@ def _missed(plan: Plan) -> int:
 
 def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:
     policy = entry.policy
-    made = run_id(
-        namespace, entry.name, planned.slot, tenant=policy.tenant, logic_version=policy.logic_version
-    )
-    return str(made)
+    tenant, version = policy.tenant, policy.logic_version
+    return identity(namespace, entry.name, planned.slot, tenant=tenant, logic_version=version)
 
 
 def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:

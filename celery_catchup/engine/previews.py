@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.office import read_roster
-from celery_catchup.engine.roster import Declared, Line, with_state
+from celery_catchup.engine.roster import Declared, Line
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planner import plan
@@ -52,12 +52,21 @@ def has_missed(line: Line, now: Instant) -> bool:
 
 def _look_up(line: Line, states: States, watermark: Instant, now: Instant) -> None:
     """What the store knows of an entry that is due: who is busy, and which slots have their run."""
-    name = line.entry.name
-    busy = states.busy([name])[name]
-    with_state(line, active=busy.active, waiting=busy.waiting)
-    if line.session is None:
-        existing = states.existing(name, line.scope(watermark, now).replay_from, now)
-        line.state = replace(line.state, existing=existing)
+    scope = line.scope(watermark, now)
+    look_up([line], states, {line.entry.name: (scope.replay_from, scope.now)})
+
+
+def look_up(lines: Sequence[Line], states: States, ranges: Mapping[str, tuple[Instant, Instant]]) -> None:
+    """Learn who is busy, and which slots of the ranges ``(after, until]`` have their run."""
+    busy = states.busy(ranges)
+    existing = states.existing_of(ranges)
+    for line in lines:
+        name = line.entry.name
+        line.state.active, line.state.waiting = busy[name].active, busy[name].waiting
+        if line.session is None:
+            line.state.existing = existing[name]
+        else:
+            line.session.existing = existing[name]
 
 
 def _no_time_passes() -> float:

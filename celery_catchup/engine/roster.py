@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from itertools import islice
 
 from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import Instant, RunState, Slot
@@ -35,10 +37,11 @@ class Session:
     until: Instant
     used: int = 0
     allowance: int | None = None
-    existing: dict[Slot, RunState] = field(default_factory=dict)
+    existing: dict[Slot, RunState] | None = None
+    """Runs that the ledger has in the range; None as long as it is taken to have none."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Line:
     """One entry on the roster."""
 
@@ -79,12 +82,21 @@ class Line:
 
 
 class Roster:
-    """Entries by name, and a heap of when each wants to be looked at."""
+    """Entries by name, and when each wants to be looked at.
+
+    An entry is in one place at a time: in the heap until it is due, then in the hands of a tick,
+    which looks at it or puts it into one of two queues: ``live`` and, when it is caught up, ``behind``.
+    """
 
     def __init__(self, lines: Mapping[str, Line]) -> None:
         self.lines = dict(lines)
         self.names = tuple(self.lines)
+        self.live: deque[Line] = deque()
+        self.behind: deque[Line] = deque()
+        self.behind_at: Instant = 0
+        """When the queue of those that are caught up may go on."""
         self._heap: list[tuple[Instant, str]] = []
+        self._hands: dict[str, Line] = {}
         self._behind: set[str] = set()
         for name, line in self.lines.items():
             self.wake(name, line.wake_at)
@@ -92,28 +104,49 @@ class Roster:
     def wake(self, name: str, at: Instant | None) -> None:
         """Look at the entry then; None for not until something changes."""
         self.lines[name].wake_at = at
+        self._hands.pop(name, None)
         if at is not None:
             heapq.heappush(self._heap, (at, name))
 
     def due(self, now: Instant) -> list[Line]:
-        """The entries to look at now, those that wait longest first; each is taken off the heap."""
+        """The entries to look at now, those that wait longest first; they are in your hands then."""
         found: dict[str, Line] = {}
         while self._heap and self._heap[0][0] <= now:
             at, name = heapq.heappop(self._heap)
             if self.lines[name].wake_at == at:
                 found[name] = self.lines[name]
+        self._hands.update(found)
         return list(found.values())
+
+    def queue(self, line: Line) -> None:
+        """Look at it as soon as its turn comes."""
+        self._hands.pop(line.entry.name, None)
+        (self.live if line.session is None else self.behind).append(line)
+
+    def take(self, queue: deque[Line], most: int) -> list[Line]:
+        """The first of a queue; they are in your hands then."""
+        lines = [queue.popleft() for _ in range(min(most, len(queue)))]
+        self._hands.update({line.entry.name: line for line in lines})
+        return lines
+
+    def let_go(self) -> None:
+        """A tick came to nothing: what it had in its hands is looked at in the next one."""
+        for name, line in list(self._hands.items()):
+            self.wake(name, line.wake_at)
 
     def next_wake(self) -> Instant | None:
         """When the next entry wants to be looked at."""
         while self._heap and self.lines[self._heap[0][1]].wake_at != self._heap[0][0]:
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        times = [self._heap[0][0]] if self._heap else []
+        times += [at for line in islice(self.live, 1) if (at := line.wake_at) is not None]
+        times += [self.behind_at] if self.behind else []
+        return min(times, default=None)
 
     def settled(self, now: Instant) -> bool:
         """Whether every slot up to now is decided."""
         following = self.next_wake()
-        return not self._behind and (following is None or following > now)
+        return not (self._behind or self.live) and (following is None or following > now)
 
     def note(self, line: Line) -> None:
         """Remember whether the entry is behind: catching up, or failing to be dispatched."""
@@ -124,8 +157,3 @@ class Roster:
 
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines.values())
-
-
-def with_state(line: Line, **changes: object) -> None:
-    """Note what is now known of the entry."""
-    line.state = replace(line.state, **changes)  # type: ignore[arg-type]

@@ -82,8 +82,8 @@ def preview_backfill(desk: Desk, asked: Asked, *, most: int | None = None) -> Pr
 
 def count_slots(desk: Desk, asked: Asked) -> int:
     """How many slots the range has; `RefusedError` when it has none."""
-    line, scope, state = _planned(desk, asked)
-    total = survey(line.entry, state, scope)
+    line, scope, _ = _planned(desk, asked)
+    total = survey(line.entry, scope)
     if not total:
         raise RefusedError(f"entry {shown(asked.entry)} has no slot in that range")
     return total

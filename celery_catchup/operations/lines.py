@@ -9,7 +9,7 @@ from celery_catchup.engine.office import read_roster
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.events import Events
-from celery_catchup.model import Instant, Slot, run_id
+from celery_catchup.model import Instant, Slot, identity
 from celery_catchup.operations.desk import Desk
 from celery_catchup.settings import FirstStart
 from celery_catchup.store import Stored
@@ -44,5 +44,4 @@ def since_last_run(stored: Stored, names: Iterable[str]) -> Stored:
 def identity_of(namespace: str, entry: Entry, slot: Slot) -> str:
     """The id of the run of a slot."""
     policy = entry.policy
-    identity = run_id(namespace, entry.name, slot, tenant=policy.tenant, logic_version=policy.logic_version)
-    return str(identity)
+    return identity(namespace, entry.name, slot, tenant=policy.tenant, logic_version=policy.logic_version)

@@ -5,20 +5,13 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 """
 
 from celery_catchup.store.backfills import Backfill, Backfills
+from celery_catchup.store.batches import Batch, EntryBatch, NewRun, PlainBatch, Template
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
-from celery_catchup.store.ledger import (
-    Batch,
-    EntryBatch,
-    FencedError,
-    Ledger,
-    PlainBatch,
-    StaleWatermarkError,
-    Template,
-)
+from celery_catchup.store.ledger import FencedError, Ledger, StaleWatermarkError
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Recovered, Recovery
 from celery_catchup.store.retention import Retention
@@ -37,6 +30,7 @@ __all__ = [
     "Leadership",
     "Leases",
     "Ledger",
+    "NewRun",
     "Notes",
     "PlainBatch",
     "Recovered",

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 from redis import Redis
 
-from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Skip
+from celery_catchup.errors import CatchupError, StoreError
+from celery_catchup.model import Instant
+from celery_catchup.store.batches import Batch, Committed, Template, encode
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import Scripts
+
+_COMMIT_KEYS = (
+    "leader",
+    "scheduler",
+    "decided",
+    "last_runs",
+    "anchors",
+    "paused",
+    "ledger",
+    "runs",
+    "templates",
+    "outbox",
+    "delayed",
+    "leases",
+    "hours",
+)
+_REMEMBERED = 200_000
+"""Templates that are known to be stored, at the most; what is beyond is asked for anew."""
 
 
 class FencedError(CatchupError):
@@ -26,136 +43,44 @@ class StaleWatermarkError(CatchupError):
     """The entry was decided by somebody else in between; nothing was written."""
 
 
-@dataclass(frozen=True)
-class Template:
-    """A message with marks where two runs differ, and where it goes.
-
-    Without a queue the broker is not this Redis: runs wait in the outbox instead.
-    """
-
-    message: str
-    queue: str | None = None
-    db: int | None = None
-    expires_ms: int | None = None
-    countdown_ms: int | None = None
-
-    def encoded(self) -> str:
-        """What is stored."""
-        return json.dumps({name: value for name, value in vars(self).items() if value is not None})
-
-    @property
-    def id(self) -> str:
-        """Same content, same id."""
-        return blake2b(self.encoded().encode(), digest_size=12).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to be recorded; ``run`` is what the ledger keeps."""
-
-    id: str
-    run: Mapping[str, Any]
-    send_at: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class EntryBatch:
-    """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
-    many of the slots were late, whatever was decided on them."""
-
-    name: str
-    expected: Instant | None
-    decided: Instant
-    capacity: int
-    runs: Sequence[NewRun] = ()
-    skips: Sequence[tuple[Skip, Instant | None]] = ()
-    anchor: Instant | None = None
-    resumes: bool = False
-    missed: int = 0
-
-    def encoded(self) -> dict[str, Any]:
-        """As the script takes it; instants of hashes are text there."""
-        anchor = {} if self.anchor is None else {"anchor": str(self.anchor)}
-        missed = {"missed": self.missed} if self.missed else {}
-        return {
-            **anchor,
-            **missed,
-            "name": self.name,
-            "expected": "" if self.expected is None else str(self.expected),
-            "decided": str(self.decided),
-            "capacity": self.capacity,
-            "resumes": self.resumes,
-            "runs": [{"id": new.id, "run": new.run, "send_at": new.send_at} for new in self.runs],
-            "skips": [_skip(skip, previous) for skip, previous in self.skips],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class PlainBatch:
-    """Messages of an entry without a policy, and what is then known of it."""
-
-    name: str
-    expected: str
-    value: str
-    queue: str = ""
-    db: int = 0
-    messages: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Decisions that become durable together."""
-
-    entries: Sequence[EntryBatch] = ()
-    plain: Sequence[PlainBatch] = ()
-    templates: Mapping[str, Template] = field(default_factory=dict)
-    progress: Mapping[str, int | str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Of one entry: runs that were in the ledger already, and runs whose messages went out."""
-
-    existing: tuple[str, ...]
-    released: tuple[str, ...]
-
-
 class Ledger:
     """Writes decisions, and reads runs."""
 
     def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int) -> None:
         self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
+        self._stored: set[str] = set()
 
-    def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> list[Committed]:
-        """All of the batch or nothing; repeating it changes nothing.
+    def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
+        """All of the batch but entries that have changed, or nothing; repeating it changes nothing.
 
         Raises `FencedError` when this beat leads no more, `StaleWatermarkError` when an entry is not
         where the plan started from.
         """
-        answer = self._scripts.call(
+        answer = self._commit(leadership, batch, now)
+        if answer[0] == b"unknown":
+            # Swept, or lost with the server's memory: all of them are sent again.
+            self._stored.clear()
+            answer = self._commit(leadership, batch, now)
+        outcome = _outcome(answer)
+        self._remember(batch.templates)
+        return outcome
+
+    def _commit(self, leadership: Leadership, batch: Batch, now: Instant) -> Sequence[Any]:
+        encoded, runs = encode(batch, stored=self._stored)
+        answer: Sequence[Any] = self._scripts.call(
             "commit",
-            {
-                name: getattr(self._keys, name)
-                for name in (
-                    "leader",
-                    "scheduler",
-                    "decided",
-                    "last_runs",
-                    "anchors",
-                    "paused",
-                    "ledger",
-                    "runs",
-                    "templates",
-                    "outbox",
-                    "delayed",
-                    "leases",
-                    "hours",
-                )
-            },
-            {**leadership.fence(), "db": self._db, "now_ms": now, "batch": _encoded(batch)},
+            {name: getattr(self._keys, name) for name in _COMMIT_KEYS},
+            {**leadership.fence(), "db": self._db, "now_ms": now, "batch": encoded},
             more_keys=[key for entry in batch.entries for key in self._entry_keys(entry.name)],
+            more_args=runs,
         )
-        return _outcome(answer)
+        return answer
+
+    def _remember(self, templates: Mapping[str, Template]) -> None:
+        """Which templates need not be sent again; those of single runs are not met again."""
+        if len(self._stored) > _REMEMBERED:
+            self._stored.clear()
+        self._stored.update(name for name, template in templates.items() if template.run is None)
 
     def admit(self, leadership: Leadership, entry: str, *, capacity: int, now: Instant) -> list[str]:
         """Let delayed and waiting runs of an entry start, as far as they may."""
@@ -228,41 +153,13 @@ class Ledger:
         )
 
 
-def _encoded(batch: Batch) -> str:
-    return json.dumps(
-        {
-            "templates": {name: template.encoded() for name, template in batch.templates.items()},
-            "entries": [entry.encoded() for entry in batch.entries],
-            "plain": [
-                {
-                    name: getattr(plain, name)
-                    for name in ("name", "expected", "value", "queue", "db", "messages")
-                }
-                for plain in batch.plain
-            ],
-            "progress": dict(batch.progress),
-        },
-        separators=(",", ":"),
-    )
-
-
-def _skip(skip: Skip, previous: Instant | None) -> dict[str, Any]:
-    """``previous`` is the slot before the span: a span that ends there is made longer instead."""
-    fields: dict[str, Any] = {
-        "schedule": skip.schedule,
-        "first": skip.first,
-        "last": skip.last,
-        "count": skip.count,
-        "reason": str(skip.reason),
-    }
-    return fields if previous is None else {**fields, "previous": previous}
-
-
-def _outcome(answer: Sequence[Any]) -> list[Committed]:
+def _outcome(answer: Sequence[Any]) -> Committed:
     status = answer[0].decode()
     if status == "fenced":
         raise FencedError("another beat leads by now; this one stands down")
     if status == "stale":
         raise StaleWatermarkError(f"entry {answer[1].decode()!r} was decided by another beat in between")
-    entries = json.loads(answer[1]) or []
-    return [Committed(tuple(e["existing"]), tuple(e["released"])) for e in entries]
+    if status == "unknown":
+        raise StoreError(f"template {answer[1].decode()!r} was not kept; the store does not do as it is told")
+    told = json.loads(answer[1])
+    return Committed(frozenset(told["changed"]), frozenset(told["existing"]))

@@ -136,18 +136,28 @@ class States:
 
     def existing(self, entry: str, after: Instant, until: Instant) -> dict[Slot, RunState]:
         """The entry's runs in the ledger with slots in ``(after, until]``."""
-        found: Any = self._client.zrangebyscore(
-            self._keys.runs_of(entry), f"({after}", until, withscores=True
-        )
-        stored: Any = self._client.hmget(self._keys.ledger, [run_id for run_id, _ in found]) if found else []
-        states = {}
-        for (_, at), text in zip(found, stored, strict=True):
-            run = read_run(text)
-            if run is not None:
-                states[Slot(run["slot"], run["schedule"])] = RunState(run["state"])
-            elif text is not None:  # unreadable, but it was there: its slot is not run again
-                states[Slot(int(at), 0)] = RunState.DEAD
-        return states
+        return self.existing_of({entry: (after, until)})[entry]
+
+    def existing_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, dict[Slot, RunState]]:
+        """Each entry's runs in the ledger with slots in its range ``(after, until]``; two round trips."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for entry, (after, until) in ranges.items():
+                pipe.zrangebyscore(self._keys.runs_of(entry), f"({after}", until, withscores=True)
+            found = dict(zip(ranges, pipe.execute(), strict=True))
+        ids = [run_id for some in found.values() for run_id, _ in some]
+        texts: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
+        stored = {run_id: text for run_id, text in zip(ids, texts, strict=True) if text is not None}
+        return {
+            entry: dict(_known(stored[run_id], int(at)) for run_id, at in some if run_id in stored)
+            for entry, some in found.items()
+        }
+
+
+def _known(text: bytes, at: Instant) -> tuple[Slot, RunState]:
+    run = read_run(text)
+    if run is None:  # unreadable, but it was there: its slot is not run again
+        return Slot(at, 0), RunState.DEAD
+    return Slot(run["slot"], run["schedule"]), RunState(run["state"])
 
 
 def _check_schema(meta: Mapping[str, str]) -> None:

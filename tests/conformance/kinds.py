@@ -24,8 +24,8 @@ from celery_catchup.model import (
     run_id,
     to_milliseconds,
 )
-from celery_catchup.pacing import admit, earliest_send
-from celery_catchup.planner import plan, share
+from celery_catchup.pacing import admit, earliest_send, share
+from celery_catchup.planner import plan
 from celery_catchup.scopes import Reprocess, backfill, replay
 from tests.conformance.entries import (
     LONG_AGO,

@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
-from celery_catchup.entries import Entry, EntryState
+from celery_catchup.entries import NOTHING, Entry, EntryState
+from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
-from celery_catchup.planner import plan
+from celery_catchup.planner import plan, plan_in_full, survey
 from celery_catchup.scopes import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
 
@@ -193,3 +194,57 @@ def test_no_two_different_runs_share_an_id(a: tuple[str, ...], b: tuple[str, ...
     ids = [run_id(n, e, Slot(NOON), tenant=t, logic_version=v) for n, e, t, v in (a, b)]
 
     assert (ids[0] == ids[1]) is (a == b)
+
+
+# -- short cuts ------------------------------------------------------------------------------
+
+late_by_seconds = st.sampled_from([0, 1, 30, 60, 61, 3600])
+
+
+@st.composite
+def healthy(draw: st.DrawFn) -> tuple[Entry, EntryState, Scope]:
+    """An entry as a beat that runs meets it: decided up to lately, one or a few slots due."""
+    entry = draw(entries())
+    entry = replace(entry, schedules=entry.schedules[: draw(st.sampled_from([1, 1, 1, 3]))])
+    following = entry.schedules[0].timetable.next_after(NOON)
+    now = NOON if following is None else following + 1000 * draw(late_by_seconds)
+    decided = now - 1000 * draw(st.integers(0, 4000))
+    state = draw(states(entry))
+    state = replace(
+        state,
+        first_seen_at=min(state.first_seen_at, decided),
+        decided=decided,
+        paused_at=draw(st.sampled_from([None, None, None, state.paused_at])),
+        manual_start=draw(st.sampled_from([None, None, state.manual_start])),
+        active=draw(st.sampled_from([0, 0, 1])),
+        waiting=0,
+        existing=draw(st.sampled_from([NOTHING, NOTHING, state.existing])),
+        used=draw(st.sampled_from([None, None, 0, 2])),
+        allowance=draw(st.sampled_from([None, 0, 1])),
+    )
+    return entry, state, replay(entry, state, scheduler_watermark=decided, now=now)
+
+
+@given(healthy())
+def test_the_short_way_for_one_live_slot_gives_what_the_rules_give(
+    case: tuple[Entry, EntryState, Scope],
+) -> None:
+    entry, state, scope = case
+    short = lone_run(entry, state, scope)
+
+    assert short is None or short == plan_in_full(entry, state, scope, limit=1)
+    assert plan(entry, state, scope) == plan_in_full(entry, state, scope)
+
+
+def test_a_healthy_tick_takes_the_short_way() -> None:
+    taken = find(healthy(), lambda case: lone_run(*case) is not None)
+
+    assert len(plan(*taken).runs) == 1
+
+
+@given(planned)
+def test_a_survey_counts_what_the_plan_decides(case: tuple[Entry, EntryState, Instant | None]) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+
+    assert survey(entry, scope) == plan_in_full(entry, state, scope).candidates

@@ -1,8 +1,13 @@
--- Make decisions durable: new runs, skips and watermarks of several entries, all or nothing.
+-- Make decisions durable: new runs, skips and watermarks of several entries, in one step.
 --
 -- Runs join their entry's chain and are released from it as far as the policy allows; on an
--- atomic broker their messages are pushed in this very step. A run that is in the ledger
--- already is left alone, so that repeating a commit changes nothing.
+-- atomic broker their messages are pushed in this very step. One that may start at once comes
+-- with its message, and takes no detour over the chain. A run that is in the ledger already is
+-- left alone, so that repeating a commit changes nothing.
+--
+-- Nothing is written when the writer leads no more, when an entry was decided by somebody else, or
+-- when a template is missing. An entry that is busier than its plan took it to be, or that has runs the plan
+-- did not know of, is left as it is and told, to be planned again; the others are committed.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS scheduler  hash    progress of the catch-up
@@ -20,20 +25,27 @@
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
--- ARGV batch              JSON: {templates, entries, plain, progress}
--- RETURNS {"ok", JSON of the entries' existing and released run ids}, {"fenced"}, or {"stale", entry}
+-- ARGV batch              JSON: {templates, stored, routes, entries, runs, more, plain, progress}; entries and runs
+--                         are columns: lists of the same length, one for each thing that is said of them
+-- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or ""
+-- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids}},
+--         {"fenced"}, {"stale", entry}, or {"unknown", template}
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local leases, hours = KEYS[12], KEYS[13]
+local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
 if not leads(leader, ARGV[1], ARGV[2]) then return { 'fenced' } end
-for _, entry in ipairs(batch.entries) do
-  if (redis.call('HGET', decided, entry.name) or '') ~= entry.expected then return { 'stale', entry.name } end
+for i, known in ipairs(fields_of(decided, entries.name)) do
+  if (known or '') ~= entries.expected[i] then return { 'stale', entries.name[i] } end
 end
-for _, entry in ipairs(batch.plain) do
-  if (redis.call('HGET', last_runs, entry.name) or '') ~= entry.expected then return { 'stale', entry.name } end
+for i, known in ipairs(fields_of(last_runs, batch.plain.name)) do
+  if (known or '') ~= batch.plain.expected[i] then return { 'stale', batch.plain.name[i] } end
+end
+for _, id in ipairs(batch.stored) do
+  if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
 end
 
 for id, template in pairs(batch.templates) do redis.call('HSETNX', templates, id, template) end
@@ -51,53 +63,121 @@ local function record_skip(key, skip)
   redis.call('ZADD', key, skip.last, cjson.encode(skip))
 end
 
-local outcome, total = {}, {}
-for index, entry in ipairs(batch.entries) do
-  local base = 13 + (index - 1) * 5
-  local keys = {
-    ledger = ledger, templates = templates, outbox = outbox, leases = leases,
-    active = KEYS[base + 2], chain = KEYS[base + 3],
-  }
-  local existing, counts = {}, { missed = entry.missed }
-  for _, item in ipairs(entry.runs) do
-    local run = item.run
-    if redis.call('HEXISTS', ledger, item.id) == 1 then
-      existing[#existing + 1] = item.id
-    else
-      counts[run.trigger] = (counts[run.trigger] or 0) + 1
-      run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
-      redis.call('HSET', ledger, item.id, cjson.encode(run))
-      redis.call('ZADD', runs, run.slot, item.id)
-      redis.call('ZADD', KEYS[base + 1], run.slot, item.id)
-      if item.send_at > now then
-        redis.call('ZADD', delayed, item.send_at, item.id)
-      else
-        -- the fraction keeps slots of the same instant in the order of declaration
-        redis.call('ZADD', keys.chain, run.slot + run.schedule / 1000, item.id)
-      end
-    end
-  end
-  for _, skip in ipairs(entry.skips) do
-    local name = 'skipped:' .. skip.reason
-    counts[name] = (counts[name] or 0) + skip.count
-    record_skip(KEYS[base + 4], skip)
-  end
-  if next(counts) then tally(KEYS[base + 5], now, counts) end
-  for name, count in pairs(counts) do total[name] = (total[name] or 0) + count end
-  redis.call('HSET', decided, entry.name, entry.decided)
-  if entry.resumes then redis.call('HDEL', paused, entry.name) end
-  if entry.anchor then redis.call('HSET', anchors, entry.name, entry.anchor) end
-  outcome[index] = { existing = existing, released = release(keys, entry.capacity, own_db, now) }
+-- what is written to keys of all entries is gathered, and written many at a time
+local rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
+local function flush()
+  write('HSET', ledger, rows)
+  write('ZADD', runs, places)
+  write('ZADD', leases, claims)
+  write('ZADD', delayed, later)
+  for route, messages in pairs(outgoing) do push(batch.routes[route][1], batch.routes[route][2], own_db, messages) end
+  rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 end
 
+local lease = server_now('0') + patience(1)
+local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d}', now, now)
+local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
+local changed, existing, watermarks, total = {}, {}, {}, {}
+
+-- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
+-- how many of both there are then, and what was counted.
+local function join(keys, first, last, capacity, active, behind, doubtful)
+  local own, started, chained, counts = {}, {}, {}, {}
+  for j = first, last do
+    local id, slot, score, route, n = new.id[j], new.slot[j], new.score[j], new.route[j], #rows
+    if doubtful and redis.call('HEXISTS', ledger, id) == 1 then
+      existing[#existing + 1] = id
+    else
+      local state = waiting
+      if new.send_at[j] > now then
+        later[#later + 1] = new.send_at[j]
+        later[#later + 1] = id
+      elseif route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
+        state, active = queued, active + 1
+        started[#started + 1] = score
+        started[#started + 1] = id
+        claims[#claims + 1] = lease
+        claims[#claims + 1] = id
+        outgoing[route] = outgoing[route] or {}
+        table.insert(outgoing[route], ARGV[5 + 2 * j])
+      else
+        behind = behind + 1
+        chained[#chained + 1] = score
+        chained[#chained + 1] = id
+      end
+      rows[n + 1], rows[n + 2] = id, ARGV[4 + 2 * j] .. state
+      n = #own
+      own[n + 1], own[n + 2] = slot, id
+      n = #places
+      places[n + 1], places[n + 2] = slot, id
+      counts[new.trigger[j]] = (counts[new.trigger[j]] or 0) + 1
+    end
+  end
+  write('ZADD', keys.own, own)
+  write('ZADD', keys.active, started)
+  write('ZADD', keys.chain, chained)
+  return active, behind, counts
+end
+
+local function settle(i, name, skips_key, counts)
+  local more = batch.more[tostring(i)]
+  if not more then return end
+  for _, skip in ipairs(more.skips) do
+    local reason = 'skipped:' .. skip.reason
+    counts[reason] = (counts[reason] or 0) + skip.count
+    record_skip(skips_key, skip)
+  end
+  counts.missed = more.missed
+  if more.resumes then redis.call('HDEL', paused, name) end
+  if more.anchor then redis.call('HSET', anchors, name, more.anchor) end
+end
+
+local last = 0
+for i, name in ipairs(entries.name) do
+  local base, capacity, busy, after = 13 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local keys = {
+    ledger = ledger, templates = templates, outbox = outbox, leases = leases,
+    own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
+  }
+  local first = last + 1
+  last = last + entries.runs[i]
+  local active, behind = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
+  local other = (busy >= 0 and busy ~= active + behind)
+    or (after ~= '' and redis.call('ZCOUNT', keys.own, '(' .. after, '+inf') > 0)
+  if other then
+    changed[#changed + 1] = i - 1
+  else
+    local counts
+    active, behind, counts = join(keys, first, last, capacity, active, behind, after == '')
+    settle(i, name, KEYS[base + 4], counts)
+    if next(counts) then tally(KEYS[base + 5], now, counts) end
+    for what, count in pairs(counts) do total[what] = (total[what] or 0) + count end
+    watermarks[#watermarks + 1] = name
+    watermarks[#watermarks + 1] = entries.decided[i]
+    if behind > 0 and (capacity < 0 or active < capacity) then
+      flush()
+      release(keys, capacity, own_db, now)
+    end
+  end
+end
+flush()
+write('HSET', decided, watermarks)
 if next(total) then
   tally(hours, now, total)
   count_up(hours, total)
 end
 
-for _, entry in ipairs(batch.plain) do
-  for _, message in ipairs(entry.messages) do push(entry.queue, entry.db, own_db, { message }) end
-  redis.call('HSET', last_runs, entry.name, entry.value)
+local states = {}
+for i, name in ipairs(batch.plain.name) do
+  for _, message in ipairs(batch.plain.messages[i]) do
+    local route = batch.plain.route[i]
+    outgoing[route] = outgoing[route] or {}
+    table.insert(outgoing[route], message)
+  end
+  states[#states + 1] = name
+  states[#states + 1] = batch.plain.value[i]
 end
+flush()
+write('HSET', last_runs, states)
 for field, value in pairs(batch.progress) do redis.call('HSET', scheduler, field, value) end
-return { 'ok', cjson.encode(outcome) }
+return { 'ok', cjson.encode({ changed = changed, existing = existing }) }

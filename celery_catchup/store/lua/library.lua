@@ -99,10 +99,27 @@ local function render(template, id, run, now)
   return (string.gsub(text, '@catchup:([a-z_]+)@', texts))
 end
 
+-- Many arguments in few commands: one has room for about eight thousand.
+local MANY = 1000
+local function write(command, key, arguments)
+  for first = 1, #arguments, MANY do
+    redis.call(command, key, unpack(arguments, first, math.min(first + MANY - 1, #arguments)))
+  end
+end
+
+local function fields_of(key, names)
+  local found = {}
+  for first = 1, #names, MANY do
+    local some = redis.call('HMGET', key, unpack(names, first, math.min(first + MANY - 1, #names)))
+    for i = 1, #some do found[first + i - 1] = some[i] end
+  end
+  return found
+end
+
 -- Hand messages to a broker that is this very server; in another database, if it is there.
 local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', db) end
-  for _, message in ipairs(messages) do redis.call('LPUSH', queue, message) end
+  write('LPUSH', queue, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
@@ -117,8 +134,9 @@ end
 local function tally(key, now, counts, lag)
   local hour = math.floor(now / 3600000)
   local place = hour % 192
-  local page = read_json(redis.call('HGET', key, place))
-  if page.hour ~= hour then page = { hour = hour } end
+  local stored = redis.call('HGET', key, place)
+  local page = stored and read_json(stored)
+  if not page or page.hour ~= hour then page = { hour = hour } end
   for name, count in pairs(counts) do page[name] = (page[name] or 0) + count end
   if lag then page.lag = math.max(page.lag or 0, lag) end
   redis.call('HSET', key, place, cjson.encode(page))

@@ -1,0 +1,211 @@
+"""Advance: from entries that are due to decisions that are durable, many in one step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from celery_catchup.clock import Clock
+from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.previews import has_missed, look_up
+from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.roster import Line, Roster
+from celery_catchup.entries import NOTHING
+from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
+from celery_catchup.model import Instant
+from celery_catchup.pacing import REPLACING
+from celery_catchup.planner import plan
+from celery_catchup.policy import OverlapPolicy
+from celery_catchup.settings import Settings
+from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
+
+_LONGEST_RETRY = 60_000
+"""Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
+_PART = 100
+"""Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
+_FEW = 100
+"""Skipped slots of one span that are told one by one."""
+
+
+@dataclass(frozen=True)
+class Office:
+    """What the engine works with."""
+
+    leadership: Leadership
+    states: States
+    ledger: Ledger
+    dispatch: Dispatch
+    clock: Clock
+    events: Events
+    reaper: Reaper
+    backfills: Backfills
+
+
+@dataclass
+class Advance:
+    """The leader's decisions. ``roster`` and ``watermark`` are those of its term."""
+
+    office: Office
+    catchup: Catchup
+    settings: Settings
+    namespace: str
+    roster: Roster = field(default_factory=lambda: Roster({}))
+    watermark: Instant = 0
+    unpublished: bool = False
+    """Whether something was put into the outbox."""
+
+    def advance(self, now: Instant) -> None:
+        """Decide the slots that are due: live ones of all entries first, then a bounded part of
+        what is being caught up. `FencedError` and `StaleWatermarkError` when somebody else leads."""
+        try:
+            self._decide_due(now)
+        except BaseException:
+            self.roster.let_go()
+            raise
+
+    def _decide_due(self, now: Instant) -> None:
+        self._queue(self.roster.due(now), now)
+        left = self.settings.batch_size
+        left -= self._decide(self.roster.live, left, now)
+        allowed = self.catchup.allowed(now)
+        self._decide(self.roster.behind, left if allowed is None else min(left, allowed), now)
+        self.roster.behind_at = self.catchup.next_send(now)
+        self.catchup.close_if_done()
+
+    def _queue(self, lines: list[Line], now: Instant) -> None:
+        """Into their queue; those that have missed slots begin to be caught up."""
+        self._open([line for line in lines if has_missed(line, now)], now)
+        for line in lines:
+            self.roster.queue(line)
+
+    def _open(self, missed: list[Line], now: Instant) -> None:
+        if missed:
+            self.catchup.open(missed, watermark=self.watermark, now=now)
+            for line in missed:
+                self.roster.note(line)
+
+    def _decide(self, queue: deque[Line], limit: int, now: Instant) -> int:
+        """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
+        lines = self.roster.take(queue, limit)
+        if queue is self.roster.live:
+            self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
+        drafts: list[Draft] = []
+        left = limit
+        for index, line in enumerate(lines):
+            late = line.session is not None and queue is self.roster.live
+            if left <= 0 or late:
+                self.roster.queue(line)
+                continue
+            fair = max(1, left // (len(lines) - index), min(left, _PART))
+            one = self._draft(line, fair, now)
+            if one is not None:
+                drafts.append(one)
+                left -= len(one.plan.runs)
+        self._commit(drafts, now)
+        return limit - left
+
+    def _draft(self, line: Line, limit: int, now: Instant, *, certain: bool = False) -> Draft | None:
+        """The plan of an entry, and what is to be committed of it.
+
+        It is taken to be idle, and its slots to have no runs: the commit finds out. Where that is not
+        so it comes here once more, ``certain``, with what the store knows.
+        """
+        if not certain:
+            line.state.active = line.state.waiting = 0
+        scope = line.scope(self.watermark, now)
+        result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
+        asked = certain or (line.session is not None and line.session.existing is not None)
+        try:
+            made = draft(
+                line,
+                result,
+                namespace=self.namespace,
+                dispatch=self.office.dispatch,
+                now=now,
+                busy=0 if line.asks_who_is_busy and not certain else None,
+                after=None if asked else result.replay_from,
+            )
+        except DispatchFailedError as error:
+            self._failed(line, str(error), now)
+            return None
+        line.failures = 0
+        self.roster.note(line)
+        return made
+
+    def _failed(self, line: Line, reason: str, now: Instant) -> None:
+        """Keep the slot undecided and try again, less and less often; the others go on."""
+        line.failures += 1
+        delay = min(1000 * 2 ** min(line.failures - 1, 10), _LONGEST_RETRY)
+        self.roster.note(line)
+        self.office.events.emit(EntryFailed(line.entry.name, reason, delay / 1000))
+        self.roster.wake(line.entry.name, now + delay)
+
+    def _commit(self, drafts: list[Draft], now: Instant) -> None:
+        writing = [one for one in drafts if one.matters]
+        for one in drafts:
+            if not one.matters:
+                self.roster.wake(one.line.entry.name, one.plan.wake_at)
+        if not writing:
+            return
+        batch = Batch(
+            entries=[one.batch for one in writing],
+            templates={name: text for one in writing for name, text in one.templates.items()},
+            progress=self.catchup.upcoming(writing, now=now),
+        )
+        self.unpublished |= any(template.queue is None for template in batch.templates.values())
+        self._end_others(writing)
+        outcome = self.office.ledger.commit(self.office.leadership, batch, now=now)
+        done = [one for index, one in enumerate(writing) if index not in outcome.changed]
+        self.catchup.committed(done, now=now)
+        for one in done:
+            self._settle(one, outcome.existing, now)
+        self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
+
+    def _commit_again(self, changed: list[Draft], now: Instant) -> None:
+        """Plan entries anew that were not as their plans took them to be: busy, or with runs of which
+        the plan did not know."""
+        if not changed:
+            return
+        lines = [one.line for one in changed]
+        scopes = {line.entry.name: line.scope(self.watermark, now) for line in lines}
+        ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
+        look_up(lines, self.office.states, ranges)
+        drafts = [
+            made
+            for one in changed
+            if (made := self._draft(one.line, max(1, len(one.plan.runs)), now, certain=True)) is not None
+        ]
+        for line in lines:
+            line.state.existing = NOTHING
+        self._commit(drafts, now)
+
+    def _settle(self, one: Draft, existing: Collection[str], now: Instant) -> None:
+        line, result = one.line, one.plan
+        line.state.decided = result.watermark
+        if result.complete:
+            line.state.paused_at = None
+            self.roster.wake(line.entry.name, result.wake_at)
+        else:
+            line.wake_at = now
+            self.roster.queue(line)
+        self.roster.note(line)
+        for run, identity in zip(result.runs, one.ids, strict=True):
+            if identity not in existing:
+                self.office.events.emit(RunDispatched(line.entry.name, run, identity))
+        for skip in result.skips:
+            slots = line.entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last)
+            listed = tuple(slots) if skip.count <= _FEW else ()
+            self.office.events.emit(RunSkipped(line.entry.name, skip, one.catches_up, listed))
+
+    def _end_others(self, drafts: list[Draft]) -> None:
+        """Restarts, stops and replacing policies end what is active before the new run starts."""
+        for one in drafts:
+            policy = one.line.entry.policy.overlap_policy
+            ends = any(run.ends_active for run in one.plan.runs) or one.plan.stops
+            if ends or (policy in REPLACING and one.plan.runs):
+                active = self.office.ledger.active(one.line.entry.name)
+                terminate = bool(ends) or policy is OverlapPolicy.TERMINATE_OTHER
+                if active:
+                    self.office.dispatch.end(active, terminate=terminate)

@@ -1,0 +1,213 @@
+"""Batches: decisions as values, and how they are written for the script that commits them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+from celery_catchup.model import Instant, Skip
+
+
+@dataclass(frozen=True)
+class Template:
+    """A message with marks where two runs differ, and where it goes.
+
+    Without a queue the broker is not this Redis: runs wait in the outbox instead. ``run`` is the id
+    of the run that it was made for, when no other can be sent from it; it is kept as long as the run.
+    """
+
+    message: str
+    queue: str | None = None
+    db: int | None = None
+    expires_ms: int | None = None
+    countdown_ms: int | None = None
+    run: str | None = None
+
+    def encoded(self) -> str:
+        """What is stored."""
+        fields = ("message", "queue", "db", "expires_ms", "countdown_ms")
+        values = ((name, getattr(self, name)) for name in fields)
+        return json.dumps({name: value for name, value in values if value is not None})
+
+    @cached_property
+    def id(self) -> str:
+        """Same content, same id."""
+        digest = blake2b(self.encoded().encode(), digest_size=12).hexdigest()
+        return digest if self.run is None else f"{self.run}:{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be recorded; ``run`` is what the ledger keeps. One that may start at once has its
+    message, and where that goes."""
+
+    id: str
+    run: Mapping[str, Any]
+    send_at: Instant
+    message: str = ""
+    route: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryBatch:
+    """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
+    many of the slots were late, whatever was decided on them.
+
+    ``busy`` is how many active and waiting runs the plan took the entry to have, None when it does
+    not matter; ``after`` is from where on it took the ledger to have no run of the entry, None when
+    it was asked. When one of them does not hold, nothing of the entry is committed.
+    """
+
+    name: str
+    expected: Instant | None
+    decided: Instant
+    capacity: int
+    runs: Sequence[NewRun] = ()
+    skips: Sequence[tuple[Skip, Instant | None]] = ()
+    anchor: Instant | None = None
+    resumes: bool = False
+    missed: int = 0
+    busy: int | None = None
+    after: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainBatch:
+    """Messages of an entry without a policy, and what is then known of it."""
+
+    name: str
+    expected: str
+    value: str
+    queue: str = ""
+    db: int = 0
+    messages: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Decisions that become durable together."""
+
+    entries: Sequence[EntryBatch] = ()
+    plain: Sequence[PlainBatch] = ()
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    progress: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """``changed``: positions of entries that were not as their plans took them to be, and have to be
+    planned again; ``existing``: runs that were in the ledger already."""
+
+    changed: frozenset[int]
+    existing: frozenset[str]
+
+
+def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
+    """A batch as the script takes it: what is decided, in columns, and two texts for each run.
+
+    Of the templates that are ``stored`` already only the ids are sent.
+    """
+    routes = _Routes()
+    encoded = {
+        "templates": {n: one.encoded() for n, one in batch.templates.items() if n not in stored},
+        "stored": [name for name in batch.templates if name in stored],
+        "entries": _entry_columns(batch.entries),
+        "runs": _run_columns(batch.entries, routes),
+        "more": {str(i): more for i, one in enumerate(batch.entries, 1) if (more := _more(one))},
+        "plain": _plain_columns(batch.plain, routes),
+        "progress": dict(batch.progress),
+        "routes": routes.all,
+    }
+    runs = [text for entry in batch.entries for new in entry.runs for text in (_record(new.run), new.message)]
+    return _dumps(encoded), runs
+
+
+class _Routes:
+    """Queues by number; 0 is none."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, int]] = []
+        self._numbers: dict[tuple[str, int] | None, int] = {None: 0}
+
+    def number(self, route: tuple[str, int] | None) -> int:
+        if route not in self._numbers:
+            assert route is not None
+            self.all.append(route)
+            self._numbers[route] = len(self.all)
+        return self._numbers[route]
+
+
+def _entry_columns(entries: Sequence[EntryBatch]) -> dict[str, list[Any]]:
+    """Instants of hashes are text in the script."""
+    return {
+        "name": [one.name for one in entries],
+        "expected": ["" if one.expected is None else str(one.expected) for one in entries],
+        "decided": [str(one.decided) for one in entries],
+        "capacity": [one.capacity for one in entries],
+        "busy": [-1 if one.busy is None else one.busy for one in entries],
+        "after": ["" if one.after is None else str(one.after) for one in entries],
+        "runs": [len(one.runs) for one in entries],
+    }
+
+
+def _run_columns(entries: Sequence[EntryBatch], routes: _Routes) -> dict[str, list[Any]]:
+    runs = [new for one in entries for new in one.runs]
+    return {
+        "id": [new.id for new in runs],
+        "slot": [str(new.run["slot"]) for new in runs],
+        "score": [_score(new.run) for new in runs],
+        "send_at": [new.send_at for new in runs],
+        "trigger": [new.run["trigger"] for new in runs],
+        "route": [routes.number(new.route) for new in runs],
+    }
+
+
+def _score(run: Mapping[str, Any]) -> str:
+    """The place in the chain; the fraction keeps slots of the same instant in the order of declaration."""
+    return f"{run['slot']}.{run['schedule']:03}" if run["schedule"] else str(run["slot"])
+
+
+def _more(entry: EntryBatch) -> dict[str, Any] | None:
+    """What most entries do not have."""
+    if not (entry.skips or entry.resumes or entry.missed or entry.anchor is not None):
+        return None
+    return {
+        "skips": [_skip(skip, previous) for skip, previous in entry.skips],
+        **({"missed": entry.missed} if entry.missed else {}),
+        **({"resumes": True} if entry.resumes else {}),
+        **({} if entry.anchor is None else {"anchor": str(entry.anchor)}),
+    }
+
+
+def _plain_columns(plain: Sequence[PlainBatch], routes: _Routes) -> dict[str, list[Any]]:
+    return {
+        "name": [one.name for one in plain],
+        "expected": [one.expected for one in plain],
+        "value": [one.value for one in plain],
+        "route": [routes.number((one.queue, one.db) if one.messages else None) for one in plain],
+        "messages": [one.messages for one in plain],
+    }
+
+
+def _record(run: Mapping[str, Any]) -> str:
+    """Without the brace at its end: the script goes on with the run's state."""
+    return _dumps(run)[:-1]
+
+
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _skip(skip: Skip, previous: Instant | None) -> dict[str, Any]:
+    """``previous`` is the slot before the span: a span that ends there is made longer instead."""
+    fields: dict[str, Any] = {
+        "schedule": skip.schedule,
+        "first": skip.first,
+        "last": skip.last,
+        "count": skip.count,
+        "reason": str(skip.reason),
+    }
+    return fields if previous is None else {**fields, "previous": previous}

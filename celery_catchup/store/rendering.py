@@ -1,0 +1,69 @@
+"""Rendering: from a stored template to the message of one sending of a run.
+
+A mark inside a string reads ``@catchup:task_id@``; one that stands for a whole JSON value is
+written with its quotes, ``"@catchup!is_catchup@"``. `render` gives what the function of that
+name in ``lua/library.lua`` gives: a message is the same whoever sends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from celery_catchup.model import Instant, Trigger, to_rfc3339
+
+_MARKS = re.compile(
+    r'"@catchup!(?P<value>is_catchup)@"'
+    r"|@catchup:(?P<text>task_id|delivery_tag|run_id|trigger_type|scheduled_time"
+    r"|interval_start|interval_end|expires|eta)@"
+)
+
+
+def task_id(run_id: str, attempt: int) -> str:
+    """The first attempt's task has the run's own id; later ones get new ids, because a revoked
+    id stays revoked."""
+    return f"{run_id}-{attempt}" if attempt > 1 else run_id
+
+
+def is_catchup(run: Mapping[str, Any]) -> bool:
+    """Whether the run makes up for a missed slot."""
+    return bool(run["trigger"] == Trigger.CATCHUP)
+
+
+def facts(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:
+    """What a message tells of its run, whichever attempt it is; by the names of the marks."""
+    previous, slot = run.get("previous"), to_rfc3339(run["slot"])
+    return {
+        "run_id": run_id,
+        "trigger_type": str(run["trigger"]),
+        "scheduled_time": slot,
+        "interval_start": "" if previous is None else to_rfc3339(previous),
+        "interval_end": slot,
+    }
+
+
+def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now: Instant) -> str:
+    """Fill in a template, as it is stored, for one sending of a run.
+
+    Of the run ``slot``, ``trigger``, ``attempt``, ``sends`` and, unless it has none, ``previous``
+    are read. ``now`` is what relative expiry and countdown count from.
+    """
+    values = facts(run_id, run)
+    values["task_id"] = task_id(run_id, run["attempt"])
+    values["delivery_tag"] = f"{run_id}:{run['sends']}"
+    values["expires"] = _later(template.get("expires_ms"), now)
+    values["eta"] = _later(template.get("countdown_ms"), now)
+    values["is_catchup"] = "true" if is_catchup(run) else "false"
+    return _form(template["message"]) % values
+
+
+@lru_cache(maxsize=1024)
+def _form(message: str) -> str:
+    """The message as a format: searched for marks once, however many runs are sent from it."""
+    return _MARKS.sub(lambda found: f"%({found[found.lastgroup or 0]})s", message.replace("%", "%%"))
+
+
+def _later(milliseconds: int | None, now: Instant) -> str:
+    return "" if milliseconds is None else to_rfc3339(now + milliseconds)
