@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from celery_catchup.dispatch.marks import task_id
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.runs import state_badge
@@ -15,6 +14,7 @@ from celery_catchup.flower.words import DASH, length, slot, when
 from celery_catchup.operations.attempts import Attempt
 from celery_catchup.operations.inputs import Inputs
 from celery_catchup.operations.runs import Run, RunDetails
+from celery_catchup.store.rendering import task_id
 
 _TITLES = {
     "checkpoint": "Checkpoints",
