@@ -75,7 +75,7 @@ def preview_backfill(desk: Desk, asked: Asked, *, most: int | None = None) -> Pr
     """What the backfill would do with each slot of its range; `BackfillError` for a range that cannot be,
     and `RefusedError` for one of more than ``most`` slots."""
     line, scope, state = _planned(desk, asked)
-    if most is not None and (total := survey(line.entry, state, scope)) > most:
+    if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
     return told(line, plan(line.entry, state, scope), desk, scope.now)
 
