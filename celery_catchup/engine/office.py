@@ -217,7 +217,7 @@ class _Reader:
                 manual_start=manual.get("start"),
                 manual_success=manual.get("success"),
                 paused=bool(pause.get("paused")),
-                paused_at=pause.get("at"),
+                paused_at=pause.get("decided", pause.get("at")),
                 discards=bool(pause.get("discard")),
                 changed_at=self._changed(declared, entry),
             ),

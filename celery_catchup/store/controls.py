@@ -33,7 +33,7 @@ class Controls:
 
     def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
         """No slot of the entry is decided from now on; False when it is paused already."""
-        keys = {"paused": self._keys.paused, "version": self._keys.version}
+        keys = {name: getattr(self._keys, name) for name in ("paused", "version", "scheduler")}
         return bool(self._scripts.call("pause", keys, {"entry": entry, "reason": reason, "now_ms": now}))
 
     def resume(self, entry: str, *, discard: bool = False) -> bool:

@@ -61,6 +61,7 @@ _FINISH_KEYS = (
     "letters",
     "paused",
     "version",
+    "scheduler",
     "manual",
     "hours",
 )

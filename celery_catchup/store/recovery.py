@@ -27,6 +27,7 @@ _KEYS = (
     "dead",
     "paused",
     "version",
+    "scheduler",
     "hours",
 )
 

@@ -40,7 +40,7 @@ def moved(stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: boo
     paused = dict(stored.paused)
     for name in entries:
         if name in paused:
-            paused[name] = json.dumps({**json.loads(paused[name]), "at": at, "discard": False})
+            paused[name] = json.dumps({**json.loads(paused[name]), "at": at, "decided": at, "discard": False})
         elif at < (int(watermark) if watermark and watermark.isdecimal() else 0):
             paused[name] = json.dumps({"paused": False, "at": at})
     decided = {**stored.decided, **dict.fromkeys(entries, str(at))}

@@ -15,6 +15,7 @@
 -- KEYS letters    hash    run id -> what is known of its failure, as JSON
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
+-- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
@@ -41,7 +42,7 @@ local now = server_now(ARGV[8])
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
-  paused = KEYS[10], version = KEYS[11], active = KEYS[14], chain = KEYS[15], clock = now, hours = KEYS[13],
+  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[15], chain = KEYS[16], clock = now,
   unpublished = {},
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
@@ -62,9 +63,9 @@ if state == 'failed' then
   state = 'dead'
 end
 if state == 'succeeded' and run.trigger == 'manual' then
-  local manual = read_json(redis.call('HGET', KEYS[12], run.entry))
+  local manual = read_json(redis.call('HGET', KEYS[13], run.entry))
   manual.success = math.max(manual.success or 0, run.created)
-  redis.call('HSET', KEYS[12], run.entry, cjson.encode(manual))
+  redis.call('HSET', KEYS[13], run.entry, cjson.encode(manual))
   redis.call('INCR', KEYS[11])
 end
 conclude(keys, id, run, state, policy, now)

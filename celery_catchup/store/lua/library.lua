@@ -212,6 +212,12 @@ local function release(keys, capacity, own_db, now)
   return released
 end
 
+-- Up to where everything is decided when an entry is paused: while no beat leads, the watermark stays
+-- behind, and what was missed before the pause is missed all the same.
+local function decided_until(scheduler, at)
+  return math.min(at, tonumber(redis.call('HGET', scheduler, 'watermark') or '') or at)
+end
+
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
 -- attempts becomes a dead letter, and pauses its entry when the policy says so.
 local function conclude(keys, id, run, state, policy, now)
@@ -226,7 +232,9 @@ local function conclude(keys, id, run, state, policy, now)
   if state == 'dead' then
     redis.call('ZADD', keys.dead, now, id)
     if policy.pause_on_failure and redis.call('HEXISTS', keys.paused, run.entry) == 0 then
-      redis.call('HSET', keys.paused, run.entry, cjson.encode({ paused = true, at = now, reason = 'a run is dead' }))
+      redis.call('HSET', keys.paused, run.entry, cjson.encode({
+        paused = true, at = now, decided = decided_until(keys.scheduler, now), reason = 'a run is dead',
+      }))
       redis.call('INCR', keys.version)
     end
   end

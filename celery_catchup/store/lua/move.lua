@@ -21,7 +21,7 @@ for i = 3, #ARGV do
   local stored = redis.call('HGET', KEYS[2], ARGV[i])
   if stored then
     local pause = read_json(stored)
-    pause.at, pause.discard = at, false
+    pause.at, pause.decided, pause.discard = at, at, false
     redis.call('HSET', KEYS[2], ARGV[i], cjson.encode(pause))
   elseif at < watermark then
     redis.call('HSET', KEYS[2], ARGV[i], cjson.encode({ paused = false, at = at }))

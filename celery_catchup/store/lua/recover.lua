@@ -16,6 +16,7 @@
 -- KEYS dead       zset    dead letters by the time they died (ms)
 -- KEYS paused     hash    entry -> since when it is paused
 -- KEYS version    string  grows with every change from outside
+-- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
@@ -37,7 +38,7 @@ end
 
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
-  paused = KEYS[10], version = KEYS[11], active = KEYS[13], chain = KEYS[14], clock = now, hours = KEYS[12],
+  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[14], chain = KEYS[15], clock = now,
 }
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
 if retry >= 0 then

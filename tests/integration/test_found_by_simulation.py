@@ -1,0 +1,55 @@
+"""What the simulator has found, each as a test of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from celery_catchup.testing import FakeClock
+from tests.integration.beats import Beat
+
+ENTRIES = {"etl": ("0 * * * *", {"window": "6h", "overlap_policy": "allow"})}
+TEN, ELEVEN, NOON = "2026-02-07T10:00:00Z", "2026-02-07T11:00:00Z", "2026-02-07T12:00:00Z"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock("2026-02-07T09:05:00Z")
+
+
+def test_what_was_missed_before_an_entry_was_paused_is_caught_up_when_it_is_resumed(
+    redis_url: str, clock: FakeClock
+) -> None:
+    first = Beat(redis_url, clock, ENTRIES)
+    first.tick()
+    first.engine.resign()
+
+    clock.advance(hours=1, minutes=30)  # nobody leads at ten
+    first.controls.pause("etl", now=first.engine.now())
+    clock.advance(hours=1, minutes=30)
+    first.controls.resume("etl")
+    Beat(redis_url, clock, ENTRIES).tick()
+
+    assert first.sent("etl") == [TEN, ELEVEN, NOON]
+
+
+def test_a_standby_that_was_stopped_in_the_midst_of_its_question_does_not_take_a_living_leaders_place(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, standby = Beat(redis_url, clock, ENTRIES), Beat(redis_url, clock, ENTRIES)
+    leader.tick()
+    evalsha = standby.client.evalsha
+
+    def stopped_first(*args: Any) -> Any:
+        for _ in range(20):  # longer than the lease, which is renewed meanwhile
+            clock.advance(seconds=1)
+            leader.tick()
+        return evalsha(*args)
+
+    monkeypatch.setattr(standby.client, "evalsha", stopped_first)
+    standby.tick()
+    monkeypatch.undo()
+
+    assert not standby.tick()
+    assert leader.tick()
