@@ -26,6 +26,7 @@ _VERBS = (
     "watermark",
     "dlq",
     "import",
+    "flower",
     "doctor",
 )
 

@@ -256,7 +256,7 @@ def test_every_command_has_a_help_that_says_what_it_is_for(path: tuple[str, ...]
 def test_the_help_names_every_verb_and_the_way_through_a_bad_night() -> None:
     found = invoke("catchup", "--help")
 
-    verbs = "preview status entries runs run backfill pause resume watermark dlq doctor demo".split()
+    verbs = "preview status entries runs run backfill pause resume watermark dlq flower doctor demo".split()
     for name in verbs:
         assert f"\n  {name} " in found.output
     assert "What was missed, and did it run?" in found.output
