@@ -103,6 +103,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._declare(division)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
+        work.serve_metrics(self.app, configuration.settings)
         self._work = work
 
     def _fill(self, entries: Mapping[str, Any]) -> None:

@@ -17,8 +17,10 @@ from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.logs import logfmt, process_events
+from celery_catchup.metrics import served
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
+from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
 from celery_catchup.store.connection import evicted
 from celery_catchup.store.workers import Workers
@@ -44,6 +46,11 @@ class Beatwork:
     allow_eviction: bool = False
     _told: str = ""
     _warned: str | None = None
+    _metrics: Any = None
+
+    def serve_metrics(self, app: Any, settings: Settings) -> None:
+        """Answer Prometheus until the end, when the settings want it."""
+        self._metrics = served(app, settings, clock=self.engine.office.clock)
 
     def probe(self, *, strict: bool = False) -> None:
         """Find out whether the server keeps what it is given, and how messages reach the broker;
@@ -61,6 +68,8 @@ class Beatwork:
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of all connections; ``interrupted`` as for `Dispatcher.close`."""
+        if self._metrics is not None:
+            self._metrics.close()
         self.sender.close(interrupted=interrupted)
         self.store.close()
 

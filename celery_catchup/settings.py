@@ -13,7 +13,7 @@ from pydantic import AliasGenerator, ConfigDict, Field, field_validator, model_v
 from celery_catchup.cron_dialects import Dialect
 from celery_catchup.durations import format_duration
 from celery_catchup.policy import Policy
-from celery_catchup.readings import COUNT, FLAG, PAUSE, Reads, counts_to, text, word
+from celery_catchup.readings import COUNT, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
 from celery_catchup.redis_urls import read_redis_url
 from celery_catchup.wording import masked, nearest, shown
 from celery_catchup.written import Written
@@ -25,6 +25,9 @@ SHORTEST_LEASE = timedelta(seconds=3)
 
 MOST_PER_BATCH = 1000
 """Runs decided in one tick; more would keep the leader from renewing its lease in time."""
+
+
+HIGHEST_PORT = 65535
 
 
 class OnDrift(StrEnum):
@@ -99,6 +102,7 @@ def _entries(value: object) -> Mapping[str, object]:
 _URL = Reads(read_redis_url, "Redis URL", optional=True)
 _NAMESPACE = Reads(_namespace, "text without blanks, `{`, `}` and `*`", optional=True)
 _BATCH = Reads(counts_to(MOST_PER_BATCH), f"whole number from 1 to {MOST_PER_BATCH}")
+_PORT = Reads(counts_to(HIGHEST_PORT), f"whole number from 1 to {HIGHEST_PORT}", optional=True)
 _ENTRIES = Reads(_entries, "mapping of entry names to policies")
 
 
@@ -173,6 +177,13 @@ class Settings(Written):
     mark_tasks: Annotated[MarkTasks, word(MarkTasks)] = Field(
         MarkTasks.BOTH,
         description="Where Flower and `celery events` show a catch-up run: in the name, in the kwargs.",
+    )
+
+    metrics_port: Annotated[int | None, _PORT] = Field(
+        None, description="Where beat serves metrics for Prometheus; needs the extra `metrics`."
+    )
+    metrics_address: Annotated[str, TEXT] = Field(
+        "127.0.0.1", description="The address that goes with it; `0.0.0.0` for scrapes from elsewhere."
     )
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 
 from tornado.web import RequestHandler, url
 
-from celery_catchup.flower import host
+from celery_catchup.flower import host, metrics
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ def _mount() -> None:
     ours = [_route(*route) for part in _PARTS for route in import_module(part).ROUTES]
     settings.setdefault("template_loader", loader_for(settings))
     routes[-1:-1] = ours
+    metrics.mount(routes)
 
 
 def _route(pattern: str, handler: Any, given: dict[str, Any] | None = None, name: str | None = None) -> Any:

@@ -1,0 +1,51 @@
+"""Metrics for Prometheus; they need ``prometheus_client``, the extra ``metrics``.
+
+`collector` reads the store and can be registered anywhere. A beat with ``catchup_metrics_port``
+serves the same beside what it knows of itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery_catchup.clock import Clock
+from celery_catchup.logs import logfmt
+from celery_catchup.settings import Settings
+
+if TYPE_CHECKING:
+    from celery_catchup.metrics.beat import BeatMetrics
+    from celery_catchup.metrics.stored import StoreCollector
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = "install celery-catchup[metrics]"
+
+
+def collector(app: Any = None) -> StoreCollector:
+    """For any registry of ``prometheus_client``; without an app the current one, when it is first asked."""
+    from celery_catchup.metrics.stored import StoreCollector
+
+    return StoreCollector(app)
+
+
+def served(app: Any, settings: Settings, *, clock: Clock) -> BeatMetrics | None:
+    """Serve the metrics of this beat, when the settings want it; whatever prevents it is a warning."""
+    port, address = settings.metrics_port, settings.metrics_address
+    if port is None:
+        return None
+    try:
+        from celery_catchup.metrics.beat import BeatMetrics
+    except ImportError as error:
+        logger.warning(logfmt("Metrics are not served", error=str(error), advice=_ADVICE))
+        return None
+    metrics = BeatMetrics(app, clock=clock)
+    try:
+        metrics.serve(port, address)
+    except OSError as error:
+        logger.warning(logfmt("Metrics are not served", address=address, port=port, error=str(error)))
+        metrics.close()
+        return None
+    logger.info(logfmt("Metrics are served", address=address, port=port))
+    metrics.listen()
+    return metrics

@@ -1,0 +1,73 @@
+"""What a beat knows of itself, and the port on which it tells all metrics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from celery_catchup.clock import Clock
+from celery_catchup.events import EntryFailed, Event, Ticked, TickFailed, subscribe
+from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
+from celery_catchup.metrics.stored import StoreCollector
+
+_MOST_ENTRIES = 1000
+"""Entries that fail and are counted by name; what is beyond is counted together, under no name."""
+
+
+class BeatMetrics:
+    """Counts events of this beat; a subscriber."""
+
+    def __init__(self, app: Any, *, clock: Clock) -> None:
+        self.registry = CollectorRegistry()
+        self._store = StoreCollector(app, clock=clock)
+        self.registry.register(self._store)
+        self._leading = self._made(Gauge, "beat_leading")
+        self._ticks = self._made(Histogram, "tick_duration_seconds", buckets=TICK_BOUNDS)
+        self._tick_errors = self._made(Counter, "tick_errors")
+        self._dispatch_errors = self._made(Counter, "dispatch_errors")
+        self._failed: set[str] = set()
+        self._server: Any = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def _made(self, kind: Any, name: str, **options: Any) -> Any:
+        metric = METRICS[name]
+        return kind(metric.family, metric.help, metric.labels, registry=self.registry, **options)
+
+    def __call__(self, event: Event) -> None:
+        """Count it."""
+        match event:
+            case Ticked(seconds, leading):
+                self._ticks.observe(seconds)
+                self._leading.set(leading)
+            case TickFailed(what):
+                self._tick_errors.labels(what).inc()
+            case EntryFailed(entry):
+                self._dispatch_errors.labels(self._name(entry)).inc()
+            case _:
+                pass
+
+    def _name(self, entry: str) -> str:
+        if len(self._failed) < _MOST_ENTRIES:
+            self._failed.add(entry)
+        return entry if entry in self._failed else ""
+
+    def listen(self) -> None:
+        """Hear of the events of this process."""
+        self._unsubscribe = subscribe(self, Ticked, TickFailed, EntryFailed)
+
+    def serve(self, port: int, address: str) -> None:
+        """Answer Prometheus from now on; `OSError` when the port is not to be had."""
+        self._server, _ = start_http_server(port, address, registry=self.registry)
+
+    def close(self) -> None:
+        """Hear and answer no more."""
+        self._unsubscribe()
+        server, self._server = self._server, None
+        if server is not None:
+            with contextlib.suppress(OSError):
+                server.shutdown()
+                server.server_close()
+        self._store.close()

@@ -1,0 +1,81 @@
+"""Every metric there is: name, labels and meaning. What is served, documented and drawn comes from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "celery_catchup_"
+
+LAG_BOUNDS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400, 604800)
+"""Seconds: the buckets in which the store counts how late runs started; its scripts know the same."""
+
+TICK_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+"""Seconds: a tick without work takes about one millisecond, and one of five is too long for the lease."""
+
+
+class Kind(StrEnum):
+    """What Prometheus makes of it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """``name`` has neither the prefix nor a counter's ``_total``. ``in_beat``: a beat tells it of itself,
+    on its own port only."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    in_beat: bool = False
+
+    @property
+    def family(self) -> str:
+        """As a collector names it."""
+        return PREFIX + self.name
+
+    @property
+    def exposed(self) -> str:
+        """As it is read, graphed and alerted on."""
+        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+
+
+_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+METRICS: dict[str, Metric] = {
+    one.name: one
+    for one in (
+        Metric("store_up", _GAUGE, "1 when the store answered, else 0; the others are missing then."),
+        Metric("slots_dispatched", _COUNTER, "Slots that became a run, by why.", ("trigger",)),
+        Metric("slots_skipped", _COUNTER, "Slots that were decided not to run, by why not.", ("reason",)),
+        Metric("slots_missed", _COUNTER, "Slots that were late, whatever was decided on them."),
+        Metric("attempts_failed", _COUNTER, "Executions that failed, whether or not they are tried again."),
+        Metric("runs_ended", _COUNTER, "Runs that ended, by how.", ("state",)),
+        Metric("start_lag_seconds", _HISTOGRAM, "From a run's slot to its first start.", ("trigger",)),
+        Metric("watermark_age_seconds", _GAUGE, "How far the scheduler's watermark is behind the present."),
+        Metric("last_tick_age_seconds", _GAUGE, "Time since a leading beat last ticked."),
+        Metric("leader", _GAUGE, "1 while a beat leads and ticks, else 0."),
+        Metric("leader_terms", _COUNTER, "Terms of office so far: how often the lead was taken."),
+        Metric("catchup_running", _GAUGE, "1 while a catch-up is going on."),
+        Metric("catchup_slots_left", _GAUGE, "Slots that the present catch-up has still to decide."),
+        Metric("chain_length", _GAUGE, "Runs of an entry that wait their turn.", ("entry",)),
+        Metric("leases", _GAUGE, "Runs in flight: queued or running under a lease."),
+        Metric("leases_overdue", _GAUGE, "Leases that ran out and were not seen to yet."),
+        Metric("retries_waiting", _GAUGE, "Failed runs that wait for their next attempt."),
+        Metric("outbox_length", _GAUGE, "Runs that are decided and still to be published."),
+        Metric("dead_letters", _GAUGE, "Dead runs that nobody has replayed or discarded."),
+        Metric("entries_paused", _GAUGE, "Entries that are paused."),
+        Metric("workers", _GAUGE, "Workers with the plugin that were seen in the last ten minutes."),
+        Metric("beat_leading", _GAUGE, "1 while this very beat leads.", in_beat=True),
+        Metric("tick_duration_seconds", _HISTOGRAM, "How long this beat's ticks take.", in_beat=True),
+        Metric("tick_errors", _COUNTER, "Ticks that could not do their work.", ("what",), in_beat=True),
+        Metric(
+            "dispatch_errors", _COUNTER, "Entries that could not be dispatched.", ("entry",), in_beat=True
+        ),
+    )
+}
+"""By name; in the order in which they are documented."""
