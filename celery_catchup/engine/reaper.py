@@ -35,6 +35,7 @@ class Reaper:
         self._recovery, self._retention, self._leadership = recovery, retention, leadership
         self._events, self._someone_claims = events, someone_claims
         self._swept_at = self._position = 0
+        self._behind = False
 
     def reap(self, server_ms: int, *, entries: Sequence[str] = ()) -> None:
         """Look after what is overdue by the server's clock; ``entries`` are those whose it may be."""
@@ -59,22 +60,31 @@ class Reaper:
         self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str], most_dead: int
     ) -> None:
         """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago, and
-        dead letters beyond ``most_dead``."""
-        if server_ms - self._swept_at < _SWEEP_EVERY:
-            return
-        self._swept_at = server_ms
+        dead letters beyond ``most_dead``; runs go on being forgotten at every tick while there are more."""
+        due = server_ms - self._swept_at >= _SWEEP_EVERY
+        if due or self._behind:
+            forgotten = self._retention.trim(
+                self._leadership,
+                ended_before=server_ms - ttl_ms,
+                skipped_before=now - ttl_ms,
+                entries=self._some(entries) if due else (),
+                limit=_SWEPT,
+            )
+            self._behind = forgotten >= _SWEPT
+        if due:
+            self._swept_at = server_ms
+            self._discard(most_dead)
+
+    def _some(self, entries: Sequence[str]) -> Sequence[str]:
+        """The next of the entries, a bounded number of them."""
         some = entries[self._position : self._position + _SWEPT]
         self._position = self._position + _SWEPT if len(some) == _SWEPT else 0
-        self._retention.trim(
-            self._leadership,
-            ended_before=server_ms - ttl_ms,
-            skipped_before=now - ttl_ms,
-            entries=some,
-            limit=_SWEPT,
-        )
-        discarded = self._retention.discard_oldest(most=most_dead, limit=_SWEPT)
+        return some
+
+    def _discard(self, most: int) -> None:
+        discarded = self._retention.discard_oldest(most=most, limit=_SWEPT)
         if discarded:
-            what = f"there are more than {most_dead} dead letters (catchup_max_dead_letters)"
+            what = f"there are more than {most} dead letters (catchup_max_dead_letters)"
             self._events.emit(StateSuspect(f"{what}; the oldest {discarded} count as failed from now on"))
 
 

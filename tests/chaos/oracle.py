@@ -33,10 +33,11 @@ class Execution:
 
 @dataclass(frozen=True)
 class Harm:
-    """Something done to a session: killed or frozen then."""
+    """Something done to a session: killed or frozen then, or kept from its store for a while."""
 
     session: int
     moment: float
+    until: float = 0.0
 
 
 @dataclass
@@ -154,7 +155,10 @@ def _harmed(one: Execution, harms: list[Harm]) -> bool:
     """Whether its worker was killed or frozen while it was at it, or before it can have reported it."""
     assert one.ended is not None
     return any(
-        harm.session == one.session and one.begun <= harm.moment <= one.ended + REPORTING for harm in harms
+        harm.session == one.session
+        and one.begun <= max(harm.moment, harm.until)
+        and harm.moment <= one.ended + REPORTING
+        for harm in harms
     )
 
 

@@ -68,6 +68,8 @@ def test_only_a_worker_that_was_harmed_in_time_may_be_repeated() -> None:
     done = ran(FIRST, 1, 2, session=7), ran(FIRST, 6, 7), ran(SECOND, 8, 9)
 
     assert not judged(*done, harms=(Harm(7, 2.1),)).twice
+    assert not judged(*done, harms=(Harm(7, 0.1, until=5.0),)).twice
+    assert judged(*done, harms=(Harm(7, 0.1, until=0.9),)).twice, "it was over by then"
     assert judged(*done, harms=(Harm(7, 5.0),)).twice, "it had reported long ago"
     assert judged(*done, harms=(Harm(8, 2.1),)).twice, "another worker was harmed"
 

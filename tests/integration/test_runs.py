@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -356,6 +357,22 @@ def test_ended_runs_are_forgotten_after_their_time_and_live_ones_are_not(outage:
 
     assert [run["slot"] for run in beat.ledger.runs_of("etl")] == [1770462000000, 1770465600000]
     assert beat.ledger.run(first) is None
+
+
+def test_more_ended_runs_than_one_sweep_takes_are_forgotten_tick_by_tick(outage: Start) -> None:
+    beat = outage(overlap_policy="allow")
+    ended = {f"old{number}": json.dumps({"entry": "etl", "state": "succeeded"}) for number in range(1200)}
+    beat.client.hset(beat.keys.ledger, mapping=ended)
+    beat.client.zadd(beat.keys.ended, dict.fromkeys(ended, 1))
+    a_minute_later, left = int(time.time() * 1000) + MINUTE, []
+
+    for tick in range(4):
+        beat.engine.office.reaper.sweep(
+            a_minute_later + tick, 0, ttl_ms=24 * 60 * MINUTE, entries=["etl"], most_dead=100
+        )
+        left.append(beat.client.zcard(beat.keys.ended))
+
+    assert left == [700, 200, 0, 0]
 
 
 def test_restart_ends_the_active_run_and_starts_one(redis_url: str, clock: FakeClock) -> None:
