@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from celery.beat import ScheduleEntry
@@ -18,6 +19,7 @@ from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.logs import logfmt, process_events
 from celery_catchup.metrics import served
+from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
@@ -44,6 +46,7 @@ class Beatwork:
     sender: Dispatcher
     roll: Roll
     allow_eviction: bool = False
+    mirror: Mirror | None = None
     _told: str = ""
     _warned: str | None = None
     _metrics: Any = None
@@ -65,6 +68,11 @@ class Beatwork:
         if self._told != self.sender.reason:
             self._told = self.sender.reason
             logger.info(logfmt("Dispatch", mode=self.sender.mode, detail=self.sender.reason))
+
+    def reflect(self) -> None:
+        """Write down elsewhere what is decided, if somebody wants that."""
+        if self.mirror is not None and self.engine.leading:
+            self.mirror.keep(self.engine.certain)
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of all connections; ``interrupted`` as for `Dispatcher.close`."""
@@ -94,6 +102,8 @@ def assemble(
     roll = Roll(workers, clock, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
     retention = Retention(store.client, store.scripts, store.keys)
+    where = settings.mirror_file and Path(settings.mirror_file)
+    mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
     office = Office(
         leadership=leadership,
@@ -104,9 +114,10 @@ def assemble(
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, someone_claims=roll.someone_claims),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
+        elsewhere=mirror.recall if mirror else lambda: None,
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
-    return Beatwork(store, states, engine, sender, roll, settings.allow_eviction)
+    return Beatwork(store, states, engine, sender, roll, settings.allow_eviction, mirror)
 
 
 def needs_the_plugin(declared: Declared) -> bool:

@@ -167,6 +167,9 @@ class Settings(Written):
     allow_eviction: Annotated[bool, FLAG] = Field(
         False, description="Start although the server may evict our keys when its memory is full."
     )
+    mirror_file: Annotated[str | None, TEXT.or_none()] = Field(
+        None, description="A local file for what is decided, should the server forget it while beat is down."
+    )
     max_dead_letters: Annotated[int, COUNT] = Field(
         10_000, description="Dead letters that are kept; beyond it the oldest are discarded, as failed."
     )

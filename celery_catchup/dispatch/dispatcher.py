@@ -41,7 +41,7 @@ from celery_catchup.wording import shown
 logger = logging.getLogger(__name__)
 
 _loads: Any = kombu_json.loads  # kombu's functions carry no types
-_MAY_PUSH = (files("celery_catchup.dispatch") / "may_push.lua").read_text()
+_MAY_PUSH = (files("celery_catchup.dispatch") / "may_push.lua").read_text(encoding="utf-8")
 # How celery-once and celery-singleton say that the task is queued already, when they raise.
 _GUARDS = {"AlreadyQueued", "DuplicateTaskError"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
@@ -41,6 +41,7 @@ class Office:
     events: Events
     reaper: Reaper
     backfills: Backfills
+    elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory
+from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
 from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Roster
@@ -33,7 +33,7 @@ class Engine:
         self.epoch = self._version = -1
         self._standby = Standby(office.states, office.events)
         self.terms = 0
-        self._memory = Memory(office.events)
+        self._memory = Memory(office.events, office.elsewhere)
         self._pending: Term
         self._backfills = BackfillWork(
             office.backfills,
@@ -58,6 +58,10 @@ class Engine:
     def now(self) -> Instant:
         """The present as slots are compared with it."""
         return to_instant(self.office.clock.now())
+
+    def certain(self) -> dict[str, Instant]:
+        """Up to where each entry is decided."""
+        return certain(self.roster, self._advance.watermark)
 
     # -- lead ------------------------------------------------------------------------------
 
@@ -85,7 +89,7 @@ class Engine:
         office = self.office
         stored = read_store(office.states, otherwise=self.resign)
         match = self.settings.first_start is FirstStart.MATCH
-        kept = self._memory.decided
+        kept = self._memory.recalled(fresh=stored.fresh)
         known = read_roster(
             self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
         )

@@ -54,8 +54,8 @@ def all_scripts() -> Mapping[str, Script]:
 
 def read_script(name: str) -> Script:
     """A verb from its file, behind what all of them share."""
-    own = (_FOLDER / f"{name}.lua").read_text()
-    library = (_FOLDER / "library.lua").read_text()
+    own = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    library = (_FOLDER / "library.lua").read_text(encoding="utf-8")
     return Script(name, "\n".join((library, own)), _listed(own, "KEYS"), _listed(own, "ARGV"))
 
 

@@ -1,0 +1,87 @@
+"""The mirror: a small local file with what the leader has decided, for the day the server forgets it.
+
+A beat that lives remembers by itself; this is for one that was restarted meanwhile, which could
+not tell a server that lost everything from a first start. It is off unless ``catchup_mirror_file``
+names a place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from celery_catchup.logs import logfmt
+from celery_catchup.model import Instant
+
+logger = logging.getLogger(__name__)
+
+EVERY = 10.0
+"""Seconds between two writes: so much may be decided again, under the same run ids."""
+_LARGEST = 64 * 2**20
+"""Bytes; what is larger was not written by us."""
+
+
+class Mirror:
+    """One file, readable by its owner only, replaced as a whole. No trouble with it stops a beat."""
+
+    def __init__(self, path: Path, *, namespace: str, monotonic: Callable[[], float]) -> None:
+        self._path, self._namespace, self._monotonic = path, namespace, monotonic
+        self._due, self._failing = 0.0, False
+
+    def keep(self, decided: Callable[[], Mapping[str, Instant]]) -> None:
+        """Write it, if it is time to; up to where each entry is decided."""
+        if self._monotonic() < self._due:
+            return
+        self._due = self._monotonic() + EVERY
+        try:
+            self._replace(json.dumps({"namespace": self._namespace, "decided": decided()}))
+        except OSError as error:
+            if not self._failing:
+                logger.warning(logfmt("Mirror cannot be written", file=self._path, error=str(error)))
+            self._failing = True
+        else:
+            self._failing = False
+
+    def recall(self) -> dict[str, Instant] | None:
+        """What was written last; None when there is nothing, or nothing to be trusted."""
+        try:
+            found = json.loads(self._read())
+            if found["namespace"] != self._namespace:
+                raise ValueError(f"it is of namespace {str(found['namespace'])[:40]!r}")
+            return {str(name): _instant(at) for name, at in found["decided"].items()}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            logger.warning(logfmt("Mirror is ignored", file=self._path, error=str(error)))
+            return None
+
+    def _replace(self, text: str) -> None:
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        place = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(place, "w", encoding="utf-8") as file:
+                file.write(text)
+            # A link in its place is replaced, not followed.
+            beside.replace(self._path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+    def _read(self) -> str:
+        place = os.open(self._path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with open(place, "rb") as file:
+            if os.fstat(place).st_size > _LARGEST:
+                raise ValueError("it is too large")
+            return file.read().decode("utf-8")
+
+
+def _instant(value: object) -> Instant:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r} is no time")
+    return value
