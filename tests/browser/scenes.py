@@ -1,16 +1,22 @@
-"""A day in the life of a project, played by the real scheduler under a clock of its own, up to now."""
+"""A day in the life of a project, played by the real scheduler under a clock of its own, up to now.
+
+From then on a beat ticks by the system's clock, and a worker takes whatever there is to do.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from celery.schedules import crontab
 
 from celery_catchup import beat
+from celery_catchup.clock import SystemClock
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Desk
 from celery_catchup.store import Leases
@@ -19,9 +25,10 @@ from tests.integration.operating import Project
 
 EVIL = "<script>document.title='taken'</script>"
 LONG = "warehouse-snapshot-of-every-customer-order-line-in-the-european-region"
+BROKEN = "invoice-export"
 SCHEDULE: dict[str, Any] = {
     "hourly-etl": {"task": "proj.etl", "schedule": crontab(minute=0)},
-    "invoice-export": {"task": "proj.invoices", "schedule": crontab(minute=30, hour="*/2")},
+    BROKEN: {"task": "proj.invoices", "schedule": crontab(minute=30, hour="*/2")},
     "refresh-dashboard": {"task": "proj.refresh", "schedule": crontab(minute="*/15")},
     "send-digest": {"task": "proj.send_digest", "schedule": crontab(minute=0, hour="*/4")},
     "sync-crm": {"task": "proj.sync_crm", "schedule": crontab(minute="*/30")},
@@ -31,46 +38,75 @@ SCHEDULE: dict[str, Any] = {
 }
 POLICIES: dict[str, Any] = {
     "hourly-etl": {"window": "6h", "overlap_policy": "all"},
-    "invoice-export": {"window": "3d", "overlap_policy": "all"},
+    BROKEN: {"window": "3d", "overlap_policy": "all"},
     "refresh-dashboard": {"window": "1d", "select": "latest"},
     "send-digest": False,
     "sync-crm": {"window": "12h", "overlap_policy": "all"},
     LONG: {"window": "2d", "overlap_policy": "all"},
     EVIL: {"window": "1d", "overlap_policy": "all"},
 }
+DENSE = {"price-feed": {"task": "proj.prices", "schedule": crontab()}}
+DENSE_POLICY = {"price-feed": {"window": "1d", "select": "latest"}}
 TRACEBACK = """Traceback (most recent call last):
   File "proj/invoices.py", line 41, in export
     ledger.push(batch)
 ConnectionError: ledger.example.com did not answer"""
-_QUICK = timedelta(seconds=1)
+WORKER = "celery@worker-1"
+DOWN, BACK = timedelta(hours=5, minutes=20), timedelta(minutes=35)
+"""How long ago beat went down, and how long ago it came back."""
 
 
 class Scene:
     """A project whose last days were played: a healthy time, a beat that was down, a catch-up, an
-    entry that fails, one that is paused."""
+    entry that fails, one that is paused.
 
-    def __init__(self, url: str, *, now: datetime, days: float = 1.2, step: timedelta) -> None:
-        self.now, self.step = now.replace(second=0, microsecond=0), step
+    With ``dense`` there is an entry of every minute too, which takes much longer to play.
+    """
+
+    def __init__(self, url: str, *, now: datetime, days: float = 1.1, dense: bool = False) -> None:
+        self.url, self.now = url, now.replace(second=0, microsecond=0)
+        self.step = timedelta(minutes=1 if dense else 5)
         self.clock = FakeClock(self.now - timedelta(days=days))
-        self.project = Project(
-            url, self.clock, SCHEDULE, POLICIES, catchup_namespace="proj", catchup_lease_ttl="10m"
-        )
+        schedule = SCHEDULE | (DENSE if dense else {})
+        self.policies = POLICIES | (DENSE_POLICY if dense else {})
+        # A long lease, because minutes pass between two ticks here.
+        self.project = Project(url, self.clock, schedule, self.policies, catchup_lease_ttl="10m")
+        self.project.app.conf.update(catchup_poll_interval="1s")
+        self.fixed = False
 
     def play(self) -> None:
         """Everything, up to now."""
-        down, back = self.now - timedelta(hours=5, minutes=20), self.now - timedelta(minutes=35)
-        with self._beat() as scheduler:
-            self._until(down, scheduler)
-        self.clock.advance(seconds=(back - self.clock.now()).total_seconds())
-        with self._beat() as scheduler:
-            self._catch_up(scheduler)
-            self.project.catchup("pause", "sync-crm", "--reason", "the CRM is being migrated")
-            self._until(self.now, scheduler)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Desk, "clock", self.clock)
+            with self.project.beat() as scheduler:
+                self._until(self.now - DOWN, scheduler)
+            self.clock.advance(seconds=(self.now - BACK - self.clock.now()).total_seconds())
+            with self.project.beat() as scheduler:
+                self._catch_up(scheduler)
+                self.project.catchup("pause", "sync-crm", "--reason", "the CRM is being migrated")
+                self._until(self.now, scheduler)
 
     @contextmanager
-    def _beat(self) -> Iterator[beat.Scheduler]:
-        with self.project.beat() as scheduler:
-            yield scheduler
+    def going_on(self) -> Iterator[None]:
+        """From now on a beat ticks by the system's clock, and a worker works."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._live, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(20)
+
+    def _live(self, over: threading.Event) -> None:
+        self.clock = SystemClock()  # type: ignore[assignment]
+        scheduler = beat.Scheduler(self.project.app)
+        try:
+            while not over.wait(0.2):
+                scheduler.tick()
+                self.work()
+        finally:
+            scheduler.close()
 
     def _until(self, end: datetime, scheduler: beat.Scheduler) -> None:
         while (now := self.clock.now()) < end:
@@ -78,46 +114,43 @@ class Scene:
             late = timedelta(seconds=now.timestamp() % self.step.total_seconds())
             self.clock.advance(seconds=min(self.step - late, end - now).total_seconds())
             scheduler.tick()
-            self._work()
+            self.work()
 
     def _catch_up(self, scheduler: beat.Scheduler) -> None:
-        for _ in range(40):
+        scheduler.tick()
+        while self.work():
             scheduler.tick()
-            if not self._work():
-                break
 
-    def _work(self) -> int:
-        """Workers take whatever is active, one after the other; each takes some seconds."""
+    def work(self) -> int:
+        """A worker takes whatever is active, one after the other."""
         done = 0
         with self.project.desk() as desk:
-            for name in POLICIES:
+            desk.workers.attend(WORKER)
+            lanes = [one.lane for one in desk.backfills.all() if not one.state.startswith("c")]
+            for name in [*self.policies, *lanes]:
                 while active := desk.ledger.active(name):
                     for run_id in active:
-                        self._execute(desk, name, run_id)
+                        self._execute(desk, run_id)
                         done += 1
         return done
 
-    def _execute(self, desk: Desk, entry: str, run_id: str) -> None:
-        start = to_instant(self.clock.now() + _QUICK)
+    def _execute(self, desk: Desk, run_id: str) -> None:
+        start = to_instant(self.clock.now()) + 900
         leases = Leases(desk.store.scripts, desk.store.keys, db=desk.store.db, ttl_ms=60_000, now_ms=start)
         record = desk.ledger.run(run_id) or {}
-        leases.claim(run_id, owner="w", task=record["task"], worker="celery@worker-1", entry=entry)
-        state, error, letter = _end(entry, record)
+        entry = record["entry"]
+        leases.claim(run_id, owner="w", task=record["task"], worker=WORKER, entry=entry)
+        state, error, letter = self._end(entry, record)
         leases.now_ms = start + 2_300
         leases.finish(run_id, entry=entry, owner="w", state=state, error=error, letter=letter)
 
-
-def _end(entry: str, record: dict[str, Any]) -> tuple[RunState, str, str]:
-    """Most runs succeed; two entries have a failure."""
-    hour = int(record["slot"]) // 3_600_000
-    if entry == "invoice-export" and hour % 7 == 3:
-        told = {
-            "category": "transient",
-            "type": "ConnectionError",
-            "traceback": TRACEBACK,
-        }
-        return RunState.DEAD, "ConnectionError: ledger.example.com did not answer", json.dumps(told)
-    if entry == EVIL:
-        told = {"category": "permanent", "type": "ValueError", "traceback": f"ValueError: {EVIL}"}
-        return RunState.DEAD, f"ValueError: {EVIL}", json.dumps(told)
-    return RunState.SUCCEEDED, "", ""
+    def _end(self, entry: str, record: dict[str, Any]) -> tuple[RunState, str, str]:
+        """Most runs succeed; two entries fail for good, until they are mended."""
+        hour = int(record["slot"]) // 3_600_000
+        if entry == BROKEN and hour % 3 == 0 and not self.fixed:
+            told = {"category": "transient", "type": "ConnectionError", "traceback": TRACEBACK}
+            return RunState.DEAD, TRACEBACK.splitlines()[-1], json.dumps(told)
+        if entry == EVIL:
+            told = {"category": "permanent", "type": "ValueError", "traceback": f"ValueError: {EVIL}"}
+            return RunState.DEAD, f"ValueError: {EVIL}", json.dumps(told)
+        return RunState.SUCCEEDED, "", ""

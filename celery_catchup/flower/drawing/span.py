@@ -72,6 +72,7 @@ def grid(span: Span, height: int) -> list[Markup]:
 
 
 def _anchor(share: float) -> str:
-    if share < 0.03:
+    """In the middle below its hour, unless that is an edge."""
+    if share < 0.005:
         return "start"
-    return "end" if share > 0.97 else "middle"
+    return "end" if share > 0.995 else "middle"

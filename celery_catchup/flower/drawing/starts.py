@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from celery_catchup.flower.drawing.glyphs import mark_of
 from celery_catchup.flower.drawing.lanes import Down, bands
@@ -52,21 +52,19 @@ def _labels(span: Span, downs: Iterable[Down]) -> list[Markup]:
     if not wide:
         return []
     since, until = max(wide, key=lambda pair: pair[1] - pair[0])
+    late = span.share(until) > 0.5
+    # Written towards the side where there is room.
     return [
         element(
             "text",
             f"beat down {since:%H:%M} – {until:%H:%M} ({length(until - since)})",
-            x=percent(_middle(span, since, until)),
+            x=percent(span.share(until if late else since)),
+            dx=-6 if late else 6,
             y=16,
-            text_anchor="middle",
+            text_anchor="end" if late else "start",
             class_="cu-down",
         )
     ]
-
-
-def _middle(span: Span, since: datetime, until: datetime) -> float:
-    """The middle of the band, but not so near to an edge that its label would be cut."""
-    return min(0.84, max(0.16, span.share(since + (until - since) / 2)))
 
 
 def _words(slots: Sequence[Slots]) -> str:

@@ -6,7 +6,8 @@
   var EVERY = 4000; // milliseconds between two looks
   var page = document.querySelector(".cu");
   if (!page) { return; }
-  var api = page.dataset.api;
+  // From the origin: an address with a password in it, as some bookmarks have, cannot be fetched.
+  var api = location.origin + page.dataset.api;
 
   // -- saying things -------------------------------------------------------------------------
 
@@ -58,7 +59,11 @@
   }
 
   function sentence(answer, body) {
-    if (body && body.error) { return body.error.message || String(body.error); }
+    if (body && body.error) {
+      return [body.error.message].concat((body.error.mistakes || []).map(function (one) {
+        return one.where + ": " + one.problem;
+      })).join("\n");
+    }
     if (answer.status === 401) { return "You are not signed in any more; load the page again."; }
     return "The server answered " + answer.status + " " + answer.statusText + ".";
   }
@@ -87,7 +92,7 @@
   function counted(number, noun) { return number + " " + noun + (number === 1 ? "" : "s"); }
 
   function handled(told) {
-    var list = (told && (told.handled || told.runs)) || [];
+    var list = (told && told.runs) || [];
     var outcomes = {};
     list.forEach(function (one) { outcomes[one.outcome] = (outcomes[one.outcome] || 0) + 1; });
     var words = Object.keys(outcomes).map(function (name) { return outcomes[name] + " " + name; });
@@ -227,7 +232,7 @@
   }
 
   async function look() {
-    var answer = await fetch(location.href, { credentials: "same-origin", headers: { "X-Requested-With": "XMLHttpRequest" } });
+    var answer = await fetch(location.origin + location.pathname + location.search, { credentials: "same-origin", headers: { "X-Requested-With": "XMLHttpRequest" } });
     if (!answer.ok) { throw new Error(String(answer.status)); }
     var fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     page.querySelectorAll("[data-live]").forEach(function (old) {

@@ -1,0 +1,78 @@
+"""Fixtures of the browser tests: a played day, a Flower that shows it, and a Chromium that looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from celery_catchup.embedded import EmbeddedServer
+from tests import services
+from tests.browser.browsers import Browser, chromium, why_there_is_no_browser
+from tests.browser.scenes import Scene
+from tests.integration.flowers import PASSWORD, USER, Site, flower
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs a browser."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def _chromium_is_there() -> None:
+    reason = why_there_is_no_browser()
+    if reason:
+        services.missing("chromium", reason)
+
+
+@pytest.fixture(scope="module")
+def scene(_chromium_is_there: None) -> Iterator[Scene]:
+    """A day that was played, on a server of its own, and goes on."""
+    whole_week = bool(os.environ.get("CATCHUP_SCREENSHOTS"))
+    with services.private_server() as server:
+        played = _played(server, days=7.2 if whole_week else 1.1, dense=whole_week)
+        with played.going_on():
+            yield played
+
+
+def _played(server: EmbeddedServer, *, days: float, dense: bool) -> Scene:
+    scene = Scene(server.url(), now=datetime.now(UTC), days=days, dense=dense)
+    scene.play()
+    return scene
+
+
+@pytest.fixture(scope="module")
+def site(scene: Scene) -> Iterator[Site]:
+    """Flower, with authentication on."""
+    with flower(scene.project.app) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def window(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One Chromium for all tests; to start one takes longer than most tests."""
+    root = f"http://127.0.0.1:{site.port}"
+    folder = tmp_path_factory.mktemp("chromium")
+    with chromium(root, user=USER, password=quote(PASSWORD, safe=""), folder=folder) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(window: Browser) -> Iterator[Browser]:
+    """A window as it was at the beginning; nothing may have gone wrong in it, nor asked elsewhere."""
+    window.dress()
+    window.listen()
+    window.said.clear()
+    window.requests.clear()
+    yield window
+    window.listen()
+    assert window.said == []
+    assert [url for url in window.requests if not url.startswith((window.root, "data:"))] == []

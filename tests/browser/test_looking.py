@@ -1,0 +1,197 @@
+"""Each page in a real browser: what it shows, in both themes and at two widths."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.browsers import NARROW, WIDE, Browser
+from tests.browser.scenes import BROKEN, EVIL, LONG, POLICIES, SCHEDULE, TRACEBACK
+
+PAGES = {
+    "schedules": "/catchup",
+    "runs": "/catchup/runs",
+    "entry": "/catchup/entry?entry=hourly-etl",
+    "dead-letters": "/catchup/dead",
+    "backfills": "/catchup/backfills",
+    "evil": f"/catchup/entry?entry={quote(EVIL, safe='')}",
+    "long": f"/catchup/entry?entry={LONG}",
+}
+COLUMNS = [
+    "RUN ID",
+    "ENTRY",
+    "TRIGGER",
+    "SCHEDULED FOR",
+    "STARTED AT",
+    "LAG",
+    "DURATION",
+    "ATTEMPT",
+    "STATE",
+    "TASK",
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int, theme: str) -> None:
+    browser.dress(width=width, theme=theme)
+
+    for name, path in PAGES.items():
+        browser.go(path)
+        dark = browser.script("return getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 100")
+
+        assert browser.overflow() <= 0, name
+        assert dark == (theme == "dark"), name
+        if theme == "light" or name == "schedules":
+            suffix = {(NARROW, "light"): "-narrow", (WIDE, "dark"): "-dark"}.get((width, theme), "")
+            browser.keep(name + suffix, whole=width == WIDE)
+
+
+def test_the_schedules_show_every_entry_with_its_lane_and_the_outage(browser: Browser) -> None:
+    browser.go("/catchup")
+
+    names = browser.texts("tbody th a")
+    assert [name.split("…")[0] for name in names][:3] == list(SCHEDULE)[:3]
+    lanes = browser.all("svg.cu-lane")
+    assert len(lanes) == len(names)
+    assert "caught up late" in str(lanes[0].get_attribute("aria-label"))
+    assert all(lane.find_elements("css selector", ".cu-band") for lane in lanes)
+    assert browser.text(".cu-card:first-child .cu-value") == "running"
+
+
+def test_the_banner_tells_of_the_catch_up_and_leads_to_its_runs(browser: Browser) -> None:
+    browser.go("/catchup")
+    count = browser.text(".cu-note strong").split()[0]
+
+    browser.press("Show them", ".cu-note a")
+
+    browser.until(lambda: "/catchup/runs" in browser.driver.current_url, "the runs")
+    assert browser.text(".cu-pager").startswith(f"{count} run")
+    assert set(browser.texts("td .cu-badge")) == {"Catch-up"}
+
+
+def test_runs_have_a_badge_and_show_slot_and_start_side_by_side(browser: Browser) -> None:
+    browser.go("/catchup/runs?triggerType=catchup&entry=hourly-etl")
+
+    assert [head for head in browser.texts("thead th") if head] == COLUMNS
+    first = dict(zip(COLUMNS, browser.texts("tbody tr:first-child td")[1:], strict=True))
+    assert (first["TRIGGER"], first["STATE"]) == ("Catch-up", "Succeeded")
+    assert first["SCHEDULED FOR"] < first["STARTED AT"]
+    assert browser.all("tbody tr:first-child td.cu-late")
+
+
+def test_filters_are_links_whose_query_has_the_names_of_the_api(browser: Browser) -> None:
+    browser.go("/catchup/runs")
+
+    browser.press("Catch-up", ".cu-filters a")
+    browser.until_text("Catch-up", ".cu-filters a[aria-current]")
+    browser.press("Succeeded", ".cu-filters a")
+    browser.until(lambda: "state=succeeded" in browser.driver.current_url, "the address")
+    browser.write("input[name=entry]", "hourly-etl")
+    browser.write("input[name=since]", "12h")
+    browser.press("Filter")
+    browser.until(lambda: "entry=" in browser.driver.current_url, "the address")
+
+    asked = parse_qs(urlsplit(browser.driver.current_url).query)
+    assert asked == {
+        "triggerType": ["catchup"],
+        "state": ["succeeded"],
+        "entry": ["hourly-etl"],
+        "since": ["12h"],
+    }
+    assert set(browser.texts("td[data-label=Entry]")) == {"hourly-etl"}
+
+
+def test_skipped_and_missed_slots_are_there_with_their_reasons(browser: Browser) -> None:
+    browser.go("/catchup/runs?state=skipped")
+    assert "(superseded)" in browser.text("tbody")
+
+    browser.press("Missed", ".cu-filters a")
+
+    browser.until_text("(catchup_off)", "tbody")
+    assert set(browser.texts("td[data-label=Entry]")) == {"send-digest"}
+
+
+def test_the_task_of_a_run_leads_to_flowers_own_page(browser: Browser) -> None:
+    browser.go("/catchup/runs?entry=hourly-etl")
+
+    link = browser.one("td[data-label=Task] a").get_attribute("href")
+
+    assert str(link).startswith(f"{browser.root}/task/")
+
+
+def test_the_page_of_a_run_tells_attempts_inputs_and_the_error(browser: Browser) -> None:
+    browser.go(f"/catchup/runs?state=dead&entry={BROKEN}")
+    browser.one("td[data-label='Run ID'] a").click()
+
+    browser.until(lambda: "/catchup/run/" in browser.driver.current_url, "the run")
+    assert TRACEBACK.splitlines()[-1] in browser.text(".cu-note.cu-error")
+    assert "ledger.push(batch)" in browser.text("pre")
+    assert browser.texts("#cu-attempts tbody td[data-label=Worker]") == ["celery@worker-1"]
+    browser.keep("run", whole=True)
+
+
+def test_the_page_of_an_entry_draws_its_week_and_its_starts(browser: Browser) -> None:
+    browser.go("/catchup/entry?entry=hourly-etl")
+
+    assert len(browser.all("svg.cu-heat")) == 7
+    assert browser.all("svg.cu-starts line.cu-caught_up")
+    assert "beat down" in browser.text("svg.cu-starts")
+    assert "all, window 6h" in browser.text(".cu-facts")
+    assert browser.text("[data-command]").startswith("celery -A proj catchup backfill hourly-etl --start")
+
+
+def test_a_script_in_a_name_an_argument_or_an_error_stays_text(browser: Browser) -> None:
+    browser.go(f"/catchup/runs?entry={quote(EVIL, safe='')}")
+    run = browser.one("td[data-label='Run ID'] a").get_attribute("href")
+    name = quote(EVIL, safe="")
+    for path in (
+        "/catchup",
+        f"/catchup/entry?entry={name}",
+        "/catchup/dead",
+        str(run).replace(browser.root, ""),
+    ):
+        browser.go(path)
+
+        assert EVIL in browser.driver.page_source.replace("&lt;", "<").replace("&gt;", ">").replace(
+            "&#x27;", "'"
+        )
+        assert browser.all(".cu script") == []
+        assert browser.driver.title != "taken"
+
+
+def test_a_time_tells_the_readers_zone_to_the_pointer(browser: Browser) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    browser.go("/catchup/runs")
+    time = browser.one("td time")
+
+    ActionChains(browser.driver).move_to_element(time).perform()
+
+    browser.until(lambda: "your time" in str(time.get_attribute("title")), "the title")
+    assert "GMT+9" in str(time.get_attribute("title"))
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
+
+
+def test_everything_can_be_reached_with_the_keyboard_and_is_seen_there(browser: Browser) -> None:
+    browser.go("/catchup")
+    reached = []
+    for _ in range(60):
+        ActionChains(browser.driver).send_keys(Keys.TAB).perform()
+        reached.append(
+            browser.script(
+                "const at = document.activeElement;"
+                "return [at.closest('.cu') ? at.getAttribute('aria-label') || at.textContent.trim() : '',"
+                " getComputedStyle(at).outlineStyle]"
+            )
+        )
+
+    words = [word for word, _ in reached if word]
+    assert words[:5] == ["Catch-up", "Schedules", "Runs", *words[3:5]]
+    for wanted in ("Search", "hourly-etl", "Pause hourly-etl", "Backfill hourly-etl", "Resume sync-crm"):
+        assert wanted in words
+    # A lane is one picture with words of its own, no hundred stops.
+    assert len([word for word in words if word.startswith("Pause ")]) >= len(POLICIES) - 2
+    assert {style for word, style in reached if word} == {"solid"}
