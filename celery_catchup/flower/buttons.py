@@ -17,10 +17,11 @@ def action(
     label: str | None = None,
     kind: str = "",
     confirm: str | None = None,
+    yes: str | None = None,
     done: str | None = None,
     look: str | None = None,
 ) -> Markup:
-    """A button for one call. ``confirm`` is asked before, ``done`` is said after."""
+    """A button for one call. ``confirm`` is asked before, ``yes`` is what agrees; ``done`` is said after."""
     return element(
         "button",
         words,
@@ -30,6 +31,7 @@ def action(
         data_path=path,
         data_body=json.dumps(body),
         data_confirm=confirm,
+        data_yes=yes,
         data_done=done,
         data_look=look,
     )

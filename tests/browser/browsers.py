@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -61,10 +61,12 @@ class Browser:
         return self.until(lambda: self.all(selector), selector)[0]
 
     def text(self, selector: str = ".cu") -> str:
-        return " ".join(self.one(selector).text.split())
+        return str(self.until(lambda: self.texts(selector), selector)[0])
 
     def texts(self, selector: str) -> list[str]:
-        return [" ".join(element.text.split()) for element in self.all(selector)]
+        """In one step: elements that are asked one by one may be gone meanwhile."""
+        code = "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText ?? e.textContent)"
+        return [" ".join(text.split()) for text in self.script(code, selector)]
 
     def named(self, selector: str, words: str) -> WebElement:
         """The element with these words, or this label."""
@@ -90,7 +92,12 @@ class Browser:
         return WebDriverWait(self.driver, PATIENCE, 0.05).until(look, what)
 
     def until_text(self, words: str, selector: str = ".cu") -> None:
-        self.until(lambda: words in self.text(selector), f"{words!r} in {selector}")
+        try:
+            self.until(lambda: words in self.text(selector), f"{words!r} in {selector}")
+        except TimeoutException as error:
+            raise AssertionError(
+                f"{words!r} is not in {self.texts(selector)}; {self.texts('.cu-says')}"
+            ) from error
 
     # -- doing -----------------------------------------------------------------------------
 
@@ -98,7 +105,7 @@ class Browser:
         """Click what has these words, or this label."""
         element = self.named(selector, words)
         self.until(element.is_enabled, f"{words!r} enabled")
-        self.script("arguments[0].scrollIntoView({block: 'center'})", element)
+        self.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
         element.click()
 
     def answer(self, words: str) -> str:

@@ -74,5 +74,5 @@ def browser(window: Browser) -> Iterator[Browser]:
     window.requests.clear()
     yield window
     window.listen()
-    assert window.said == []
+    assert not window.said, "\n".join(window.said)
     assert [url for url in window.requests if not url.startswith((window.root, "data:"))] == []

@@ -68,8 +68,7 @@ def test_the_banner_tells_of_the_catch_up_and_leads_to_its_runs(browser: Browser
 
     browser.press("Show them", ".cu-note a")
 
-    browser.until(lambda: "/catchup/runs" in browser.driver.current_url, "the runs")
-    assert browser.text(".cu-pager").startswith(f"{count} run")
+    browser.until_text(f"{count} run", ".cu-pager")
     assert set(browser.texts("td .cu-badge")) == {"Catch-up"}
 
 

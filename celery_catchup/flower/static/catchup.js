@@ -32,7 +32,7 @@
     form.method = "dialog";
     form.className = "cu-choices";
     words.textContent = text;
-    [["", "Cancel", ""]].concat(choices).forEach(function (choice, index, all) {
+    [["", "Back"]].concat(choices).forEach(function (choice, index, all) {
       var button = document.createElement("button");
       button.value = choice[0];
       button.textContent = choice[1];

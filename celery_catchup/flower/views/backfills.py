@@ -68,6 +68,7 @@ def _buttons(one: BackfillView) -> Markup:
         label=f"Cancel backfill {one.id}",
         kind="cu-danger",
         confirm=f"Cancel backfill {one.id}? {left:,} of its slots will not run.",
+        yes="Cancel the backfill",
         done="It is cancelled.",
     )
     return joined([first, Markup(" "), cancel])
