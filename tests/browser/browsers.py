@@ -18,14 +18,16 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-CHROMIUM, DRIVER = "chromium", "chromedriver"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
 PATIENCE = 20  # seconds; a page takes a tenth of one, a busy machine makes it many
 WIDE, NARROW = 1280, 390
 
 
 def why_there_is_no_browser() -> str | None:
     """What is missing to start one; None when nothing is."""
-    missing = [name for name in (CHROMIUM, DRIVER) if shutil.which(name) is None]
+    there = {"chromium": CHROMIUM, "chromedriver": DRIVER}
+    missing = [name for name, path in there.items() if path is None]
     return f"{' and '.join(missing)} not on PATH" if missing else None
 
 
@@ -156,7 +158,7 @@ class Browser:
 def chromium(root: str, *, user: str, password: str, folder: Path) -> Iterator[Browser]:
     """Start one; it is signed in."""
     options = webdriver.ChromeOptions()
-    options.binary_location = str(shutil.which(CHROMIUM))
+    options.binary_location = str(CHROMIUM)
     for argument in (
         "--headless=new",
         "--no-sandbox",
@@ -169,7 +171,7 @@ def chromium(root: str, *, user: str, password: str, folder: Path) -> Iterator[B
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(shutil.which(DRIVER))))
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
         browser = Browser(driver, root)
         browser.dress()
