@@ -20,7 +20,7 @@ _SETTLING = 3.0
 _LATEST = 30.0
 """Seconds after which a slot that has not run counts as lost."""
 _HEADERS = (
-    "scheduler", "due per second", "runs seen", "p50, ms", "p99, ms", "longest, ms", "lost",
+    "scheduler", "due per second", "runs seen", "p50, ms", "p99, ms", "longest, ms", "never ran",
     "p99 of beat's part, ms",
 )  # fmt: skip
 _WORKER = ("worker", "-c", "2", "-l", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat")
@@ -54,7 +54,7 @@ def measure(stage: Stage) -> Findings:
 
 _NOTE = (
     "From the slot to the first line of the task; slots are spread evenly. Celery's scheduler counts each"
-    " second from the last run, so it sends fewer the later it is; nothing can be called lost there."
+    " second from the last run, so the later it is the fewer it sends: look at both columns."
 )
 
 
@@ -74,10 +74,12 @@ def _watch(stage: Stage, name: str) -> _Lag:
             "catchup_entries": {"*": {"window": "1h", "overlap_policy": "allow"}},
             "imports": ["celery_catchup.worker"],
         }
-        _spread(stage)
-    with stage.celery(*_WORKER, **shared) as worker, stage.celery("beat", "-S", scheduler, **shared) as beat:
-        worker.until_it_says(" ready.")
-        return _observed(stage, beat, diary, ours=ours)
+    with stage.celery(*_WORKER, **shared) as worker:
+        worker.until_it_says(" ready.")  # else it would begin with a backlog, and keep it for long
+        if ours:
+            _spread(stage)
+        with stage.celery("beat", "-S", scheduler, **shared) as beat:
+            return _observed(stage, beat, diary, ours=ours)
 
 
 def _spread(stage: Stage) -> None:
@@ -107,7 +109,7 @@ def _observed(stage: Stage, beat: Program, diary: Path, *, ours: bool) -> _Lag:
     seen = _seen(diary, begin, end)
     lags = sorted(ran - slot for ran, slot in seen)
     cuts = quantiles(lags, n=100, method="inclusive")
-    lost = max(0, expected - len(seen)) if ours else 0
+    lost = max(0, expected - len(seen))
     return _Lag(cuts[49], cuts[98], lags[-1], len(seen), lost, _decided(stage, begin, end) if ours else None)
 
 
@@ -131,6 +133,5 @@ def _lines(diary: Path) -> list[tuple[float, float, str]]:
 
 def _row(stage: Stage, name: str, lag: _Lag) -> list[str]:
     times = [f"{seconds * 1e3:,.1f}" for seconds in (lag.p50, lag.p99, lag.longest)]
-    lost = f"{lag.lost}" if name == "celery-catchup" else "–"
     decided = "–" if lag.decided is None else f"{lag.decided * 1e3:,.1f}"
-    return [name, f"{stage.scale.due_per_second}", f"{lag.seen:,}", *times, lost, decided]
+    return [name, f"{stage.scale.due_per_second}", f"{lag.seen:,}", *times, f"{lag.lost:,}", decided]
