@@ -25,11 +25,11 @@ class Row:
 
     @classmethod
     def at_most(cls, what: str, value: float, bar: float, *, unit: str, figures: str = "") -> Row:
-        return cls(what, figures or f"{value:,.3f} {unit}", f"≤ {bar:g} {unit}", value <= bar)
+        return cls(what, figures or f"{value:,.3f} {unit}", f"≤ {bar:.3g} {unit}".rstrip(), value <= bar)
 
     @classmethod
     def at_least(cls, what: str, value: float, bar: float, *, unit: str, figures: str = "") -> Row:
-        return cls(what, figures or f"{value:,.1f} {unit}", f"≥ {bar:g} {unit}", value >= bar)
+        return cls(what, figures or f"{value:,.1f} {unit}", f"≥ {bar:.3g} {unit}".rstrip(), value >= bar)
 
     @classmethod
     def unknown(cls, what: str, why: str) -> Row:

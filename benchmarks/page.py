@@ -42,12 +42,15 @@ def figures(found: Findings, scale: Scale) -> str:
 def provenance(scale: Scale) -> str:
     """Where, when and with what the figures were made."""
     now = datetime.now(UTC)
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    load, processors = os.getloadavg()[2], os.cpu_count() or 1
+    busy = " The machine was busy with other things: ratios are rough, and rates too low." * (
+        load > processors
+    )
     return (
         f"Measured on {now:%Y-%m-%d} at {now:%H:%M} UTC, scale `{scale.name}`, {scale.repeats} repeats "
         f"(median, lowest and highest in brackets). {platform.system()} {platform.machine()}, "
-        f"{_processor()}, {os.cpu_count()} processors, load {load} at the end; "
-        f"Python {platform.python_version()}, {', '.join(filter(None, map(_versioned, _PACKAGES)))}."
+        f"{_processor()}, {processors} processors, load {load:.1f} over the last quarter of an hour; "
+        f"Python {platform.python_version()}, {', '.join(filter(None, map(_versioned, _PACKAGES)))}.{busy}"
     )
 
 
@@ -67,7 +70,12 @@ def _versioned(package: str) -> str:
         return ""
 
 
+def _cell(text: str) -> str:
+    """Text as a cell: a cron expression is neither a border nor emphasis."""
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
 def _section(table: Table) -> str:
-    rows: Sequence[Sequence[str]] = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
+    rows: Sequence[Sequence[str]] = [[_cell(text) for text in row] for row in table.rows]
     body = tabulate(rows, headers=table.headers, tablefmt="github", disable_numparse=True)
     return "\n\n".join(part for part in (f"### {table.title}", body, table.note) if part)
