@@ -95,7 +95,13 @@ def assemble(
     store = open_store(app, settings)
     states = States(store.client, store.scripts, store.keys)
     ttl = to_milliseconds(settings.lease_ttl)
-    sender = Dispatcher(app, state=store.client, state_db=store.db, mark_tasks=settings.mark_tasks)
+    sender = Dispatcher(
+        app,
+        state=store.client,
+        state_db=store.db,
+        mark_tasks=settings.mark_tasks,
+        checkins=settings.checkins,
+    )
     leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl)
     events = process_events()
     workers = Workers(store.client, store.scripts, store.keys)

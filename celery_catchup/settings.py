@@ -52,6 +52,14 @@ class Source(StrEnum):
     DJANGO = "django"
 
 
+class Checkins(StrEnum):
+    """Which runs those who watch beat are told of."""
+
+    LIVE = "live"
+    ALL = "all"
+    NONE = "none"
+
+
 class OnStoreFailure(StrEnum):
     """What a worker does with a run that it cannot claim because Redis is away."""
 
@@ -172,6 +180,10 @@ class Settings(Written):
     )
     max_dead_letters: Annotated[int, COUNT] = Field(
         10_000, description="Dead letters that are kept; beyond it the oldest are discarded, as failed."
+    )
+    checkins: Annotated[Checkins, word(Checkins)] = Field(
+        Checkins.LIVE,
+        description="Which runs make a check-in with Sentry, where that monitors beat tasks.",
     )
     export_env: Annotated[bool, FLAG] = Field(
         False, description="Set the `CATCHUP_*` environment variables around each task."

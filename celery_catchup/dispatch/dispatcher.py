@@ -18,6 +18,7 @@ from kombu.utils import json as kombu_json
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from celery_catchup.dispatch.announcements import Announcements
 from celery_catchup.dispatch.broker import Broker
 from celery_catchup.dispatch.capture import Capture, capture, looks_right
 from celery_catchup.dispatch.failures import (
@@ -33,7 +34,7 @@ from celery_catchup.dispatch.messages import Message, check, is_shared, message_
 from celery_catchup.dispatch.templates import Caught, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
-from celery_catchup.settings import MarkTasks
+from celery_catchup.settings import Checkins, MarkTasks
 from celery_catchup.store import Template
 from celery_catchup.store.rendering import is_catchup, render
 from celery_catchup.wording import shown
@@ -61,13 +62,20 @@ class Dispatcher:
     """
 
     def __init__(
-        self, app: Any, *, state: Redis, state_db: int, mark_tasks: MarkTasks = MarkTasks.BOTH
+        self,
+        app: Any,
+        *,
+        state: Redis,
+        state_db: int,
+        mark_tasks: MarkTasks = MarkTasks.BOTH,
+        checkins: Checkins = Checkins.NONE,
     ) -> None:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
         self._db = 0
         self._known: dict[tuple[str, str | None], Known] = {}
         self._kinds = Kinds(app)
+        self._announcements = Announcements(app, checkins)
         self._queues: dict[str, str] = {}
         self._told: set[str] = set()
         self.mode: Mode | None = None
@@ -164,7 +172,10 @@ class Dispatcher:
         if self.mode is None:
             self.probe()
         badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
-        if not is_shared(self._app, entry):
+        announced = self._announcements.concern(run)
+        if announced or not is_shared(self._app, entry):
+            if announced and run is not None:
+                entry = self._announcements.heard(entry, run)
             own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
             return replace(self._made(own).template(badge), run=run_id)
         key, fields = (str(entry.name), policy_entry), _fields(entry)

@@ -1,0 +1,85 @@
+"""Announcements: who watches what beat sends is told of it here as under Celery's own scheduler.
+
+sentry-sdk wraps ``celery.beat.Scheduler.apply_entry``: it opens a check-in for the entry, and puts
+its id among the headers of what is sent. Messages are not sent there any more, so the call is made
+for its own sake, on a copy of the entry, and what it put into the copy is sent.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from celery import beat
+from celery.schedules import ParseException, crontab
+
+from celery_catchup.declarations import WrittenSchedule
+from celery_catchup.model import Trigger
+from celery_catchup.settings import Checkins
+
+_MOST = 10_000
+"""Announced runs that are remembered, so that one that has to be made again is not announced again."""
+_TOLD: Mapping[Checkins, frozenset[str]] = {
+    Checkins.NONE: frozenset(),
+    Checkins.LIVE: frozenset({Trigger.SCHEDULER}),
+    Checkins.ALL: frozenset({Trigger.SCHEDULER, Trigger.CATCHUP}),
+}
+
+
+class Announcements:
+    """Tells of each run once, however often its message has to be made."""
+
+    def __init__(self, app: Any, which: Checkins) -> None:
+        self._app, self._triggers = app, _TOLD[which]
+        self._heard: OrderedDict[tuple[str, int], Any] = OrderedDict()
+
+    def concern(self, run: Mapping[str, Any] | None) -> bool:
+        """Whether somebody watches, and wants to hear of such a run."""
+        return run is not None and run["trigger"] in self._triggers and _is_watched()
+
+    def heard(self, entry: beat.ScheduleEntry, run: Mapping[str, Any]) -> beat.ScheduleEntry:
+        """The entry as those who watch want it to be sent."""
+        key = str(entry.name), int(run["slot"])
+        if key not in self._heard:
+            self._heard[key] = self._announce(entry)
+            if len(self._heard) > _MOST:
+                self._heard.popitem(last=False)
+        changed = type(entry)(**dict(entry))
+        changed.options = self._heard[key]
+        return changed
+
+    def _announce(self, entry: beat.ScheduleEntry) -> dict[str, Any]:
+        """Let them have a copy; its options, with what they put there."""
+        shown = type(entry)(**dict(entry))
+        shown.options = {**entry.options, "headers": copy.deepcopy(entry.options.get("headers") or {})}
+        shown.schedule = _as_crontab(entry.schedule)
+        beat.Scheduler.apply_entry(_Stage(self._app), shown, producer=None)
+        return dict(shown.options)
+
+
+class _Stage:
+    """In the place of the scheduler: it has an app, and sends nothing."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    def apply_async(self, *_: Any, **__: Any) -> None:
+        """It is sent later, in one step with its record."""
+
+
+def _is_watched() -> bool:
+    """Whether somebody has put himself in front of Celery's own function."""
+    code = getattr(beat.Scheduler.apply_entry, "__code__", None)
+    return getattr(code, "co_filename", None) != beat.__file__
+
+
+def _as_crontab(schedule: Any) -> Any:
+    """A cron string as the crontab that others know, where Celery can read it."""
+    written = schedule.written if isinstance(schedule, WrittenSchedule) else None
+    try:
+        minute, hour, day, month, weekday = written.split() if isinstance(written, str) else ()
+        return crontab(minute, hour, weekday, day, month, app=schedule.app)
+    except (ValueError, ParseException):
+        return schedule
