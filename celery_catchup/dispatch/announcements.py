@@ -72,14 +72,14 @@ class _Stage:
 def _is_watched() -> bool:
     """Whether somebody has put himself in front of Celery's own function."""
     code = getattr(beat.Scheduler.apply_entry, "__code__", None)
-    return getattr(code, "co_filename", None) != beat.__file__
+    return bool(getattr(code, "co_filename", None) != beat.__file__)
 
 
 def _as_crontab(schedule: Any) -> Any:
     """A cron string as the crontab that others know, where Celery can read it."""
     written = schedule.written if isinstance(schedule, WrittenSchedule) else None
     try:
-        minute, hour, day, month, weekday = written.split() if isinstance(written, str) else ()
+        minute, hour, day, month, weekday = str(written).split()
         return crontab(minute, hour, weekday, day, month, app=schedule.app)
     except (ValueError, ParseException):
         return schedule
