@@ -21,6 +21,7 @@ from celery_catchup.plugin.heartbeat import Execution
 from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE
 from celery_catchup.plugin.station import Station, arrivals, station
+from celery_catchup.plugin.tracing import annotate
 from celery_catchup.settings import OnStoreFailure
 from celery_catchup.store import Claim
 from celery_catchup.store.connection import explain
@@ -122,6 +123,7 @@ def _start(post: Station, delivery: Delivery, run: RunContext, *, owner: str) ->
     execution = Execution(run, owner)
     post.heartbeat.hold(delivery.token, execution)
     enter_run(run)
+    annotate(run)
     if post.settings.export_env:
         variables = run.environ()
         execution.shadowed = {name: os.environ.get(name) for name in variables}

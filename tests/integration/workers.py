@@ -196,13 +196,14 @@ class Worker:
         pool: str = "solo",
         concurrency: int = 1,
         name: str = "w1",
+        project: str = PROJECT,
         env: Mapping[str, str] | None = None,
         **conf: Any,
     ) -> None:
         self.site, self.name = site, f"{name}@localhost"
         self._output = site.tmp_path / f"{name}.log"
         self._conf = {"broker_url": site.url, "catchup_redis_url": site.store_url, **conf}
-        command = f"-m celery -A {PROJECT} worker -P {pool} -c {concurrency} -n {self.name} -l INFO"
+        command = f"-m celery -A {project} worker -P {pool} -c {concurrency} -n {self.name} -l INFO"
         self._command = [sys.executable, *command.split(), "--without-gossip", "--without-mingle"]
         self._env = {
             **os.environ,
