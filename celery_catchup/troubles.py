@@ -46,12 +46,13 @@ class Trouble:
             self._since = None
 
 
-_OF_A_BEAT = {
+OF_A_BEAT = {
     "redis": "Redis cannot be used",
     "broker": "Broker cannot be used",
     "source": "Entries cannot be read",
     "inner": "Tick failed",
 }
+"""What may keep a tick from its work, and how the log says it."""
 
 
 class BeatTroubles:
@@ -62,7 +63,7 @@ class BeatTroubles:
     ) -> None:
         self._tell = tell
         self._all = {
-            what: Trouble(words, logger=logger, monotonic=monotonic) for what, words in _OF_A_BEAT.items()
+            what: Trouble(words, logger=logger, monotonic=monotonic) for what, words in OF_A_BEAT.items()
         }
 
     def happened(self, what: str, detail: str) -> float:

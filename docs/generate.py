@@ -27,6 +27,7 @@ from celery_catchup.cli import catchup
 from celery_catchup.configuration import Declaration, load
 from celery_catchup.durations import LONGEST, format_duration
 from celery_catchup.errors import ConfigurationError
+from celery_catchup.metrics import catalogue, reading
 from celery_catchup.operations import (
     backfills,
     dead_letters,
@@ -50,6 +51,8 @@ SETTINGS_PAGE = HERE / "reference" / "settings.md"
 SETTINGS_TEXT = HERE / "reference" / "settings.md.in"
 EVENTS_PAGE = HERE / "reference" / "events.md"
 EVENTS_TEXT = HERE / "reference" / "events.md.in"
+METRICS_PAGE = HERE / "reference" / "metrics.md"
+METRICS_TEXT = HERE / "reference" / "metrics.md.in"
 COMMANDS_PAGE = HERE / "reference" / "cli.md"
 COMMANDS_TEXT = HERE / "reference" / "cli.md.in"
 
@@ -165,6 +168,32 @@ def signal_rows() -> Iterator[list[str]]:
     for kind, signal in signals.SIGNALS.items():
         arguments = ", ".join(f"`{name}`" for name in sorted(signal.providing_args))
         yield [f"`{signal.name}`", f"`{kind.__name__}`", arguments]
+
+
+# -- metrics ---------------------------------------------------------------------------------
+
+
+def metrics_page() -> str:
+    """The page about metrics: its text, with the catalogue put in."""
+    text = METRICS_TEXT.read_text(encoding="utf-8")
+    head = ["Metric", "Kind", "Labels", "Meaning"]
+    bounds = [f"{bound:,}" for bound in catalogue.LAG_BOUNDS]
+    parts = {
+        "{store}": table(head, metric_rows(in_beat=False)),
+        "{beat}": table(head, metric_rows(in_beat=True)),
+        "{lag}": ", ".join(bounds[:-1]) + f" and {bounds[-1]}",
+        "{entries}": f"{reading.MOST_ENTRIES:,}",
+    }
+    for mark, content in parts.items():
+        text = text.replace(mark, content)
+    return text
+
+
+def metric_rows(*, in_beat: bool) -> Iterator[list[str]]:
+    """One row for each metric that is told there."""
+    for one in catalogue.METRICS.values():
+        if one.in_beat == in_beat:
+            yield [f"`{one.exposed}`", str(one.kind), ", ".join(f"`{name}`" for name in one.labels), one.help]
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -308,5 +337,6 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 if __name__ == "__main__":
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
+    METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     EVENTS_PAGE.write_text(events_page(), encoding="utf-8")
     COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")

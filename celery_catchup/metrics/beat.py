@@ -12,6 +12,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.events import EntryFailed, Event, Ticked, TickFailed, subscribe
 from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
 from celery_catchup.metrics.stored import StoreCollector
+from celery_catchup.troubles import OF_A_BEAT
 
 _MOST_ENTRIES = 1000
 """Entries that fail and are counted by name; what is beyond is counted together, under no name."""
@@ -27,6 +28,8 @@ class BeatMetrics:
         self._leading = self._made(Gauge, "beat_leading")
         self._ticks = self._made(Histogram, "tick_duration_seconds", buckets=TICK_BOUNDS)
         self._tick_errors = self._made(Counter, "tick_errors")
+        for what in OF_A_BEAT:
+            self._tick_errors.labels(what)  # from the start: of one that begins with 1 no increase is seen
         self._dispatch_errors = self._made(Counter, "dispatch_errors")
         self._failed: set[str] = set()
         self._server: Any = None

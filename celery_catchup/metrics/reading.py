@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from celery_catchup.clock import Clock
-from celery_catchup.model import to_instant
+from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.wiring import StoreHandle
@@ -27,6 +27,7 @@ _COUNTS = {
     "outbox": "outbox_length",
     "dead": "dead_letters",
 }
+_ENDS = (RunState.SUCCEEDED, RunState.REVOKED, RunState.DEAD, "unreported")
 _LEADS_FOR = 3
 """Lengths of the lease after which a leader that does not tick is none any more."""
 
@@ -70,13 +71,13 @@ def _counters(ever: Mapping[str, int]) -> Samples:
         found = {name.removeprefix(prefix): count for name, count in ever.items() if name.startswith(prefix)}
         return {tuple(name.split(":")): count for name, count in found.items()}
 
-    triggers = ("scheduler", "catchup", "backfill", "manual")
+    # All of them from the start: of a series that begins with 1 Prometheus sees no increase.
     return {
-        "slots_dispatched": {(trigger,): ever.get(trigger, 0) for trigger in triggers},
-        "slots_skipped": under("skipped:"),
+        "slots_dispatched": {(trigger,): ever.get(trigger, 0) for trigger in Trigger},
+        "slots_skipped": {(reason,): ever.get(f"skipped:{reason}", 0) for reason in SkipReason},
         "slots_missed": {(): ever.get("missed", 0)},
         "attempts_failed": {(): ever.get("failed", 0)},
-        "runs_ended": under("ended:"),
+        "runs_ended": {(state,): ever.get(f"ended:{state}", 0) for state in _ENDS},
         "lag": under("lag:"),
         "lag_ms": under("lag_ms:"),
     }
