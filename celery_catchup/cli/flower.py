@@ -15,9 +15,8 @@ from celery_catchup.cli.verbs import EX_USAGE, Verb
     cls=Verb,
     context_settings={"ignore_unknown_options": True},
     short_help="Start Flower with the Catch-up tab.",
-    options_metavar="[FLOWER OPTIONS]...",
 )
-@click.argument("options", metavar="", nargs=-1, type=click.UNPROCESSED)
+@click.argument("options", metavar="[FLOWER OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, *, options: tuple[str, ...]) -> None:
     """Start Flower with the Catch-up tab and the HTTP API; all options are Flower's own.

@@ -185,9 +185,9 @@ class Desk:
         """Makes messages."""
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
-    def look(self) -> Stored:
-        """What is stored, to be looked at, whatever version has written it."""
-        return self.states.load(any_schema=True)
+    def look(self, names: Iterable[str] | None = None) -> Stored:
+        """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
+        return self.states.load(any_schema=True, names=names)
 
     def before_change(self) -> Stored:
         """What is stored, before something is changed; `StoreError` when a newer version has written it."""

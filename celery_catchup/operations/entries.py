@@ -54,7 +54,7 @@ class EntryView:
 def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryView]:
     """Every declared entry in the order of declaration, or these; no more is computed than is asked for."""
     wanted = tuple(desk.schedule) if names is None else desk.in_schedule(names)
-    stored, now = desk.look(), desk.now()
+    stored, now = desk.look(None if names is None else wanted), desk.now()
     lines = lines_of(desk, stored, now, set(wanted))
     busy = desk.states.busy(wanted)
     return [_view(desk, name, lines.get(name), stored, busy[name], now) for name in wanted]

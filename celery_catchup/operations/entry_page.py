@@ -36,7 +36,7 @@ def entry_page(desk: Desk, name: str, *, slots: int = 3, letters: int = 20) -> E
     desk.in_schedule([name])
     now = desk.now()
     (row,) = rows_of(desk, [name])
-    line = lines_of(desk, desk.look(), now, {name}).get(name)
+    line = lines_of(desk, desk.look([name]), now, {name}).get(name)
     since = to_datetime(now) - WEEK
     tally = desk.history.tallies([name], since=to_instant(since))[name]
     return EntryPage(

@@ -141,8 +141,10 @@ def preview(
     if it had been recovered since its last run. ``stored`` asks what it would do in another state.
     """
     now = desk.now() if at is None else to_instant(at)
-    state = desk.look() if stored is None else stored
     configuration = desk.configuration
+    # What the entries may dispatch together is shared among all of them.
+    shared = configuration.settings.max_runs is not None or not names
+    state = desk.look(None if shared else names) if stored is None else stored
     if window is not None or policy is not None:
         wanted = desk.in_schedule(names) or tuple(desk.schedule)
         configuration = _imagined(desk, wanted, window, policy)
@@ -150,8 +152,6 @@ def preview(
     else:
         wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
     division = desk.division if configuration is desk.configuration else desk.divided(configuration)
-    # What the entries may dispatch together is shared among all of them.
-    shared = configuration.settings.max_runs is not None or not wanted
     declared = [one for one in division.declared if shared or one.name in wanted]
     found = previews.preview(declared, state, states=desk.states, settings=configuration.settings, now=now)
     if names and len(names) > len({one.line.entry.name for one in found} & set(names)):

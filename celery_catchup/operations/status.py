@@ -72,7 +72,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     now = desk.now()
     leader, scheduler = desk.listing.leader()
     counts = desk.listing.counts()
-    stored = desk.look()
+    stored = desk.look(())
     tick, watermark = _instant(scheduler, "last_tick"), _instant(scheduler, "watermark")
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))

@@ -73,7 +73,7 @@ def timeline(
     """
     wanted = desk.known(names)
     after, last, now = to_instant(since) - 1, to_instant(until), desk.now()
-    stored = desk.look()
+    stored = desk.look(wanted)
     lines = lines_of(desk, stored, now, wanted)
     records = desk.listing.between(wanted, after + 1, last)
     skips = desk.listing.skips(wanted, since=after + 1, until=last)

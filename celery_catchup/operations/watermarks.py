@@ -61,7 +61,7 @@ class Move:
 def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
     """Where the scheduler and these entries, or all with a policy, are."""
     wanted = desk.with_policy(names, advice=_ADVICE) or tuple(desk.declared)
-    stored, now = desk.look(), desk.now()
+    stored, now = desk.look(wanted), desk.now()
     lines = lines_of(desk, stored, now, set(wanted))
     scheduler = _instant(stored.watermark)
     paused = pauses(stored)

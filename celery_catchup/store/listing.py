@@ -17,7 +17,7 @@ from redis import Redis
 from celery_catchup.model import Instant, RunState, Trigger
 from celery_catchup.store.keys import Keys
 
-LOOKED_AT = 20_000
+LOOKED_AT = 10_000
 """Runs that one call looks at; what is beyond is told by the page's cursor."""
 IDS_LOOKED_AT = 200_000
 """Ids that are compared with the beginning of one; they are cheap, and mostly the first pages match."""
@@ -41,6 +41,11 @@ class Wanted:
     until: Instant | None = None
     after: Position | None = None
     limit: int = 50
+
+    @property
+    def words(self) -> list[list[bytes]]:
+        """What the text of a record has in it, when it is among them."""
+        return [[f'"{word}"'.encode() for word in group] for group in (self.triggers, self.states) if group]
 
     def takes(self, record: Record) -> bool:
         """Whether a run is among them."""
@@ -105,7 +110,7 @@ class Listing:
         positions = self._positions(wanted)
         while looked_at < LOOKED_AT and (part := list(islice(positions, _PAGE))):
             looked_at += len(part)
-            for record in self.records([run_id for _, run_id in part]):
+            for record in self.records([run_id for _, run_id in part], having=wanted.words):
                 if wanted.takes(record):
                     found.append(record)
                     if len(found) > wanted.limit:
@@ -136,14 +141,17 @@ class Listing:
                 return
             start += _PAGE
 
-    def records(self, ids: Sequence[str]) -> list[Record]:
-        """The records of these runs, with their ids; those that are gone or cannot be read are left out."""
+    def records(self, ids: Sequence[str], *, having: Sequence[Sequence[bytes]] = ()) -> list[Record]:
+        """The records of these runs, with their ids; those that are gone or cannot be read are left out.
+
+        ``having``: of each of these groups a word must be there; it saves reading most of the others.
+        """
         found: list[Record] = []
         for begin in range(0, len(ids), _PAGE):
             some = ids[begin : begin + _PAGE]
             stored: Any = self._client.hmget(self._keys.ledger, list(some))
             for run_id, text in zip(some, stored, strict=True):
-                if (record := _read(text)) is not None:
+                if _has(text, having) and (record := _read(text)) is not None:
                     found.append({"id": run_id, **record})
         return found
 
@@ -251,6 +259,10 @@ def _page(found: Iterator[Record], limit: int) -> Page:
     more = next(found, None)
     last = (records[-1]["slot"], records[-1]["id"]) if records and more is not None else None
     return Page(records, last)
+
+
+def _has(text: bytes | None, groups: Sequence[Sequence[bytes]]) -> bool:
+    return text is not None and all(any(word in text for word in group) for group in groups)
 
 
 def _read(text: bytes | None) -> Record | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,15 +65,20 @@ class States:
     def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
         self._client, self._scripts, self._keys = client, scripts, keys
 
-    def load(self, *, any_schema: bool = False) -> Stored:
+    def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> Stored:
         """Everything, in one round trip; `StoreError` when a newer version has written it, unless
-        it is only to be looked at."""
+        it is only to be looked at. With ``names`` only what is known of these entries, and all pauses."""
+        wanted = None if names is None else list(names)
         with self._client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self._keys.meta)
             pipe.hgetall(self._keys.scheduler)
             for column in _COLUMNS:
-                pipe.hgetall(getattr(self._keys, column))
-            meta, scheduler, *columns = (_texts(answer) for answer in pipe.execute())
+                key = getattr(self._keys, column)
+                if wanted is None or column == "paused":
+                    pipe.hgetall(key)
+                else:
+                    pipe.hmget(key, wanted or [""])
+            meta, scheduler, *columns = (_column(answer, wanted) for answer in pipe.execute())
         if not any_schema:
             _check_schema(meta)
         return Stored(
@@ -172,6 +177,14 @@ def _check_schema(meta: Mapping[str, str]) -> None:
             f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; "
             "upgrade it"
         )
+
+
+def _column(answer: Any, names: Sequence[str] | None) -> dict[str, str]:
+    """A hash, or of these names what it has."""
+    if isinstance(answer, dict):
+        return _texts(answer)
+    pairs = zip(names or [""], answer, strict=True)
+    return {name: value.decode(errors="replace") for name, value in pairs if value is not None}
 
 
 def _texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery_catchup.flower.api.changing import CHANGING
 from celery_catchup.flower.api.endpoints import ROOT, Endpoint
-from celery_catchup.flower.api.handler import EndpointHandler, JsonHandler, NothingHere
+from celery_catchup.flower.api.handler import EndpointHandler, JsonHandler, NothingHere, encoded
 from celery_catchup.flower.api.looking import LOOKING
 from celery_catchup.flower.api.openapi import document
 
@@ -21,7 +21,7 @@ class DocumentHandler(JsonHandler):
 
     def get(self) -> None:
         """The document of this very server."""
-        self.answer(document(ENDPOINTS, prefix=self.url_prefix))
+        self.answer(encoded(document(ENDPOINTS, prefix=self.url_prefix)))
 
 
 def _routes() -> list[tuple[Any, ...]]:

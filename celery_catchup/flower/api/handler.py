@@ -30,10 +30,10 @@ class JsonHandler(ApiHandler):
         if not self.current_user:
             raise FailedError(401, "Sign in to use the API.")
 
-    def answer(self, value: object) -> None:
-        """Write a value."""
+    def answer(self, text: str) -> None:
+        """Write what `encoded` has made."""
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(json.dumps(as_json(value), ensure_ascii=False).replace("</", "<\\/"))
+        self.finish(text)
 
     def write_error(self, status_code: int, **given: Any) -> None:
         """Say what went wrong; of what nobody foresaw only that it happened."""
@@ -43,7 +43,7 @@ class JsonHandler(ApiHandler):
             self.set_header("WWW-Authenticate", 'Basic realm="flower"')
         if status_code == 405:
             self.set_header("Allow", ", ".join((*self.allowed, "OPTIONS")))
-        self.answer({"error": _failure(error, self._reason)})
+        self.answer(encoded({"error": _failure(error, self._reason)}))
 
 
 class EndpointHandler(JsonHandler):
@@ -71,10 +71,10 @@ class EndpointHandler(JsonHandler):
             self._check_body()
         given = endpoint.values(path, self._query(), self.request.body, self._present())
         try:
-            found = await self.at_desk(lambda desk: as_json(endpoint.operation(desk, given)))
+            text = await self.at_desk(lambda desk: encoded(endpoint.operation(desk, given)))
         except CatchupError as error:
             raise failed(error) from None
-        self.answer(found)
+        self.answer(text)
 
     def _query(self) -> dict[str, list[str]]:
         """What stands behind the question mark, as it was written."""
@@ -107,6 +107,11 @@ class NothingHere(JsonHandler):
         raise FailedError(404, "There is no such part of the API; /api/catchup/openapi.json lists them.")
 
     post = put = patch = delete = head = get
+
+
+def encoded(value: object) -> str:
+    """A value as JSON that stays text wherever somebody puts it, inside a script, too."""
+    return json.dumps(as_json(value), ensure_ascii=False).replace("</", "<\\/")
 
 
 def _failure(error: object, reason: str) -> Failure:

@@ -1,0 +1,127 @@
+"""What pages and API cost does not depend on how much the ledger holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from celery_catchup.testing import FakeClock
+from tests.integration.flowers import Site, flower
+from tests.integration.ledgers import fill
+from tests.integration.operating import ALL, HOURLY, Project
+from tests.results import Recorder
+
+ENTRIES, RUNS_EACH = 2000, 50
+LIMIT = 0.5  # seconds of server time for any page or call
+NOW = datetime(2026, 2, 7, 12, 2, tzinfo=UTC)
+
+LANES = "&".join(f"entry=entry-{number}" for number in range(50))
+CALLS = (
+    "/status",
+    "/overview",
+    "/schedules",
+    "/schedules?search=entry-1&offset=5",
+    "/schedules/entry-7",
+    "/runs",
+    "/runs?triggerType=catchup",
+    "/runs?state=failed",
+    "/runs?state=dead",
+    "/runs?state=waiting",
+    "/runs?entry=entry-7&state=succeeded",
+    "/skipped",
+    "/preview?entry=entry-7",
+    "/timeline?entry=entry-7&since=168h",
+    f"/timeline?{LANES}",
+    "/outages",
+    "/watermarks?entry=entry-7",
+    "/dead-letters",
+    "/dead-letters?entry=entry-7",
+    "/backfills",
+)
+PAGES = (
+    "/catchup",
+    "/catchup/entry?entry=entry-7",
+    "/catchup/runs",
+    "/catchup/dead",
+    "/catchup/backfills",
+)
+
+
+@contextmanager
+def filled(
+    url: str, clock: FakeClock, *, entries: int, runs_each: int
+) -> Iterator[tuple[Project, Site, int]]:
+    """A Flower over a ledger of that size."""
+    clock.set(NOW.isoformat())
+    names = [f"entry-{number}" for number in range(entries)]
+    project = Project(url, clock, dict.fromkeys(names, HOURLY), {"*": ALL})
+    with project.desk() as desk:
+        desk.store.client.flushall()
+        made = fill(desk, runs_each=runs_each)
+    with flower(project.app) as site:
+        yield project, site, made
+
+
+def commands(project: Project, site: Site, path: str) -> int:
+    """How many commands the store has to answer for a request."""
+    site.ask(path)
+    with project.desk() as desk:
+        client = desk.store.client
+        before = client.info("stats")["total_commands_processed"]
+        assert site.ask(path).status == 200
+        return int(client.info("stats")["total_commands_processed"] - before)
+
+
+def test_no_page_and_no_call_asks_the_store_more_often_when_the_ledger_is_larger(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    paths = [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]
+    with filled(redis_url, desk_clock, entries=60, runs_each=2) as (project, site, _):
+        small = {path: commands(project, site, path) for path in paths}
+    with filled(redis_url, desk_clock, entries=60, runs_each=20) as (project, site, _):
+        large = {path: commands(project, site, path) for path in paths}
+
+    # A question for runs that are rare reads the ledger page by page, up to a bound.
+    rare = {path for path in paths if "/runs?" in path or "/dead" in path}
+    assert {path: large[path] for path in paths if path not in rare} == {
+        path: small[path] for path in paths if path not in rare
+    }
+    assert max(large[path] - small[path] for path in rare) < 10
+
+
+def test_nothing_scans_the_keys_of_the_server(redis_url: str, desk_clock: FakeClock) -> None:
+    with filled(redis_url, desk_clock, entries=60, runs_each=2) as (project, site, _):
+        for path in [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]:
+            assert site.ask(path).status == 200
+        with project.desk() as desk:
+            used = set(desk.store.client.info("commandstats"))
+
+    assert not used & {f"cmdstat_{name}" for name in ("keys", "scan", "hscan", "zscan", "sscan")}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_each_page_and_call_takes_less_than_half_a_second_with_a_hundred_thousand_runs(
+    redis_url: str, desk_clock: FakeClock, record_result: Recorder
+) -> None:
+    took: dict[str, float] = {}
+    with filled(redis_url, desk_clock, entries=ENTRIES, runs_each=RUNS_EACH) as (_, site, made):
+        site.get("/status")  # the configuration is read once
+        for path in [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]:
+            took[path] = min(_seconds(site, path) for _ in range(3))
+
+    slowest = max(took, key=lambda path: took[path])
+    record_result(
+        "slowest page or call", entries=ENTRIES, runs=made, path=slowest[:60], ms=round(took[slowest] * 1000)
+    )
+    assert {path: seconds for path, seconds in took.items() if seconds >= LIMIT} == {}
+
+
+def _seconds(site: Site, path: str) -> float:
+    begun = time.perf_counter()
+    assert site.ask(path).status == 200
+    return time.perf_counter() - begun
