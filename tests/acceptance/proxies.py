@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import selectors
 import socket
 import threading
+import time
 from types import TracebackType
 
 
@@ -14,7 +16,7 @@ class Proxy:
 
     ``cut`` ends all connections and refuses new ones. ``silence`` keeps them, and new ones are
     accepted, but no byte gets through: packets vanish. ``mute`` lets requests through and loses the
-    replies. ``mend`` undoes all; what was written into the silence is lost.
+    replies. ``slow`` delays everything. ``mend`` undoes all; what was written into the silence is lost.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -23,6 +25,7 @@ class Proxy:
         self._partner: dict[socket.socket, socket.socket] = {}
         self._lock = threading.Lock()
         self._silent = self._muted = self._over = False
+        self._delays = (0.0, 0.0)
         self._servers: set[socket.socket] = set()
         self._listener = self._listening(0)
         self.port: int = self._listener.getsockname()[1]
@@ -60,9 +63,15 @@ class Proxy:
         with self._lock:
             self._muted = True
 
+    def slow(self, least: float, most: float) -> None:
+        """All bytes take so many seconds on their way; those behind them wait."""
+        with self._lock:
+            self._delays = (least, most)
+
     def mend(self) -> None:
         """Everybody gets through again."""
         with self._lock:
+            self._delays = (0.0, 0.0)
             if self._silent or self._muted:
                 self._silent = self._muted = False
                 self._drop_all()
@@ -95,6 +104,7 @@ class Proxy:
                 if not data:
                     self._drop(sock)
                 elif not (self._silent or (self._muted and sock in self._servers)):
+                    time.sleep(random.uniform(*self._delays))
                     self._partner[sock].sendall(data)
         except OSError:
             self._drop(sock)
