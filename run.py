@@ -49,7 +49,7 @@ def main(verb: str = "help", *args: str) -> int:
     work = {
         "check": CHECKS,
         "test": [*CHECKS, ["pytest", *(args or ("-n", "2"))]],
-        "soak": [["pytest", "-m", "soak", *args], ["python", "docs/results.py"]],
+        "soak": [["pytest", "-m", "soak or figures", *args], ["python", "docs/results.py"]],
         "model": [["pytest", "-m", "", "tests/model", *args]],
         "bench": [["python", "-m", "benchmarks", *args]],
         "docs": [["sphinx-build", "-W", "-b", "html", "docs", "docs/_build", *args]],

@@ -111,7 +111,9 @@ class FailoverStorm(Storm):
     def fail_over(self, failovers: Failovers) -> None:
         begun, done = time.monotonic(), len(self.done())
         failovers.fail_over(freezing=self.chance.random() < 0.5)
-        until(lambda: self._revived() and len(self.done()) > done + 3, what="runs after it", within=60, step=0.5)
+        until(
+            lambda: self._revived() and len(self.done()) > done + 3, what="runs after it", within=60, step=0.5
+        )
         # What a worker had to report meanwhile could not be recorded, or was forgotten.
         harms = [oracle.Harm(session, begun, until=time.monotonic()) for session in self.sessions]
         self.harms += harms

@@ -75,6 +75,7 @@ def after_five_years(site: Site) -> tuple[Process, float]:
     return site.leader(), own
 
 
+@pytest.mark.figures
 def test_five_years_of_minutes_are_decided_without_listing_them(site: Site, record_result: Recorder) -> None:
     policies = {
         "latest": {"window": "1900d", "select": "latest"},

@@ -28,6 +28,7 @@ def test_with_all_guards_it_holds(row: Row, tmp_path: Path, record_result: Recor
     prove(row, tmp_path, record_result)
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize("row", FAILS, ids=lambda row: row.name)
 def test_without_one_guard_it_fails(row: Row, tmp_path: Path, record_result: Recorder) -> None:
     prove(row, tmp_path, record_result)
@@ -38,12 +39,6 @@ def test_without_one_guard_it_fails(row: Row, tmp_path: Path, record_result: Rec
 @pytest.mark.parametrize("row", HOLDS_AT_LENGTH, ids=lambda row: row.name)
 def test_with_more_faults_and_slots_it_holds(row: Row, tmp_path: Path, record_result: Recorder) -> None:
     prove(row, tmp_path, record_result, large=True)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("row", FAILS, ids=lambda row: row.name)
-def test_each_guard_is_needed(row: Row, tmp_path: Path, record_result: Recorder) -> None:
-    prove(row, tmp_path, record_result)
 
 
 def test_every_guard_that_can_be_taken_away_is_in_the_table() -> None:

@@ -3,7 +3,8 @@
 ``CATCHUP_TEST_PROJECT`` is JSON: ``{"broker": url, "schedule": {...}, "settings": {...},
 "periodic": [...]}``. A mapping with one key that begins with ``$`` stands for what JSON cannot
 say, see `_MADE`. ``CATCHUP_TEST_OFFSET`` is how many seconds the project's clock is off the
-system's: an outage of three hours is a second beat with another offset.
+system's: an outage of three hours is a second beat with another offset. ``CATCHUP_TEST_JUMPS``
+names a file with seconds to be added to that, which a test may change at any time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
@@ -26,10 +28,15 @@ OFFSET = timedelta(seconds=float(os.environ.get("CATCHUP_TEST_OFFSET", "0")))
 
 
 class ShiftedClock(SystemClock):
-    """The system's clock, off by the offset."""
+    """The system's clock, off by the offset and by what the file says."""
 
     def now(self) -> datetime:
-        return super().now() + OFFSET
+        return super().now() + OFFSET + _jump()
+
+
+def _jump() -> timedelta:
+    file = os.environ.get("CATCHUP_TEST_JUMPS")
+    return timedelta(seconds=float(Path(file).read_text())) if file else timedelta()
 
 
 class Scheduler(beat.Scheduler):
