@@ -102,11 +102,13 @@ def _somebody_listens(stage: Stage) -> bool:
 
 
 def _spread(stage: Stage) -> None:
-    """Let the entries be due one after the other, and not all at the full second of the first tick."""
-    keys, count = Keys("benchmarks"), stage.scale.due_per_second
-    now = int(time.time() * 1000)
-    for key in (keys.first_seen, keys.anchors):
-        stage.redis.hset(key, mapping={f"entry-{i}": now + i * 1000 // count for i in range(count)})
+    """Let the entries be due one after the other, and not all at the full second of the first tick.
+
+    Only their phase is set: entries that were seen before would begin with what they missed.
+    """
+    now, count = int(time.time() * 1000), stage.scale.due_per_second
+    phases = {f"entry-{i}": now + i * 1000 // count for i in range(count)}
+    stage.redis.hset(Keys("benchmarks").anchors, mapping=phases)
 
 
 def _observed(stage: Stage, beat: Program, diary: Path, *, ours: bool) -> _Lag:
