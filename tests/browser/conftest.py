@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
 from tests import services
 from tests.browser.browsers import Browser, chromium, why_there_is_no_browser
 from tests.browser.scenes import Scene
@@ -36,17 +35,11 @@ def _chromium_is_there() -> None:
 @pytest.fixture(scope="module")
 def scene(_chromium_is_there: None) -> Iterator[Scene]:
     """A day that was played, on a server of its own, and goes on."""
-    whole_week = bool(os.environ.get("CATCHUP_SCREENSHOTS"))
     with services.private_server() as server:
-        played = _played(server, days=7.2 if whole_week else 1.1, dense=whole_week)
+        played = Scene(server.url(), now=datetime.now(UTC), dense=bool(os.environ.get("CATCHUP_SCREENSHOTS")))
+        played.play()
         with played.going_on():
             yield played
-
-
-def _played(server: EmbeddedServer, *, days: float, dense: bool) -> Scene:
-    scene = Scene(server.url(), now=datetime.now(UTC), days=days, dense=dense)
-    scene.play()
-    return scene
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -52,6 +52,7 @@ TRACEBACK = """Traceback (most recent call last):
     ledger.push(batch)
 ConnectionError: ledger.example.com did not answer"""
 WORKER = "celery@worker-1"
+WEEK, DAY = timedelta(days=7, hours=3), timedelta(days=1, hours=2)
 DOWN, BACK = timedelta(hours=5, minutes=20), timedelta(minutes=35)
 """How long ago beat went down, and how long ago it came back."""
 
@@ -60,24 +61,30 @@ class Scene:
     """A project whose last days were played: a healthy time, a beat that was down, a catch-up, an
     entry that fails, one that is paused.
 
-    With ``dense`` there is an entry of every minute too, which takes much longer to play.
+    With ``dense`` it is a week, and on its last day there is an entry of every minute too.
     """
 
-    def __init__(self, url: str, *, now: datetime, days: float = 1.1, dense: bool = False) -> None:
-        self.url, self.now = url, now.replace(second=0, microsecond=0)
-        self.step = timedelta(minutes=1 if dense else 5)
-        self.clock = FakeClock(self.now - timedelta(days=days))
-        schedule = SCHEDULE | (DENSE if dense else {})
-        self.policies = POLICIES | (DENSE_POLICY if dense else {})
-        # A long lease, because minutes pass between two ticks here.
-        self.project = Project(url, self.clock, schedule, self.policies, catchup_lease_ttl="10m")
-        self.project.app.conf.update(catchup_poll_interval="1s")
+    def __init__(self, url: str, *, now: datetime, dense: bool = False) -> None:
+        self.url, self.now, self.dense = url, now.replace(second=0, microsecond=0), dense
+        self.clock = FakeClock(self.now - (WEEK if dense else DAY))
         self.fixed = False
+        self._declare({}, {})
+
+    def _declare(self, more: dict[str, Any], policies: dict[str, Any]) -> None:
+        self.step = timedelta(minutes=1 if more else 5)
+        self.policies = POLICIES | policies
+        # A long lease, because minutes pass between two ticks here.
+        settings = {"catchup_lease_ttl": "10m", "catchup_poll_interval": "1s"}
+        self.project = Project(self.url, self.clock, SCHEDULE | more, self.policies, **settings)
 
     def play(self) -> None:
         """Everything, up to now."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Desk, "clock", self.clock)
+            if self.dense:
+                with self.project.beat() as scheduler:
+                    self._until(self.now - DAY, scheduler)
+                self._declare(DENSE, DENSE_POLICY)
             with self.project.beat() as scheduler:
                 self._until(self.now - DOWN, scheduler)
             self.clock.advance(seconds=(self.now - BACK - self.clock.now()).total_seconds())
@@ -85,6 +92,7 @@ class Scene:
                 self._catch_up(scheduler)
                 self.project.catchup("pause", "sync-crm", "--reason", "the CRM is being migrated")
                 self._until(self.now, scheduler)
+                self._until(datetime.now(UTC), scheduler)  # to play it took a while
 
     @contextmanager
     def going_on(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ def test_a_dialog_can_be_left_without_changing_anything(browser: Browser, scene:
 
 
 def test_a_backfill_is_previewed_dispatched_and_seen_to_its_end(browser: Browser, scene: Scene) -> None:
-    end = scene.now - 2 * DAY
+    end = scene.now - 12 * DAY
     browser.go(f"/catchup/entry?entry={LONG}#backfill")
     browser.write("input[name=start]", stamp(end - DAY))
     browser.write("input[name=end]", stamp(end))
@@ -55,7 +55,8 @@ def test_a_backfill_is_previewed_dispatched_and_seen_to_its_end(browser: Browser
     assert command == (
         f"celery -A proj catchup backfill {LONG} --start {stamp(end - DAY)} --end {stamp(end)}"
     )
-    browser.keep("backfill", whole=True)
+    browser.script("document.querySelector('#backfill').scrollIntoView({behavior: 'instant'})")
+    browser.keep("backfill")
     browser.press("Dispatch 8 runs", ".cu-form button[type=submit]")
     assert "Dispatch 8 runs of" in browser.answer("Dispatch 8 runs")
     browser.until_text("was created", ".cu-says")
@@ -83,7 +84,7 @@ def test_what_cannot_be_backfilled_is_a_sentence_in_its_place(browser: Browser, 
 
 
 def test_a_backfill_is_paused_resumed_and_cancelled(browser: Browser, scene: Scene) -> None:
-    start, end = scene.now - 20 * DAY, scene.now - 9 * DAY
+    start, end = scene.now - 30 * DAY, scene.now - 19 * DAY
     scene.project.catchup(
         "backfill", "sync-crm", "--start", start.isoformat(), "--end", end.isoformat(), "-f"
     )

@@ -15,11 +15,21 @@ PAGES = {
     "schedules": "/catchup",
     "runs": "/catchup/runs",
     "entry": "/catchup/entry?entry=hourly-etl",
-    "dead-letters": "/catchup/dead",
+    "dead-letters": "/catchup/dead?category=transient",
     "backfills": "/catchup/backfills",
     "evil": f"/catchup/entry?entry={quote(EVIL, safe='')}",
     "long": f"/catchup/entry?entry={LONG}",
 }
+PICTURES = {
+    ("schedules", WIDE, "light"): "schedules",
+    ("schedules", WIDE, "dark"): "schedules-dark",
+    ("schedules", NARROW, "light"): "schedules-narrow",
+    ("runs", WIDE, "light"): "runs",
+    ("entry", WIDE, "light"): "entry",
+    ("entry", WIDE, "dark"): "entry-dark",
+    ("dead-letters", WIDE, "light"): "dead-letters",
+}
+"""What the documentation shows."""
 COLUMNS = [
     "RUN ID",
     "ENTRY",
@@ -45,9 +55,8 @@ def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int,
 
         assert browser.overflow() <= 0, name
         assert dark == (theme == "dark"), name
-        if theme == "light" or name == "schedules":
-            suffix = {(NARROW, "light"): "-narrow", (WIDE, "dark"): "-dark"}.get((width, theme), "")
-            browser.keep(name + suffix, whole=width == WIDE)
+        if (name, width, theme) in PICTURES:
+            browser.keep(PICTURES[name, width, theme])
 
 
 def test_the_schedules_show_every_entry_with_its_lane_and_the_outage(browser: Browser) -> None:
@@ -130,7 +139,7 @@ def test_the_page_of_a_run_tells_attempts_inputs_and_the_error(browser: Browser)
     assert TRACEBACK.splitlines()[-1] in browser.text(".cu-note.cu-error")
     assert "ledger.push(batch)" in browser.text("pre")
     assert browser.texts("#cu-attempts tbody td[data-label=Worker]") == ["celery@worker-1"]
-    browser.keep("run", whole=True)
+    browser.keep("run")
 
 
 def test_the_page_of_an_entry_draws_its_week_and_its_starts(browser: Browser) -> None:

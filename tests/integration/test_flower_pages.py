@@ -151,7 +151,7 @@ def test_the_page_of_an_entry_tells_what_a_restart_would_do(project: Project, de
     with flower(project.app) as site:
         text = seen(site.ask("/catchup/entry?entry=hourly-etl").text)
 
-    assert "2026-02-07T13:00:00Z dispatch 2026-02-07T14:00:00Z dispatch 2 runs would be dispatched." in text
+    assert "2026-02-07 13:00Z dispatch 2026-02-07 14:00Z dispatch 2 runs would be dispatched." in text
     assert "celery -A proj catchup preview hourly-etl" in text
     assert "Policy all, window 6h Overlap all" in text
 

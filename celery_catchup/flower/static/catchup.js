@@ -314,7 +314,7 @@
     place.replaceChildren();
     var rows = told.slots.slice(0, 8);
     rows.forEach(function (one) {
-      place.append(one.scheduledTime + "   " + one.action + (one.reason ? " (" + one.reason + ")" : "") + "\n");
+      place.append(one.scheduledTime.replace("T", " ").replace(/:00Z$/, "Z") + "  " + one.action + (one.reason ? " (" + one.reason + ")" : "") + "\n");
     });
     var more = told.dispatched + told.skipped - rows.length;
     if (more > 0) { place.append("… " + more + " more\n"); }
@@ -329,7 +329,8 @@
     var what = asked();
     var place = form.querySelector("[data-preview]");
     var button = form.querySelector("button[type=submit]");
-    form.querySelector("[data-command]").textContent = command(what);
+    form.querySelector("[data-command]").textContent = what.entry ? command(what) : "";
+    if (!what.entry) { return; }
     try {
       var looks = await Promise.all(["none", "failed", "completed"].map(function (choice) {
         return call("POST", "/backfill/preview", Object.assign({}, what, { reprocess: choice }));
@@ -342,7 +343,7 @@
       table(place, mine);
       if (button) {
         button.disabled = !mine.dispatched;
-        button.textContent = "Dispatch " + counted(mine.dispatched, "run");
+        button.textContent = mine.dispatched ? "Dispatch " + counted(mine.dispatched, "run") : "Nothing to dispatch";
       }
     } catch (error) {
       if (number === asking) {

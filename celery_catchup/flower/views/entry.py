@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
+from celery_catchup.flower.drawing.tallies import stamp
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.filters import Choice
 from celery_catchup.flower.views.runs import TRIGGERS
@@ -85,7 +86,7 @@ def preview_words(preview: Preview) -> str:
 
 def _line(one: PreviewSlot) -> str:
     reason = f" ({one.reason})" if one.reason else ""
-    return f"{one.scheduled_time:%Y-%m-%dT%H:%M:%SZ}   {one.action}{reason}"
+    return f"{stamp(one.scheduled_time)}  {one.action}{reason}"
 
 
 def cell_words(columns: int, slots_of_a_day: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
@@ -43,8 +43,9 @@ class AttemptRow:
 
 
 def attempt_rows(found: RunDetails) -> list[AttemptRow]:
-    """The attempts, the oldest first."""
-    return [_attempt(found.run.run_id, one) for one in found.attempts]
+    """The attempts, the oldest first; the error that the run ended with is told by the page itself."""
+    rows = [_attempt(found.run.run_id, one) for one in found.attempts]
+    return [*rows[:-1], *(replace(last, error="") for last in rows[-1:])]
 
 
 def _attempt(run_id: str, one: Attempt) -> AttemptRow:
