@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_catchup import metrics
 from celery_catchup.events import EntryFailed, Ticked, TickFailed, everyone
-from celery_catchup.metrics import catalogue, reading
+from celery_catchup.metrics import catalogue, reading, stored
 from celery_catchup.metrics.beat import BeatMetrics
 from celery_catchup.metrics.stored import StoreCollector
 from celery_catchup.model import RunState, SkipReason
@@ -204,6 +204,20 @@ def test_a_store_that_does_not_answer_is_a_number_and_one_warning(
     assert [text["store_up"] for text in texts] == [0, 0]
     assert len([message for message in caplog.messages if "Metrics cannot be read" in message]) == 1
     assert "s3cret" not in caplog.text + texts[0].text
+
+
+def test_a_store_that_hangs_does_not_hold_up_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "PATIENCE", 0.1)
+    registry = CollectorRegistry()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        app = Celery("hangs", broker=f"redis://127.0.0.1:{silent.getsockname()[1]}/0", set_as_current=False)
+        with closing(StoreCollector(app)) as collector:
+            registry.register(collector)
+            found = [scrape(registry)["store_up"] for _ in range(3)]
+            threads = len(collector._threads._threads)
+
+    assert found == [0, 0, 0]
+    assert threads == 1
 
 
 # -- a beat of itself ------------------------------------------------------------------------
