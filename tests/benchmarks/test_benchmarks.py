@@ -35,7 +35,7 @@ def test_a_benchmark_finds_a_figure_for_every_cell_that_it_promises(stage: Stage
     for table in found.tables:
         assert table.rows, table.title
         assert {len(row) for row in table.rows} == {len(table.headers)}, table.title
-    assert all(bar.ok is not None or "take part" in bar.figures for bar in found.bars)
+    assert all(bar.ok is not None or bar.figures for bar in found.bars)  # what is not judged says why
 
 
 @pytest.mark.parametrize("peer", [peer for peer in PEERS if peer != "stock"])
