@@ -45,6 +45,7 @@ from celery_catchup.policy import Policy, SchedulePolicy
 from celery_catchup.readings import Reads
 from celery_catchup.settings import PREFIX, Settings
 from celery_catchup.written import Written
+from docs import http_api
 
 HERE = Path(__file__).resolve().parent
 SETTINGS_PAGE = HERE / "reference" / "settings.md"
@@ -340,3 +341,4 @@ if __name__ == "__main__":
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     EVENTS_PAGE.write_text(events_page(), encoding="utf-8")
     COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")
+    http_api.PAGE.write_text(http_api.http_api_page(), encoding="utf-8")
