@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)]
 )
-COMMANDS = set("cd celery flower git kubectl make pip pkill pytest python python3 redis-cli".split())
+COMMANDS = set("cd celery curl flower git kubectl make pip pkill pytest python python3 redis-cli".split())
 
 FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}|:{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",
