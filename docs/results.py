@@ -64,7 +64,7 @@ def place(result: dict[str, Any]) -> str:
 
 def prune(results: dict[str, dict[str, Any]]) -> str:
     """The file with these results alone."""
-    return "".join(json.dumps(result, sort_keys=True) + "\n" for result in results.values())
+    return "".join(json.dumps(result) + "\n" for result in results.values())
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     target = os.environ.get("CATCHUP_RESULTS")
     if target and report.when == "call" and "PYTEST_XDIST_WORKER" not in os.environ:
         with Path(target).open("a", encoding="utf-8") as file:
-            lines = (json.dumps(result | about(report), sort_keys=True) for result in results_of(report))
+            lines = (json.dumps(result | about(report)) for result in results_of(report))
             file.writelines(f"{line}\n" for line in lines)
 
 

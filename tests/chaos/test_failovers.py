@@ -25,6 +25,7 @@ def fail_over(folder: Path, nursery: Nursery, record_result: Recorder, *, times:
             fail_overs=failovers.count,
             roll_backs_noticed=storm.forgotten(),
             executed_again=verdict.again,
+            messages_sent_again=storm.missed,
             workers_given_up=storm.worker_exits,
             **verdict.figures,
         )

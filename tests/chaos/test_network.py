@@ -47,6 +47,7 @@ def weather(
             kinds=len(network.faults),
             longest_recovery_s=round(max(recoveries), 1),
             executed_again=verdict.again,
+            messages_sent_again=storm.missed,
             **verdict.figures,
         )
 

@@ -28,10 +28,11 @@ def all_due_at_once(site: Site, record_result: Recorder, *, entries: int) -> Non
         {f"entry{number}": MINUTELY for number in range(entries)},
         catchup_entries={"*": {"window": "1h", "overlap_policy": "allow"}},
     )
-    site.set_clock("00:00:45")
+    site.set_clock("00:00:15")
     beat = site.beat()
     beat.until_it_says('msg="Leading"', within=60)
     started = seconds_since(beat.begun)
+    site.until_a_tick_later()
     begun, renewals = time.monotonic(), _renewals(site)
     until(lambda: _renewals(site) >= renewals + 5, what="five idle ticks")
     idle = seconds_since(begun) / 5
