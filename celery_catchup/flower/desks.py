@@ -48,17 +48,26 @@ def _call(app: Any, function: Callable[[Desk], Result], by: str) -> Result:
 
 
 def desk_of(app: Any) -> Desk:
-    """The app's desk. Its configuration is read once: as beat and workers, Flower has to be started again
-    to see another one. A configuration with mistakes is read again, until it has none."""
+    """The app's desk. Its settings are read once: as beat and workers, Flower has to be started again
+    to see others. Entries of a source that changes under way are read again when it has changed, and
+    a configuration with mistakes until it has none."""
     with _opening:
         desk = _desks.get(app)
-        if desk is None:
-            desk = Desk(app)
-            # Everything that several threads would make at the same time.
-            _ = (desk.declared, desk.every_entry, desk.states, desk.ledger, desk.listing, desk.history)
-            _ = (desk.controls, desk.backfills, desk.watermarks, desk.workers, desk.notes)
-            _desks[app] = desk
+        if desk is None or desk.source.has_changed():
+            desk = _desks[app] = _opened(app, before=desk)
         return desk
+
+
+def _opened(app: Any, *, before: Desk | None) -> Desk:
+    """A desk on which everything lies that several threads would otherwise make at the same time; with
+    the store of the one before it, which may still be in use."""
+    desk = Desk(app)
+    _ = (desk.source, desk.declared, desk.every_entry)
+    if before is not None:
+        vars(desk)["store"] = before.store
+    _ = (desk.states, desk.ledger, desk.listing, desk.history, desk.controls)
+    _ = (desk.backfills, desk.watermarks, desk.workers, desk.notes)
+    return desk
 
 
 def _signed(desk: Desk, by: str) -> Desk:

@@ -20,7 +20,7 @@ from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
-from celery_catchup.sources import open_source
+from celery_catchup.sources import EntrySource, open_source
 from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
 from celery_catchup.store.history import History
 from celery_catchup.store.inheritance import Inheritance
@@ -67,8 +67,12 @@ class Desk:
         """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
         self.app.loader.import_default_modules()
         self.app.finalize()
-        source = open_source(self.app, read_settings(self.app, only=("source",)).source)
-        return {name: self._entry(name, fields) for name, fields in source.entries().items()}
+        return {name: self._entry(name, fields) for name, fields in self.source.entries().items()}
+
+    @cached_property
+    def source(self) -> EntrySource:
+        """Where the entries come from."""
+        return open_source(self.app, read_settings(self.app, only=("source",)).source)
 
     def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
         if isinstance(fields, CatchupEntry):

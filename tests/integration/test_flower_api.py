@@ -231,6 +231,9 @@ def test_all_mistakes_of_a_request_are_told_at_once(site: Site) -> None:
         (b'{"reason": 1}', "reason"),
         (b'{"reson": ""}', "reson"),
         (b"[" * 100_000, "body"),
+        (b'{"reason": "\\ud800"}', "reason"),
+        (b'{"\\ud800": 1}', "\ud800"),
+        (b'{"reason": "' + b"x" * 600 + b'"}', "reason"),
     ],
 )
 def test_a_body_that_cannot_be_meant_is_refused(site: Site, body: bytes, where: str) -> None:
@@ -266,6 +269,35 @@ def test_what_is_not_there_or_cannot_be_done_has_its_status_and_a_sentence(
     assert answer.status == status, answer.text
     assert answer.json["error"]["message"]
     assert (answer.headers["Allow"] is not None) == (status == 405)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "0", "1.5", "true", '"1"', "1" + "0" * 400])
+def test_what_is_no_number_of_runs_is_refused(site: Site, number: str) -> None:
+    body = (
+        '{"entry": "hourly-etl", "start": "2026-02-07T00:00Z", "end": "2026-02-07T05:00Z", '
+        f'"maxActive": {number}}}'
+    )
+
+    answer = site.post("/backfill/preview", body.encode())
+
+    assert answer.status == 400, answer.text
+    assert [one["where"] for one in answer.json["error"]["mistakes"]] == ["maxActive"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/schedules/%FF", "/runs?entry=%FF", "/runs?%FF=1", "/schedules/%00", "/runs/%2e%2e"]
+)
+def test_an_address_that_is_no_text_is_refused_in_json(site: Site, path: str) -> None:
+    answer = site.get(path)
+
+    assert answer.status in (400, 404), answer.text
+    assert answer.json["error"]["message"]
+
+
+def test_a_body_that_is_too_long_is_refused(site: Site) -> None:
+    body = b'{"runIds": ["' + b"x" * 2_000_000 + b'"]}'
+
+    assert site.post("/replay", body).status == 413
 
 
 def test_a_body_of_another_kind_is_refused(site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,7 +80,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, redis_url: str) -> Path:
     (tmp_path / "proj.py").write_text(PROJECT.format(url=redis_url))
-    (tmp_path / "flowerconfig.py").write_text("import celery_catchup.flower\n")
+    shutil.copy(ROOT / "examples" / "flowerconfig.py", tmp_path)
     return tmp_path
 
 

@@ -30,7 +30,7 @@ class JsonHandler(ApiHandler):
         if not self.current_user:
             raise FailedError(401, "Sign in to use the API.")
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: bytes) -> None:
         """Write what `encoded` has made."""
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(text)
@@ -109,9 +109,10 @@ class NothingHere(JsonHandler):
     post = put = patch = delete = head = get
 
 
-def encoded(value: object) -> str:
+def encoded(value: object) -> bytes:
     """A value as JSON that stays text wherever somebody puts it, inside a script, too."""
-    return json.dumps(as_json(value), ensure_ascii=False).replace("</", "<\\/")
+    text = json.dumps(as_json(value), ensure_ascii=False).replace("</", "<\\/")
+    return text.encode(errors="backslashreplace")  # half of a surrogate pair is written as JSON has it
 
 
 def _failure(error: object, reason: str) -> Failure:

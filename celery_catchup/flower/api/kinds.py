@@ -108,8 +108,10 @@ class Whole:
 
     def of_json(self, value: object, present: Present) -> int:
         """A JSON number without a fraction."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
             raise ValueError(f"expected a whole number, got {shown(value)}")
+        assert isinstance(value, int | float)
         if not self.least <= value <= self.most:
             raise ValueError(f"expected {self.least} to {self.most}, got {int(value)}")
         return int(value)
@@ -189,4 +191,6 @@ class Length:
 def _string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected a string, got {shown(value)}")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("expected Unicode text, got half of a surrogate pair")
     return value
