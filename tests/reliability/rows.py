@@ -187,12 +187,14 @@ ROWS = (
     Row(57, "a damaged record of a run", ENTRY, "a dead letter, corrupt; the chain goes on",
         (_RECORDS
          + "test_a_waiting_run_whose_record_is_damaged_becomes_a_dead_letter_and_the_chain_goes_on",
-         _RECORDS + "test_a_sent_run_whose_record_is_damaged_is_executed_by_nobody_and_buried_when_its_time_is_up",
+         _RECORDS
+         + "test_a_sent_run_whose_record_is_damaged_is_executed_by_nobody_and_buried_when_its_time_is_up",
          _RECORDS + "test_a_catch_up_over_a_damaged_record_runs_neither_it_nor_anything_twice")),
     Row(58, "a leader's record of another type", WAIT, "taken over when it does not move",
         (_RECORDS + "test_a_leaders_record_of_another_kind_is_taken_over_when_it_does_not_move",)),
     Row(59, "the fence is deleted", WORKS, "no write under the old one, a higher one next",
-        (_RECORDS + "test_a_leader_whose_fence_is_deleted_writes_nothing_and_leads_again_with_a_higher_one",)),
+        (_RECORDS
+         + "test_a_leader_whose_fence_is_deleted_writes_nothing_and_leads_again_with_a_higher_one",)),
     Row(60, "state of a newer version", START, "both versions; looking still works",
         (_AT_START + "test_state_that_this_version_cannot_use_is_refused_and_the_lead_is_free",
          "integration/test_cli_surface.py::test_state_of_a_newer_version_can_be_looked_at")),

@@ -28,7 +28,8 @@ from tests.integration import workers
 ROOT = Path(__file__).resolve().parents[2]
 NOW = 1_770_458_400_000
 ALLOWED = {"celery", "croniter", "kombu", "pydantic", "redis", "tabulate", "tzdata"}
-TOKENS = "* * * 1 2 3 */2 1-3 1,2 */0 */7 0 59 60 1-5 5-1 1-5/2 L W 15W 5#2 mon-fri jan ? H R(1-5) @daily , - / 99999999999 é".split()
+GOOD = "* 1 2 3 */2 */7 0 1-3 1-5/2 1,2 5-1".split()
+BAD = "*/0 59 60 L W 15W 5#2 mon-fri jan ? H R(1-5) @daily , - / 99999999999 é".split()
 
 
 def hostile_crons(count: int) -> list[str]:
@@ -36,7 +37,7 @@ def hostile_crons(count: int) -> list[str]:
     chance = random.Random(4)
     made = ["0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 29 2 1#5", "* " * 5000, ",".join("0" * 60) + " * * * *"]
     while len(made) < count:
-        made.append(" ".join(chance.choice(TOKENS) for _ in range(chance.choice([4, 5, 5, 5, 6]))))
+        made.append(" ".join(chance.choice(GOOD * 3 + BAD) for _ in range(chance.choice([4, 5, 5, 5, 6]))))
     return made
 
 
@@ -57,7 +58,7 @@ def test_no_cron_string_takes_long() -> None:
             table.minimum_distance()
             read, slowest = read + 1, max(slowest, time.process_time() - begun)
 
-    assert read > 20
+    assert read > 50
     assert slowest < 0.25  # 50 ms on an idle machine, and this is a shared one
 
 
