@@ -12,6 +12,7 @@ from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.store import Backfill, Backfills, Scripts, connect
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import Site
+from tests.results import Recorder
 
 MINUTE = 60_000
 
@@ -51,17 +52,20 @@ def begin(site: Site, backfills: Backfills, slots: int) -> tuple[Process, Backfi
     return beat, asked
 
 
-def storm(site: Site, backfills: Backfills, *, slots: int, kills: int) -> None:
-    rng = random.Random(7)
+def storm(site: Site, backfills: Backfills, *, slots: int, kills: int) -> dict[str, int]:
+    """Kill a beat and a worker so many times while the backfill runs; what there was to count."""
+    rng, killed = random.Random(7), 0
     beat, asked = begin(site, backfills, slots)
     names = iter(range(1000))
     worker = site.worker("-n", f"w{next(names)}@%h")
     for _ in range(kills):
         time.sleep(rng.uniform(1, 3))
         beat.kill()
+        killed += 1
         beat = site.beat()
         time.sleep(rng.uniform(0.5, 2))
         worker.end()
+        killed += 1
         worker = site.worker("-n", f"w{next(names)}@%h")
     until(
         lambda: (backfills.get(asked.id) or asked).state == "completed",
@@ -75,6 +79,11 @@ def storm(site: Site, backfills: Backfills, *, slots: int, kills: int) -> None:
     assert list(dict.fromkeys(begun)) == wanted, "every slot, in order"
     runs = {to_rfc3339(run["slot"]): run["state"] for run in site.ledger("storm")}
     assert {runs[slot] for slot in wanted} == {"succeeded"}
+    return {"kills": killed, "slots": len(set(begun)), "out_of_order": _out_of_order(begun, wanted)}
+
+
+def _out_of_order(begun: list[str], wanted: list[str]) -> int:
+    return sum(one != other for one, other in zip(dict.fromkeys(begun), wanted, strict=True))
 
 
 @pytest.mark.slow
@@ -87,8 +96,12 @@ def test_every_slot_runs_once_and_in_order_while_beats_and_workers_are_killed(
 
 @pytest.mark.soak
 @pytest.mark.timeout(2400)
-def test_ten_thousand_slots_run_once_and_in_order(site: Site, backfills: Backfills) -> None:
-    storm(site, backfills, slots=10_000, kills=4)
+def test_ten_thousand_slots_run_once_and_in_order(
+    site: Site, backfills: Backfills, record_result: Recorder
+) -> None:
+    figures = storm(site, backfills, slots=10_000, kills=4)
+
+    record_result("a backfill, beats and workers killed", **figures)
 
 
 @pytest.mark.slow

@@ -21,12 +21,13 @@ from tests.acceptance.messages import RabbitQueue
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import Site
 from tests.projects.storm import kind
+from tests.results import Recorder
 
 ENDED = {"succeeded", "dead", "revoked"}
 
 
-def storm(site: Site, *, slots: int, kills: int, seed: int = 11, **settings: Any) -> None:
-    """Catch up so many minutes in one chain, while workers are killed."""
+def storm(site: Site, *, slots: int, kills: int, seed: int = 11, **settings: Any) -> dict[str, int]:
+    """Catch up so many minutes in one chain, while workers are killed; what there was to count."""
     site.declare(
         {"storm": {"schedule": "* * * * *", "task": "tests.projects.storm.rage"}},
         catchup_entries={"storm": {"window": "7d", "overlap_policy": "all"}},
@@ -41,12 +42,14 @@ def storm(site: Site, *, slots: int, kills: int, seed: int = 11, **settings: Any
     site.offset += timedelta(minutes=slots)
     site.leader()
     until(lambda: len(site.ledger("storm")) >= slots, what="the chain", within=60)
-    _fire(site, slots=slots, kills=kills, rng=random.Random(seed))
+    killed = _fire(site, slots=slots, kills=kills, rng=random.Random(seed))
     _check(site, slots)
+    return {"seed": seed, "kills": killed, **_count(site, slots)}
 
 
-def _fire(site: Site, *, slots: int, kills: int, rng: random.Random) -> None:
-    """Kill and start workers while the chain runs, and send copies of messages."""
+def _fire(site: Site, *, slots: int, kills: int, rng: random.Random) -> int:
+    """Kill and start workers while the chain runs, and send copies of messages; how many were killed."""
+    killed = 0
     names = (f"storm{number}@%h" for number in count())
     workers = [site.worker("-n", next(names)) for _ in range(2)]
     _revoke(site)
@@ -55,6 +58,7 @@ def _fire(site: Site, *, slots: int, kills: int, rng: random.Random) -> None:
         _double(site)
         victim = rng.randrange(len(workers))
         _kill_with_children(workers[victim])
+        killed += 1
         workers[victim] = site.worker("-n", next(names))
     until(
         lambda: set(_states(site, slots)) <= ENDED,
@@ -63,6 +67,7 @@ def _fire(site: Site, *, slots: int, kills: int, rng: random.Random) -> None:
         within=360 + slots / 20 + kills * 15,
         step=0.5,
     )
+    return killed
 
 
 def _kill_with_children(worker: Process) -> None:
@@ -107,6 +112,14 @@ def _check(site: Site, slots: int) -> None:
         assert not ends.get(before) or begins[after][0] >= max(ends[before]), f"{before} and {after} at once"
 
 
+def _count(site: Site, slots: int) -> dict[str, int]:
+    """Runs that were executed, and neighbours of them that began in the wrong order."""
+    begins, _ = _times(site)
+    executed = [slot for run in site.ledger("storm")[:slots] if (slot := _slot(run)) in begins]
+    wrong = sum(begins[after][0] <= begins[before][0] for before, after in pairwise(executed))
+    return {"executed": len(executed), "out_of_order": wrong}
+
+
 def _times(site: Site) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """When each slot was begun and ended, as often as it was."""
     begins: dict[str, list[float]] = {}
@@ -117,10 +130,10 @@ def _times(site: Site) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     return begins, ends
 
 
-def storm_on_rabbitmq(site: Site, queue: RabbitQueue, **size: int) -> None:
+def storm_on_rabbitmq(site: Site, queue: RabbitQueue, **size: int) -> dict[str, int]:
     site.broker = queue.url
     elsewhere = {"catchup_redis_url": site.url, "task_default_queue": queue.name}
-    storm(site, **size, **elsewhere, broker_transport_options={})
+    return storm(site, **size, **elsewhere, broker_transport_options={})
 
 
 @pytest.mark.slow
@@ -137,11 +150,17 @@ def test_a_chain_keeps_its_order_on_rabbitmq_too(site: Site, rabbit_queue: Rabbi
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_three_thousand_runs_in_order(site: Site) -> None:
-    storm(site, slots=3000, kills=12)
+def test_three_thousand_runs_in_order(site: Site, record_result: Recorder) -> None:
+    figures = storm(site, slots=3000, kills=12)
+
+    record_result("one chain, workers killed: Redis", **figures)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_three_thousand_runs_in_order_on_rabbitmq(site: Site, rabbit_queue: RabbitQueue) -> None:
-    storm_on_rabbitmq(site, rabbit_queue, slots=3000, kills=12)
+def test_three_thousand_runs_in_order_on_rabbitmq(
+    site: Site, rabbit_queue: RabbitQueue, record_result: Recorder
+) -> None:
+    figures = storm_on_rabbitmq(site, rabbit_queue, slots=3000, kills=12)
+
+    record_result("one chain, workers killed: RabbitMQ", **figures)

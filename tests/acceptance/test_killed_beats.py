@@ -19,6 +19,7 @@ import pytest
 from tests.acceptance.messages import Message, RabbitQueue
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import SHIFTED, Site, at
+from tests.results import Recorder
 
 MINUTELY = {"minutely": "* * * * *"}
 AT_ONCE = {"minutely": {"window": "1d", "overlap_policy": "allow"}}
@@ -41,6 +42,8 @@ class Slaughter:
     count: Callable[[], int]
     kills: int = 0
     rounds: int = 0
+    lost: int = 0
+    doubled: int = 0
     seed: int = field(
         default_factory=lambda: int(os.environ.get("CATCHUP_TEST_SEED") or time.time_ns() % 10**6)
     )
@@ -93,7 +96,19 @@ class Slaughter:
         self.site.until_a_tick_later()
         beat.kill()
 
+    @property
+    def figures(self) -> dict[str, int]:
+        """For the record, of all rounds."""
+        return {
+            "seed": self.seed,
+            "kills": self.kills,
+            "slots": self.slots * self.rounds,
+            "lost": self.lost,
+            "messages_twice": self.doubled,
+        }
+
     def report(self, lost: int, doubled: int) -> None:
+        self.lost, self.doubled = self.lost + lost, self.doubled + doubled
         print(
             f"seed={self.seed} kills={self.kills} rounds={self.rounds} slots={self.slots * self.rounds} "
             f"lost={lost} doubled={doubled}"
@@ -117,7 +132,7 @@ def check_exactly_once(slaughter: Slaughter) -> None:
     assert {message.headers["is_catchup"] for message in messages[:-1]} == {True}
 
 
-def sweep_on_redis(site: Site, *, kills: int) -> None:
+def sweep_on_redis(site: Site, *, kills: int) -> Slaughter:
     site.declare(MINUTELY, catchup_entries=AT_ONCE, **FAST)
     slaughter = on_redis(site, slots=500)
     while slaughter.kills < kills:
@@ -126,6 +141,7 @@ def sweep_on_redis(site: Site, *, kills: int) -> None:
             slaughter.kill_sometime()
         slaughter.finish()
         check_exactly_once(slaughter)
+    return slaughter
 
 
 def test_a_beat_killed_at_any_of_its_writes_loses_nothing_and_doubles_nothing(site: Site) -> None:
@@ -155,8 +171,12 @@ def test_beats_killed_at_random_moments_of_a_long_catch_up_lose_nothing_and_doub
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_two_hundred_killed_beats_lose_nothing_and_double_nothing(site: Site) -> None:
-    sweep_on_redis(site, kills=200)
+def test_two_hundred_killed_beats_lose_nothing_and_double_nothing(
+    site: Site, record_result: Recorder
+) -> None:
+    slaughter = sweep_on_redis(site, kills=200)
+
+    record_result("beats killed in a catch-up: Redis", **slaughter.figures)
 
 
 # -- RabbitMQ: at least once, and the same task when it is twice -------------------------------
@@ -185,7 +205,7 @@ def check_at_least_once(slaughter: Slaughter, messages: list[Message]) -> None:
     }
 
 
-def sweep_on_rabbitmq(site: Site, queue: RabbitQueue, *, slots: int, kills: int) -> None:
+def sweep_on_rabbitmq(site: Site, queue: RabbitQueue, *, slots: int, kills: int) -> Slaughter:
     slaughter = on_rabbitmq(site, queue, slots)
     while slaughter.kills < kills:
         slaughter.begin()
@@ -194,6 +214,7 @@ def sweep_on_rabbitmq(site: Site, queue: RabbitQueue, *, slots: int, kills: int)
             slaughter.kill_sometime()
         slaughter.finish()
         check_at_least_once(slaughter, queue.messages())
+    return slaughter
 
 
 def test_on_rabbitmq_a_beat_killed_at_any_of_its_writes_loses_nothing(
@@ -221,5 +242,9 @@ def test_on_rabbitmq_beats_killed_at_random_moments_lose_nothing(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_on_rabbitmq_two_hundred_killed_beats_lose_nothing(site: Site, rabbit_queue: RabbitQueue) -> None:
-    sweep_on_rabbitmq(site, rabbit_queue, slots=500, kills=200)
+def test_on_rabbitmq_two_hundred_killed_beats_lose_nothing(
+    site: Site, rabbit_queue: RabbitQueue, record_result: Recorder
+) -> None:
+    slaughter = sweep_on_rabbitmq(site, rabbit_queue, slots=500, kills=200)
+
+    record_result("beats killed in a catch-up: RabbitMQ", **slaughter.figures)

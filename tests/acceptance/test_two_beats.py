@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import LEADING, Site, instant, seconds_since
+from tests.results import Recorder
 
 LEASE = 3.0
 SECOND = 1000
@@ -195,7 +196,7 @@ def test_a_leader_killed_in_its_catch_up_is_continued_by_the_standby(site: Site)
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_forty_leaders_killed_frozen_and_stopped_at_random_lose_nothing_and_double_nothing(
-    site: Site, pair: tuple[Process, Process]
+    site: Site, pair: tuple[Process, Process], record_result: Recorder
 ) -> None:
     seed = int(os.environ.get("CATCHUP_TEST_SEED") or time.time_ns() % 10**6)
     chance, times = random.Random(seed), defaultdict[str, list[float]](list)
@@ -217,7 +218,8 @@ def test_forty_leaders_killed_frozen_and_stopped_at_random_lose_nothing_and_doub
     until_two_more_slots(site)
 
     for harm, seconds in sorted(times.items()):
-        print(f"seed={seed} {harm}: {len(seconds)} take-overs, longest {max(seconds):.2f} s")
+        longest = round(max(seconds), 2)
+        record_result(f"take-over: {harm}", seed=seed, times=len(seconds), longest_s=longest, lease_s=LEASE)
     check_no_slot_lost_or_doubled(site)
     assert max(times["kill"] + times["freeze"]) <= 1.5 * LEASE
     assert max(times["stop"]) < 2.0
