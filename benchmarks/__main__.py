@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -76,4 +77,6 @@ def _summary(found: Findings) -> str:
 
 
 if __name__ == "__main__":
+    # An exit instead of a sudden death, so that the server and whoever is being measured end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))
