@@ -15,6 +15,9 @@ from itertools import islice
 from celery_catchup.model import Instant, Skip, SkipReason, Slot
 from celery_catchup.timetables import Timetable
 
+_STEPS = 4
+"""Slots from the beginning that are found one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -80,9 +83,21 @@ class Candidates:
 
     def at(self, position: int) -> Slot:
         """The slot at a position, found from the nearer end."""
+        if len(self.stretches) == 1 and not self.excluded and position < _STEPS:
+            return self._by_steps(position)
         from_end = position >= self.count // 2
         steps = self.count - 1 - position if from_end else position
         return next(islice(self.slots(newest_first=from_end), steps, None))
+
+    def _by_steps(self, position: int) -> Slot:
+        """A few steps cost less than to begin a walk; and many entries ask the same table for them."""
+        (stretch,) = self.stretches
+        at = stretch.after
+        for _ in range(position + 1):
+            following = stretch.timetable.next_after(at)
+            assert following is not None
+            at = following
+        return Slot(at, stretch.schedule)
 
     def between(self, first: Slot | None, last: Slot | None) -> Iterator[Stretch]:
         """What lies from ``first`` to ``last``, both included, one stretch a schedule; None is an end."""

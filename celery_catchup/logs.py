@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
@@ -44,6 +44,8 @@ logger = logging.getLogger("celery_catchup")
 
 MOST_LINES = 100
 """Lines of one kind per entry and catch-up; what is beyond becomes one summary."""
+MOST_IN_ALL = 1000
+"""The same of all entries together."""
 
 _PLAIN = re.compile(r"[\w.:/@+-]+")
 
@@ -98,6 +100,7 @@ class LogLines:
 
     def __init__(self) -> None:
         self._rests: defaultdict[tuple[str, str, str], _Rest] = defaultdict(_Rest)
+        self._said: Counter[str] = Counter()
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event, if it is time for one."""
@@ -252,18 +255,22 @@ class LogLines:
         logger.error(logfmt("State lost", detail=event.what))
 
     def _may_say(self, msg: str, entry: str, reason: str, first: Instant, last: Instant, count: int) -> bool:
-        rest = self._rests[msg, entry, reason]
+        self._said[msg] += 1
+        enough = self._said[msg] > MOST_IN_ALL
+        # Of runs that were dispatched nobody needs to know which they were: the ledger has them.
+        rest = self._rests[msg, "" if enough and not reason else entry, reason]
         rest.lines += 1
-        if rest.lines > MOST_LINES:
+        if enough or rest.lines > MOST_LINES:
             rest.add(first, last, count)
-        return rest.lines <= MOST_LINES
+            return False
+        return True
 
     def _summarise(self) -> None:
         """One line for what went beyond the limit, then a fresh start."""
         for (msg, entry, reason), rest in self._rests.items():
             if rest.count:
                 fields: dict[str, object] = {
-                    "entry": entry,
+                    **({"entry": entry} if entry else {}),
                     "first_scheduled_time": to_rfc3339(rest.first),
                     "last_scheduled_time": to_rfc3339(rest.last),
                     "count": rest.count,
@@ -271,6 +278,7 @@ class LogLines:
                 recovery = _recovery(entry, SkipReason(reason), rest.first, rest.last) if reason else {}
                 logger.info(logfmt(msg, **fields, **({"reason": reason} if reason else {}), **recovery))
         self._rests.clear()
+        self._said.clear()
 
 
 def _lost(event: RunResent | RunDied | RunUnreported) -> dict[str, object]:

@@ -198,6 +198,8 @@ class _Planning:
         size = running.stop - running.start
         if not size:
             return [], None
+        if size == 1 and not self.scope.newest_first:
+            return [self.candidates.at(running.start)], None
         slots = self._slots_of(running)
         if self.limit is None or size <= self.limit:
             return list(islice(slots, size)), None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import uuid
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ from celery_catchup.dispatch.failures import (
 )
 from celery_catchup.dispatch.kinds import Kinds
 from celery_catchup.dispatch.messages import Message, check, is_shared, message_of
-from celery_catchup.dispatch.templates import Caught, Known
+from celery_catchup.dispatch.templates import Caught, Entries, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.settings import Checkins, MarkTasks
@@ -73,7 +72,7 @@ class Dispatcher:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
         self._db = 0
-        self._known: dict[tuple[str, str | None], Known] = {}
+        self._known = Entries(app)
         self._kinds = Kinds(app)
         self._announcements = Announcements(app, checkins)
         self._queues: dict[str, str] = {}
@@ -173,15 +172,14 @@ class Dispatcher:
             self.probe()
         badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
         announced = self._announcements.concern(run)
-        if announced or not is_shared(self._app, entry):
+        known = None if announced else self._known.valid(entry, policy_entry)
+        if announced or (known is None and not is_shared(self._app, entry)):
             if announced and run is not None:
                 entry = self._announcements.heard(entry, run)
             own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
             return replace(self._made(own).template(badge), run=run_id)
-        key, fields = (str(entry.name), policy_entry), _fields(entry)
-        known = self._known.get(key)
-        if known is None or known.fields != fields:
-            known = self._remembered(key, fields)
+        if known is None:
+            known = self._known.add(entry, policy_entry)
         return known.template(badge, lambda: self._of_its_kind(known, entry, policy_entry, badge))
 
     def _of_its_kind(
@@ -194,15 +192,6 @@ class Dispatcher:
 
         check(self._app, entry)
         return self._kinds.template(entry, policy_entry=policy_entry, badge=badge, make=make)
-
-    def _remembered(self, key: tuple[str, str | None], fields: tuple[Any, ...]) -> Known:
-        try:
-            # A copy: an entry that is changed in place is noticed.
-            self._known[key] = Known(copy.deepcopy(fields))
-        except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
-            self._known.pop(key, None)
-            return Known(fields)
-        return self._known[key]
 
     def _made(self, message: Message) -> Caught:
         seen = self._captured(message)
@@ -276,10 +265,6 @@ class Dispatcher:
             self._broker.drop()
         else:
             self._broker.close()
-
-
-def _fields(entry: ScheduleEntry) -> tuple[Any, ...]:
-    return entry.task, entry.args, entry.kwargs, entry.options
 
 
 def _entry_error(entry: ScheduleEntry, error: Exception) -> DispatchError:

@@ -9,9 +9,10 @@ way is part of the kind, and what cannot be told for certain has none: Celery ma
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from celery.beat import ScheduleEntry
 from kombu import serialization
@@ -22,10 +23,12 @@ from celery_catchup.dispatch.marks import mark, sealed
 from celery_catchup.dispatch.messages import makes_messages_as_celery_does
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
+from celery_catchup.store.rendering import Shared, with_gaps_for_marks
 
 _MOST = 10_000
 """Kinds that are kept; a schedule has a handful."""
 _dumps: Any = serialization.dumps  # kombu's functions carry no types
+_MARK = "@catchup:scheduled_time@"
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -35,15 +38,29 @@ class _NoKindError(Exception):
 
 @dataclass
 class _Kind:
-    """The template of an entry, with gaps where others have their own; ``None`` when it has none."""
+    """The template of an entry, with gaps where others have their own."""
 
     first: Template
     form: str | None
     tried: bool = False
 
+    @cached_property
+    def _fast(self) -> str:
+        return with_gaps_for_marks(self.form or "")
+
     def filled(self, parts: Mapping[str, str]) -> Template | None:
-        """The template of another entry."""
-        return None if self.form is None else replace(self.first, message=self.form % parts)
+        """The template of another entry; None when it cannot be put together."""
+        if self.form is None:
+            return None
+        first = self.first
+        return Template(
+            self.form % parts,
+            first.queue,
+            first.db,
+            first.expires_ms,
+            first.countdown_ms,
+            shared=Shared(self._fast, parts),
+        )
 
 
 class Kinds:
@@ -52,10 +69,14 @@ class Kinds:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._kinds: dict[Hashable, _Kind] = {}
+        self._traits: dict[str, Hashable] = {}
+        self._without_arguments: dict[str | None, _Arguments] = {}
 
     def clear(self) -> None:
         """Start anew: the broker, or how messages reach it, may be another."""
         self._kinds.clear()
+        self._traits.clear()
+        self._without_arguments.clear()
 
     def template(
         self,
@@ -67,29 +88,29 @@ class Kinds:
     ) -> Template:
         """The template of an entry; ``make`` lets Celery make it, and raises what is wrong with it."""
         try:
-            key = self._kind(entry, policy_entry, badge)
-            parts = self._parts(entry, policy_entry, badge)
+            parts, common = self._parts(entry, policy_entry, badge)
+            key = (common, badge, self._traits_of(entry), _frozen(entry.options))
         except Exception:  # noqa: BLE001 - whatever it is, Celery finds it too and says it better
             return make()
         kind = self._kinds.get(key)
-        if kind is not None and kind.tried and kind.form is not None:
-            return replace(kind.first, message=kind.form % parts)
+        if kind is not None and kind.tried:
+            return kind.filled(parts) or make()
         template = make()
-        if kind is None:
-            if len(self._kinds) < _MOST:
-                self._kinds[key] = _Kind(template, _form(template.message, parts))
-        elif not kind.tried:
+        if kind is not None:
             kind.tried = True
             kind.form = kind.form if kind.filled(parts) == template else None
+        elif len(self._kinds) < _MOST:
+            self._kinds[key] = _Kind(template, _form(template.message, parts, common))
         return template
 
-    def _kind(self, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks) -> Hashable:
-        """All that two messages must have in common."""
-        if not makes_messages_as_celery_does(self._app, entry):
-            raise _NoKindError(entry.task)
-        theirs = bool(entry.kwargs and badges.KEYS & set(entry.kwargs))
-        traits = _traits(self._app.tasks.get(entry.task))
-        return policy_entry is None, badge, theirs, traits, self._route(entry.task), _frozen(entry.options)
+    def _traits_of(self, entry: ScheduleEntry) -> Hashable:
+        """What the task, and its name, add to a message."""
+        name = entry.task
+        if name not in self._traits:
+            if not makes_messages_as_celery_does(self._app, entry):
+                raise _NoKindError(name)
+            self._traits[name] = (_traits(self._app.tasks.get(name)), self._route(name))
+        return self._traits[name]
 
     def _route(self, task: str) -> Hashable:
         for route in self._app.amqp.routes or ():
@@ -98,27 +119,56 @@ class Kinds:
                 return _frozen(found)
         return None
 
-    def _parts(self, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks) -> dict[str, str]:
-        """What two messages of a kind differ in, as JSON, by the names of their fields."""
-        task, options = self._app.tasks.get(entry.task), entry.options
-        args, kwargs = list(entry.args or ()), dict(entry.kwargs or {})
-        if task is not None and task.typing:
-            task.__header__(*args, **kwargs)  # Celery asks whether the arguments fit
-        message = self._app.amqp.create_task_message("", entry.task, args, kwargs)
-        values = {
-            "body": _body(message.body, options.get("serializer"), task, self._app),
-            "task": entry.task,
-            "argsrepr": options.get("argsrepr", message.headers["argsrepr"]),
-            "kwargsrepr": options.get("kwargsrepr", message.headers["kwargsrepr"]),
-        }
-        theirs = "kwargsrepr" in options or badges.KEYS & set(kwargs)
+    def _parts(
+        self, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks
+    ) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+        """What two messages of a kind differ in, as JSON, by the names of their fields; and how those
+        fields begin in all of them, up to the last mark inside."""
+        options, given = entry.options, self._arguments(entry)
+        shown_kwargs = options.get("kwargsrepr", given.kwargsrepr)
+        theirs = "kwargsrepr" in options or (entry.kwargs and badges.KEYS & set(entry.kwargs))
         if badge in (MarkTasks.KWARGS, MarkTasks.BOTH) and not theirs:
-            values["kwargsrepr"] = badges.badged_kwargs(values["kwargsrepr"], mark("scheduled_time"))
+            shown_kwargs = badges.badged_kwargs(shown_kwargs, mark("scheduled_time"))
+        values = {
+            "task": entry.task,
+            "argsrepr": options.get("argsrepr", given.argsrepr),
+            "kwargsrepr": shown_kwargs,
+        }
         if badge in (MarkTasks.NAME, MarkTasks.BOTH) and options.get("shadow") is None:
             values["shadow"] = badges.badged_name(entry.task)
         if policy_entry is not None:
             values[names.ENTRY] = policy_entry
-        return {name: sealed(value) for name, value in values.items()}
+        parts, common = {"body": f'"{given.body}"'}, [("body", "")]
+        for name, value in values.items():
+            text = sealed(value)
+            cut = text.rfind(_MARK) + len(_MARK) if _MARK in text else 0
+            parts[name] = text[cut:]
+            common.append((name, text[:cut]))
+        return parts, tuple(common)
+
+    def _arguments(self, entry: ScheduleEntry) -> _Arguments:
+        """Celery's own account of them; most entries have none."""
+        task, serializer = self._app.tasks.get(entry.task), entry.options.get("serializer")
+        args, kwargs = list(entry.args or ()), dict(entry.kwargs or {})
+        if task is not None and task.typing:
+            task.__header__(*args, **kwargs)  # Celery asks whether the arguments fit
+        chosen = serializer or getattr(task, "serializer", None)
+        known = None if args or kwargs else self._without_arguments.get(chosen)
+        if known is None:
+            message = self._app.amqp.create_task_message("", entry.task, args, kwargs)
+            headers, body = message.headers, _body(message.body, chosen or self._app.conf.task_serializer)
+            known = _Arguments(body, headers["argsrepr"], headers["kwargsrepr"])
+            if not (args or kwargs):
+                self._without_arguments[chosen] = known
+        return known
+
+
+class _Arguments(NamedTuple):
+    """A task's arguments as a message has them."""
+
+    body: str
+    argsrepr: str
+    kwargsrepr: str
 
 
 def _traits(task: Any) -> Hashable:
@@ -142,20 +192,20 @@ def _frozen(value: Any) -> Hashable:
     raise _NoKindError(kind.__name__)
 
 
-def _body(body: Any, serializer: str | None, task: Any, app: Any) -> str:
-    chosen = serializer or getattr(task, "serializer", None) or app.conf.task_serializer
-    _, encoding, data = _dumps(body, serializer=chosen)
+def _body(body: Any, serializer: str) -> str:
+    _, encoding, data = _dumps(body, serializer=serializer)
     if isinstance(data, str):
         data = data.encode("utf-8" if encoding in (None, "", "binary") else encoding)
     return b64encode(data).decode("ascii")
 
 
-def _form(message: str, parts: Mapping[str, str]) -> str | None:
+def _form(message: str, parts: Mapping[str, str], common: Iterable[tuple[str, str]]) -> str | None:
     """The message as a format, with a gap for each part; None when one of them is not found, once."""
     form = message.replace("%", "%%")
-    for name, text in parts.items():
-        found = f'"{name}": {text}'.replace("%", "%%")
+    for name, begins in common:
+        before = f'"{name}": {begins}'.replace("%", "%%")
+        found = before + parts[name].replace("%", "%%")
         if form.count(found) != 1:
             return None
-        form = form.replace(found, f'"{name}": %({name})s')
+        form = form.replace(found, f"{before}%({name})s")
     return form

@@ -13,7 +13,7 @@ from typing import Any
 import celery.app.amqp
 import celery.app.base
 import celery.app.task
-from celery import signals
+from celery import Celery, Task, signals
 from celery.app.routes import MapRoute
 from celery.beat import BeatLazyFunc, ScheduleEntry
 
@@ -161,13 +161,23 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
     Not so when code of the user's sees each message and may make it another one: hooks,
     routers, a task's own ``apply_async``; nor when arguments are made anew for each run.
     """
+    task = app.tasks.get(entry.task)
     return not (
-        any(_is_theirs(receiver) for signal in _SIGNALS for receiver in signal.receivers)
+        is_watched(app, task)
         or any(isinstance(value, BeatLazyFunc) for value in _arguments(entry))
-        or any(not isinstance(route, MapRoute) for route in app.amqp.routes or ())
-        or _counts_from_a_moment(app, entry)
-        or _has_its_own_way(app, entry)
+        or _counts_from_a_moment(entry, task)
     )
+
+
+def is_watched(app: Any, task: Any) -> bool:
+    """Whether code of the user's sees each message of the task on its way."""
+    for signal in _SIGNALS:
+        if any(map(_is_theirs, signal.receivers)):
+            return True
+    routes = app.amqp.routes
+    if routes and any(not isinstance(route, MapRoute) for route in routes):
+        return True
+    return _has_its_own_way(app, task)
 
 
 _SIGNALS = (signals.before_task_publish, signals.after_task_publish, signals.task_sent)
@@ -224,20 +234,18 @@ def _milliseconds(seconds: Any) -> int | None:
     return round(float(seconds) * 1000) if isinstance(seconds, Real) else None
 
 
-def _counts_from_a_moment(app: Any, entry: ScheduleEntry) -> bool:
+def _counts_from_a_moment(entry: ScheduleEntry, task: Any) -> bool:
     """Whether Celery computes the distance to a fixed moment, which is another one each time."""
-    expires = _expires(entry, app.tasks.get(entry.task))
+    expires = _expires(entry, task)
     return bool(entry.options.get("eta")) or not (expires is None or isinstance(expires, Real))
 
 
-def _has_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
+def _has_its_own_way(app: Any, task: Any) -> bool:
     """Whether the task or the app sends in another way than Celery's: a class of the user's, or a
     library that has put itself in between."""
-    task = app.tasks.get(entry.task)
-    ways = [(app.send_task, celery.app.base)]
-    if task is not None:
-        ways += [(task.apply_async, celery.app.task), (task.shadow_name, celery.app.task)]
-    return any(_file(way) != module.__file__ for way, module in ways)
+    if _code(app.send_task) not in _STOCK:
+        return True
+    return task is not None and not {_code(task.apply_async), _code(task.shadow_name)} <= _STOCK
 
 
 def makes_messages_as_celery_does(app: Any, entry: ScheduleEntry) -> bool:
@@ -250,5 +258,20 @@ def makes_messages_as_celery_does(app: Any, entry: ScheduleEntry) -> bool:
 
 
 def _file(function: Any) -> str | None:
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return getattr(code, "co_filename", None)
+    return getattr(_code(function), "co_filename", None)
+
+
+def _code(function: Any) -> Any:
+    return getattr(function, "__code__", None)  # of a method, its function's
+
+
+# The code of Celery's own ways; a library may have taken their place before we came.
+_STOCK = frozenset(
+    code
+    for way, module in (
+        (Celery.send_task, celery.app.base),
+        (Task.apply_async, celery.app.task),
+        (Task.shadow_name, celery.app.task),
+    )
+    if (code := _code(way)) is not None and code.co_filename == module.__file__
+)

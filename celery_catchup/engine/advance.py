@@ -12,9 +12,9 @@ from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, d
 from celery_catchup.engine.previews import has_missed, look_up
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Line, Roster
-from celery_catchup.entries import NOTHING
+from celery_catchup.entries import NOTHING, Entry
 from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
-from celery_catchup.model import Instant
+from celery_catchup.model import Instant, Skip
 from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
@@ -196,9 +196,9 @@ class Advance:
             if identity not in existing:
                 self.office.events.emit(RunDispatched(line.entry.name, run, identity))
         for skip in result.skips:
-            slots = line.entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last)
-            listed = tuple(slots) if skip.count <= _FEW else ()
-            self.office.events.emit(RunSkipped(line.entry.name, skip, one.catches_up, listed))
+            self.office.events.emit(
+                RunSkipped(line.entry.name, skip, one.catches_up, _listed(line.entry, skip))
+            )
 
     def _end_others(self, drafts: list[Draft]) -> None:
         """Restarts, stops and replacing policies end what is active before the new run starts."""
@@ -210,3 +210,12 @@ class Advance:
                 terminate = bool(ends) or policy is OverlapPolicy.TERMINATE_OTHER
                 if active:
                     self.office.dispatch.end(active, terminate=terminate)
+
+
+def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:
+    """The slots of a span, when they are few."""
+    if skip.count > _FEW:
+        return ()
+    if skip.count <= 2:
+        return (skip.first, skip.last)[: skip.count]
+    return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))

@@ -48,7 +48,7 @@ class Dispatch(Protocol):
         """Ask the workers to end these runs."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Draft:
     """A plan of one entry, ready to be committed."""
 
@@ -81,21 +81,22 @@ def draft(
     A run that its task's own guard keeps back becomes a skip. Those that may start at ``now`` get their
     message with them. ``busy`` and ``after`` are what the plan took for granted, as in `EntryBatch`.
     """
-    entry, templates, runs, kept_back = line.entry, {}, list[NewRun](), []
+    entry, messages, runs, kept_back = line.entry, _Messages(line.entry.name, dispatch), list[NewRun](), []
+    previous = _Previous(entry, plan)
     for planned in plan.runs:
-        run_id = _identity(namespace, entry, planned)
+        run_id, before = _identity(namespace, entry, planned), previous.of(planned)
         try:
-            template = dispatch.template(entry.name, planned, run_id)
+            template = messages.of(planned, run_id)
         except DispatchFailedError as error:
             if not error.guarded:
                 raise
             kept_back.append(planned)
             continue
-        templates[template.id] = template
         starts = (
             now is not None and planned.send_at <= now and (line.capacity < 0 or len(runs) < line.capacity)
         )
-        runs.append(_new_run(line, planned, run_id, template, now if starts else None))
+        record = _record(line, planned, template.id, before)
+        runs.append(_new_run(run_id, record, planned.send_at, template, now if starts else None))
     if kept_back:
         plan = _without(plan, kept_back)
     batch = EntryBatch(
@@ -111,16 +112,54 @@ def draft(
         busy=busy,
         after=after,
     )
-    return Draft(line, plan, batch, templates, tuple([run.id for run in runs]), line.session is not None)
+    return Draft(
+        line, plan, batch, messages.templates, tuple([run.id for run in runs]), line.session is not None
+    )
 
 
-def _new_run(line: Line, planned: PlannedRun, run_id: str, template: Template, now: Instant | None) -> NewRun:
+class _Messages:
+    """The templates of an entry's runs. One that is good for all of a kind is asked for once."""
+
+    def __init__(self, entry: str, dispatch: Dispatch) -> None:
+        self._entry, self._dispatch = entry, dispatch
+        self._shared: dict[Trigger, Template] = {}
+        self.templates: dict[str, Template] = {}
+
+    def of(self, planned: PlannedRun, run_id: str) -> Template:
+        template = self._shared.get(planned.trigger)
+        if template is None:
+            template = self._dispatch.template(self._entry, planned, run_id)
+            self.templates[template.id] = template
+            if template.run is None:
+                self._shared[planned.trigger] = template
+        return template
+
+
+class _Previous:
+    """The slot before each run's: of one schedule without skips, that of the run before."""
+
+    def __init__(self, entry: Entry, plan: Plan) -> None:
+        self._entry = entry
+        self._last: Instant | None = None
+        self._ascending = len(entry.schedules) == 1 and not plan.skips
+
+    def of(self, planned: PlannedRun) -> Instant | None:
+        at, schedule = planned.slot.at, planned.slot.schedule
+        before = self._last
+        if before is None or not before < at or not self._ascending:
+            before = self._entry.schedules[schedule].timetable.previous_before(at)
+        self._last = at
+        return before
+
+
+def _new_run(
+    run_id: str, record: dict[str, Any], send_at: Instant, template: Template, now: Instant | None
+) -> NewRun:
     """With its message when it may start ``now``, and the broker is the store's own server."""
-    record = _record(line, planned, template.id)
     if now is None or template.queue is None or template.db is None:
-        return NewRun(run_id, record, planned.send_at)
+        return NewRun(run_id, record, send_at)
     message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
-    return NewRun(run_id, record, planned.send_at, message, (template.queue, template.db))
+    return NewRun(run_id, record, send_at, message, (template.queue, template.db))
 
 
 def _missed(plan: Plan) -> int:
@@ -143,7 +182,7 @@ def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:
     return replace(plan, runs=runs, skips=(*plan.skips, *skips))
 
 
-def _record(line: Line, planned: PlannedRun, template: str) -> dict[str, Any]:
+def _record(line: Line, planned: PlannedRun, template: str, previous: Instant | None) -> dict[str, Any]:
     """What the ledger keeps of a run from the beginning."""
     record: dict[str, Any] = {
         "entry": line.entry.name,
@@ -153,8 +192,9 @@ def _record(line: Line, planned: PlannedRun, template: str) -> dict[str, Any]:
         "trigger": str(planned.trigger),
         "template": template,
     }
-    previous = line.entry.schedules[planned.slot.schedule].timetable.previous_before(planned.slot.at)
-    return record if previous is None else {**record, "previous": previous}
+    if previous is not None:
+        record["previous"] = previous
+    return record
 
 
 def _slot_before(entry: Entry, skip: Skip) -> Instant | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import Instant, RunState, Slot
-from celery_catchup.policy import OverlapPolicy
+from celery_catchup.policy import OverlapPolicy, Policy
 from celery_catchup.scopes import Scope, replay
 
 
@@ -43,7 +43,11 @@ class Session:
 
 @dataclass(slots=True)
 class Line:
-    """One entry on the roster."""
+    """One entry on the roster.
+
+    asks_who_is_busy  whether its overlap policy depends on runs that have not ended
+    capacity          how many of its runs may be active at once; -1 for any number
+    """
 
     declared: Declared
     entry: Entry
@@ -52,6 +56,12 @@ class Line:
     session: Session | None = None
     failures: int = 0
     newcomer: bool = False
+    asks_who_is_busy: bool = field(init=False)
+    capacity: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        policy = self.entry.policy
+        self.asks_who_is_busy, self.capacity = _asks_who_is_busy(policy), _capacity(policy)
 
     def scope(self, watermark: Instant, now: Instant) -> Scope:
         """The range to decide now; during a catch-up it ends where that began.
@@ -65,20 +75,16 @@ class Line:
             now=now if self.session is None else self.session.until,
         )
 
-    @property
-    def asks_who_is_busy(self) -> bool:
-        """Whether its overlap policy depends on runs that have not ended."""
-        policy = self.entry.policy
-        bounded = policy.overlap_policy is OverlapPolicy.ALL and policy.max_pending is not None
-        return bounded or policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE)
 
-    @property
-    def capacity(self) -> int:
-        """How many of its runs may be active at once; -1 for any number."""
-        policy = self.entry.policy
-        if policy.overlap_policy is OverlapPolicy.ALL:
-            return policy.max_active_runs
-        return 1 if policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE) else -1
+def _asks_who_is_busy(policy: Policy) -> bool:
+    bounded = policy.overlap_policy is OverlapPolicy.ALL and policy.max_pending is not None
+    return bounded or policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE)
+
+
+def _capacity(policy: Policy) -> int:
+    if policy.overlap_policy is OverlapPolicy.ALL:
+        return policy.max_active_runs
+    return 1 if policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE) else -1
 
 
 class Roster:

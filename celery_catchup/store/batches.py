@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from celery_catchup.model import Instant, Skip
+from celery_catchup.store.rendering import Shared
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Template:
     expires_ms: int | None = None
     countdown_ms: int | None = None
     run: str | None = None
+    shared: Shared | None = field(default=None, compare=False, repr=False)
+    """The same message in a form that is faster to fill."""
 
     def encoded(self) -> str:
         """What is stored."""
@@ -36,11 +39,12 @@ class Template:
     @cached_property
     def id(self) -> str:
         """Same content, same id."""
-        digest = blake2b(self.encoded().encode(), digest_size=12).hexdigest()
+        told = (self.message, self.queue, self.db, self.expires_ms, self.countdown_ms)
+        digest = blake2b(repr(told).encode(), digest_size=12).hexdigest()
         return digest if self.run is None else f"{self.run}:{digest}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewRun:
     """A run to be recorded; ``run`` is what the ledger keeps. One that may start at once has its
     message, and where that goes."""
@@ -52,7 +56,7 @@ class NewRun:
     route: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntryBatch:
     """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
     many of the slots were late, whatever was decided on them.
@@ -107,13 +111,14 @@ class Committed:
 
 
 def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
-    """A batch as the script takes it: what is decided, in columns, and two texts for each run.
+    """A batch as the script takes it: what is decided, in columns, and longer texts: two for each run.
 
-    Of the templates that are ``stored`` already only the ids are sent.
+    Of the templates that are ``stored`` already only the ids are sent; the texts of the others follow.
     """
     routes = _Routes()
+    fresh = [name for name in batch.templates if name not in stored]
     encoded = {
-        "templates": {n: one.encoded() for n, one in batch.templates.items() if n not in stored},
+        "templates": fresh,
         "stored": [name for name in batch.templates if name in stored],
         "entries": _entry_columns(batch.entries),
         "runs": _run_columns(batch.entries, routes),
@@ -122,8 +127,10 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
         "progress": dict(batch.progress),
         "routes": routes.all,
     }
-    runs = [text for entry in batch.entries for new in entry.runs for text in (_record(new.run), new.message)]
-    return _dumps(encoded), runs
+    texts = [
+        text for entry in batch.entries for new in entry.runs for text in (_record(new.run), new.message)
+    ]
+    return _dumps(encoded), texts + [batch.templates[name].encoded() for name in fresh]
 
 
 class _Routes:

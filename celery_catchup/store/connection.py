@@ -17,6 +17,7 @@ from redis.retry import Retry
 from celery_catchup.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, TLS_OPTIONS, cert_reqs, check_hostname
 from celery_catchup.store.advice import STORE_FAILS, explain, is_refusal
 from celery_catchup.store.following import FollowingRedis
+from celery_catchup.store.packing import Packer
 
 __all__ = ["STORE_FAILS", "TIMEOUT", "connect", "evicted", "explain", "is_refusal", "unverified"]
 
@@ -33,7 +34,11 @@ _BOUNDED: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     "protocol": 2,
 }
-_NAMED: dict[str, Any] = {"client_name": "celery-catchup", "health_check_interval": 0}
+_NAMED: dict[str, Any] = {
+    "client_name": "celery-catchup",
+    "health_check_interval": 0,
+    "command_packer": Packer(),
+}
 _OVER_TCP: dict[str, Any] = {"socket_keepalive": True}
 
 

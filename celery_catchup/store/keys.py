@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
+
+# What `quote` leaves as it is, found faster.
+_SAFE = re.compile(r"[A-Za-z0-9_.~-]*")
 
 
 class Keys:
@@ -60,5 +64,20 @@ class Keys:
         """What happened to the entry in each hour."""
         return self._of("hours", entry)
 
+    def of_commit(self, entry: str) -> tuple[str, ...]:
+        """The entry's keys that a commit writes to, in the script's order."""
+        prefix, name = self.prefix, _quoted(entry)
+        return (
+            f"{prefix}:runs:{name}",
+            f"{prefix}:active:{name}",
+            f"{prefix}:chain:{name}",
+            f"{prefix}:skips:{name}",
+            f"{prefix}:hours:{name}",
+        )
+
     def _of(self, kind: str, entry: str) -> str:
-        return f"{self.prefix}:{kind}:{quote(entry, safe='')}"
+        return f"{self.prefix}:{kind}:{_quoted(entry)}"
+
+
+def _quoted(name: str) -> str:
+    return name if _SAFE.fullmatch(name) else quote(name, safe="")

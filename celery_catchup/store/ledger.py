@@ -71,7 +71,7 @@ class Ledger:
             "commit",
             {name: getattr(self._keys, name) for name in _COMMIT_KEYS},
             {**leadership.fence(), "db": self._db, "now_ms": now, "batch": encoded},
-            more_keys=[key for entry in batch.entries for key in self._entry_keys(entry.name)],
+            more_keys=[key for entry in batch.entries for key in self._keys.of_commit(entry.name)],
             more_args=runs,
         )
         return answer
@@ -141,16 +141,6 @@ class Ledger:
         """A stored template; None too when it cannot be read."""
         stored: Any = self._client.hget(self._keys.templates, template_id)
         return read_json(stored)
-
-    def _entry_keys(self, entry: str) -> tuple[str, ...]:
-        keys = self._keys
-        return (
-            keys.runs_of(entry),
-            keys.active(entry),
-            keys.chain(entry),
-            keys.skips(entry),
-            keys.hours_of(entry),
-        )
 
 
 def _outcome(answer: Sequence[Any]) -> Committed:

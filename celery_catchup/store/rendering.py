@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant, Trigger, to_rfc3339
 
@@ -34,13 +34,17 @@ def is_catchup(run: Mapping[str, Any]) -> bool:
 
 def facts(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:
     """What a message tells of its run, whichever attempt it is; by the names of the marks."""
-    previous, slot = run.get("previous"), to_rfc3339(run["slot"])
+    told = _facts(run["slot"], run.get("previous"), str(run["trigger"]))
+    return {**told, "run_id": run_id}
+
+
+@lru_cache(maxsize=1024)  # of a tick's runs most have these in common
+def _facts(slot: Instant, previous: Instant | None, trigger: str) -> dict[str, str]:
     return {
-        "run_id": run_id,
-        "trigger_type": str(run["trigger"]),
-        "scheduled_time": slot,
+        "trigger_type": trigger,
+        "scheduled_time": to_rfc3339(slot),
         "interval_start": "" if previous is None else to_rfc3339(previous),
-        "interval_end": slot,
+        "interval_end": to_rfc3339(slot),
     }
 
 
@@ -56,13 +60,28 @@ def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now
     values["expires"] = _later(template.get("expires_ms"), now)
     values["eta"] = _later(template.get("countdown_ms"), now)
     values["is_catchup"] = "true" if is_catchup(run) else "false"
+    shared = template.get("shared")
+    if shared is not None:
+        return str(shared.form % {**shared.parts, **values})
     return _form(template["message"]) % values
+
+
+class Shared(NamedTuple):
+    """A template as a form that many entries share, with marks searched for once, and what this one fills
+    into its gaps."""
+
+    form: str
+    parts: Mapping[str, str]
+
+
+def with_gaps_for_marks(form: str) -> str:
+    """A format (with ``%`` doubled) whose marks are gaps, too, by their names."""
+    return _MARKS.sub(lambda found: f"%({found[found.lastgroup or 0]})s", form)
 
 
 @lru_cache(maxsize=1024)
 def _form(message: str) -> str:
-    """The message as a format: searched for marks once, however many runs are sent from it."""
-    return _MARKS.sub(lambda found: f"%({found[found.lastgroup or 0]})s", message.replace("%", "%%"))
+    return with_gaps_for_marks(message.replace("%", "%%"))
 
 
 def _later(milliseconds: int | None, now: Instant) -> str:

@@ -15,7 +15,7 @@ from celery_catchup.store.ledger import FencedError
 from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 
-_KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes")
+_KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes", "templates")
 
 
 class Retention:
@@ -42,10 +42,16 @@ class Retention:
         by_entry: defaultdict[str, list[str]] = defaultdict(list)
         for run_id, text in zip(ids, stored, strict=True):
             by_entry[str((read_json(text) or {}).get("entry", ""))].append(run_id.decode())
-        for entry in entries:
-            by_entry.setdefault(entry, [])
-        cuts = {"ended_before": ended_before, "skipped_before": skipped_before}
+        self._trim_skips(entries, skipped_before)
+        cuts = {"ended_before": ended_before}
         return sum(self._trim(leadership, entry, ids, cuts) for entry, ids in by_entry.items())
+
+    def _trim_skips(self, entries: Iterable[str], before: Instant) -> None:
+        """Spans that old nobody looks at any more, whoever leads; all entries in one round trip."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for entry in entries:
+                pipe.zremrangebyscore(self._keys.skips(entry), "-inf", f"({before}")
+            pipe.execute()
 
     def discard_oldest(self, *, most: int, limit: int) -> int:
         """Take the oldest dead letters off the list, up to ``limit``, while there are more than ``most``;
@@ -66,7 +72,6 @@ class Retention:
             {
                 **{name: getattr(self._keys, name) for name in _KEYS},
                 "own": self._keys.runs_of(entry),
-                "skips": self._keys.skips(entry),
             },
             {**leadership.fence(), **cuts},
             more_args=ids,

@@ -59,6 +59,8 @@ class Broker:
         self.unroutable: set[str] = set()
         self.published: list[str] = []
         self.ended: list[str] = []
+        self.hooked = False
+        """Whether somebody's code sees each message, so that no two runs share one."""
         self.down = False
 
     def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
@@ -76,7 +78,8 @@ class Broker:
                 "interval": ["@catchup:interval_start@", "@catchup:interval_end@"],
             }
         )
-        return Template(message, queue=QUEUE, db=0) if self.atomic else Template(message)
+        made_for = run_id if self.hooked else None
+        return Template(message, queue=QUEUE, db=0, run=made_for) if self.atomic else Template(message)
 
     def publish(
         self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,12 +18,12 @@ from celery_catchup.events import (
     RunSkipped,
     RunUnreported,
 )
-from celery_catchup.model import RunState
+from celery_catchup.model import RunState, Slot, identity, to_instant
 from celery_catchup.store import Replay
 from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Answer, Finish
 from celery_catchup.testing import FakeClock
-from tests.integration.beats import Beat
+from tests.integration.beats import NAMESPACE, Beat, Broker
 
 HOURLY = "0 * * * *"
 TEN, ELEVEN, NOON = (f"2026-02-07T{hour}:00:00Z" for hour in (10, 11, 12))
@@ -373,6 +374,50 @@ def test_more_ended_runs_than_one_sweep_takes_are_forgotten_tick_by_tick(outage:
         left.append(beat.client.zcard(beat.keys.ended))
 
     assert left == [700, 200, 0, 0]
+
+
+def test_a_message_that_was_made_for_one_run_is_kept_as_long_as_the_run(
+    redis_url: str, clock: FakeClock
+) -> None:
+    broker = Broker()
+    broker.hooked = True
+    beat = Beat(
+        redis_url, clock, {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}, broker=broker
+    )
+    for at in ("2026-02-07T09:59:00Z", TEN, "2026-02-07T10:59:00Z", ELEVEN):
+        clock.set(at)
+        beat.tick()
+    first = beat.ledger.runs_of("etl")[0]["id"]
+    claim(beat, first)
+    end(beat, first, RunState.SUCCEEDED)
+    assert beat.client.hlen(beat.keys.templates) == 2
+
+    in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
+    beat.engine.office.reaper.sweep(
+        in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
+    )
+
+    (left,) = beat.ledger.runs_of("etl")
+    assert beat.client.hkeys(beat.keys.templates) == [left["template"].encode()]
+
+
+def test_a_slot_that_has_its_run_takes_no_other_slots_place(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": ("* * * * *", {"window": "6h", "overlap_policy": "skip"})})
+    clock.set("2026-02-07T09:59:30Z")
+    beat.tick()
+    template = Template('{"slot": "@catchup:scheduled_time@", "entry": "etl"}', queue="celery", db=0)
+    record = by_hand(to_instant(datetime.fromisoformat(TEN)), template)
+    made = identity(NAMESPACE, "etl", Slot(record["slot"]))
+    beat.controls.start(made, record, template, now=record["slot"])
+    claim(beat, made)
+    end(beat, made, RunState.SUCCEEDED)
+    beat.client.hdel(beat.keys.manual, "etl")  # as if it had been made in another way
+
+    clock.set("2026-02-07T10:01:00Z")
+    beat.tick()
+
+    assert beat.dispatched("etl") == ["2026-02-07T10:01:00Z"]
+    assert beat.skipped("etl") == [(TEN, TEN, 1, "already_exists")]
 
 
 def test_restart_ends_the_active_run_and_starts_one(redis_url: str, clock: FakeClock) -> None:

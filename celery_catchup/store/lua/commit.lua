@@ -27,7 +27,8 @@
 -- ARGV now_ms             slot time of the tick that decided
 -- ARGV batch              JSON: {templates, stored, routes, entries, runs, more, plain, progress}; entries and runs
 --                         are columns: lists of the same length, one for each thing that is said of them
--- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or ""
+-- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or "";
+--                         then the templates as JSON, in the order of their ids
 -- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids}},
 --         {"fenced"}, {"stale", entry}, or {"unknown", template}
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
@@ -48,7 +49,8 @@ for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
 end
 
-for id, template in pairs(batch.templates) do redis.call('HSETNX', templates, id, template) end
+local texts = 5 + 2 * #new.id
+for i, id in ipairs(batch.templates) do redis.call('HSETNX', templates, id, ARGV[texts + i]) end
 
 local function record_skip(key, skip)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
@@ -132,6 +134,15 @@ local function settle(i, name, skips_key, counts)
   if more.anchor then redis.call('HSET', anchors, name, more.anchor) end
 end
 
+-- The first that is counted in an hour is most often one run of the schedule's own.
+local place, alone = math.floor(now / 3600000) % 192, cjson.encode({ hour = math.floor(now / 3600000), scheduler = 1 })
+local function tally_first(key, counts)
+  local what, count = next(counts)
+  if not what then return end
+  local lone = what == 'scheduler' and count == 1 and next(counts, what) == nil
+  if not lone or redis.call('HSETNX', key, place, alone) == 0 then tally(key, now, counts) end
+end
+
 local last = 0
 for i, name in ipairs(entries.name) do
   local base, capacity, busy, after = 13 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
@@ -141,7 +152,10 @@ for i, name in ipairs(entries.name) do
   }
   local first = last + 1
   last = last + entries.runs[i]
-  local active, behind = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
+  local active, behind = 0, 0
+  if redis.call('EXISTS', keys.active, keys.chain) > 0 then
+    active, behind = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
+  end
   local other = (busy >= 0 and busy ~= active + behind)
     or (after ~= '' and redis.call('ZCOUNT', keys.own, '(' .. after, '+inf') > 0)
   if other then
@@ -150,7 +164,7 @@ for i, name in ipairs(entries.name) do
     local counts
     active, behind, counts = join(keys, first, last, capacity, active, behind, after == '')
     settle(i, name, KEYS[base + 4], counts)
-    if next(counts) then tally(KEYS[base + 5], now, counts) end
+    tally_first(KEYS[base + 5], counts)
     for what, count in pairs(counts) do total[what] = (total[what] or 0) + count end
     watermarks[#watermarks + 1] = name
     watermarks[#watermarks + 1] = entries.decided[i]

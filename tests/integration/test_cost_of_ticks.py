@@ -1,0 +1,275 @@
+"""What a tick may cost: round trips, commands, bytes, calls and memory are counted, and no seconds."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+from celery.schedules import crontab
+from redis.connection import AbstractConnection
+
+from celery_catchup import planner
+from celery_catchup.beat import Scheduler
+from celery_catchup.store import Keys
+from celery_catchup.testing import FakeClock
+
+NAMESPACE = "costs"
+MANY = 400  # entries; all of them fit into the work of one tick
+POLICY = {"window": "6h"}
+
+
+@dataclass
+class Traffic:
+    """What went to servers: one sending is one round trip."""
+
+    sendings: list[int] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sendings)
+
+
+class CostedBeat:
+    """The real scheduler, on a clock of the test's own."""
+
+    def __init__(self, url: str, count: int, policy: object, minute: str = "0") -> None:
+        app = Celery("tests.costs", broker=url, set_as_current=False)
+        entry = {"task": "proj.etl", "schedule": crontab(minute=minute)}
+        app.conf.beat_schedule = {f"entry-{n}": {**entry, "args": (n,)} for n in range(count)}
+        app.conf.update(catchup_entries={"*": policy}, catchup_namespace=NAMESPACE, result_expires=None)
+        self.clock, self.app, self.count = FakeClock("2026-02-07T09:05:00Z"), app, count
+        self.scheduler: Any = None
+        self.start()
+
+    def start(self) -> None:
+        self.scheduler = type("Beat", (Scheduler,), {"clock": self.clock})(self.app)
+        self.scheduler.tick()
+
+    def tick(self, **later: float) -> None:
+        self.clock.advance(**later)
+        self.scheduler.tick()
+
+    def healthy_until(self, at: str) -> None:
+        """A tick just before, as there would be one each second."""
+        self.clock.set(at)
+        self.clock.advance(seconds=-1)
+        self.scheduler.tick()
+        self.clock.set(at)
+
+
+@pytest.fixture
+def beat_of(redis_url: str) -> Iterator[Callable[..., CostedBeat]]:
+    made: list[CostedBeat] = []
+
+    def start(count: int = MANY, policy: object = POLICY, minute: str = "0") -> CostedBeat:
+        made.append(CostedBeat(redis_url, count, policy, minute))
+        return made[-1]
+
+    yield start
+    for beat in made:
+        beat.scheduler.close()
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    seen, stock = Traffic(), AbstractConnection.send_packed_command
+
+    def counted(self: Any, command: Any, **options: Any) -> None:
+        pieces = [command] if isinstance(command, str | bytes) else list(command)
+        seen.sendings.append(sum(map(len, pieces)))
+        stock(self, pieces, **options)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", counted)
+    return seen
+
+
+def commands_executed(url: str) -> int:
+    """By the server, those inside of scripts included."""
+    with redis.Redis.from_url(url) as client:
+        stats: Any = client.info("commandstats")
+    return sum(command["calls"] for command in stats.values())
+
+
+@contextmanager
+def calls_counted() -> Iterator[list[int]]:
+    """How many functions are called: what Python spends its time with."""
+    count = [0]
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event in ("call", "c_call"):
+            count[0] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield count
+    finally:
+        sys.setprofile(before)
+
+
+def runs_on_record(url: str) -> int:
+    with redis.Redis.from_url(url) as client:
+        return int(client.zcard(Keys(NAMESPACE).runs))  # type: ignore[arg-type]
+
+
+# -- idle ------------------------------------------------------------------------------------
+
+
+def test_an_idle_tick_is_one_small_round_trip_whatever_the_number_of_entries(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic
+) -> None:
+    counted = []
+    for count in (10, MANY):
+        beat = beat_of(count)
+        beat.tick(seconds=1)
+        traffic.sendings.clear()
+        with calls_counted() as calls:
+            beat.tick(seconds=1)
+        counted.append(calls[0])
+
+        assert len(traffic.sendings) == 1
+        assert traffic.bytes < 1_000
+        beat.scheduler.close()
+
+    assert counted[1] <= counted[0] + 10  # nobody has looked at the entries
+
+
+# -- live ------------------------------------------------------------------------------------
+
+
+def test_all_that_is_due_costs_two_round_trips(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of()
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    beat.tick()  # the first one: Celery makes two messages, and declares their queue
+    beat.healthy_until("2026-02-07T11:00:00Z")
+    _finish_all(redis_url, beat)
+    before = commands_executed(redis_url)
+    traffic.sendings.clear()
+
+    beat.tick()
+
+    assert len(traffic.sendings) == 2
+    assert traffic.bytes / MANY < 2_700
+    assert runs_on_record(redis_url) == 2 * MANY
+    assert (commands_executed(redis_url) - before) / MANY < 7
+
+
+def test_messages_that_were_never_sent_before_cost_as_many(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of()
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    traffic.sendings.clear()
+
+    beat.tick()
+
+    assert len(traffic.sendings) < 12  # a queue is declared and looked at, once
+    assert traffic.bytes / MANY < 4_500
+    assert runs_on_record(redis_url) == MANY
+
+
+def test_a_live_run_takes_few_calls_and_the_short_way_through_the_planner(
+    beat_of: Callable[..., CostedBeat], monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    beat = beat_of()
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    beat.tick()
+    beat.healthy_until("2026-02-07T11:00:00Z")
+    _finish_all(redis_url, beat)
+    monkeypatch.setattr(planner, "plan_in_full", _never)
+
+    with calls_counted() as calls:
+        beat.tick()
+
+    assert runs_on_record(redis_url) == 2 * MANY
+    assert calls[0] / MANY < 200
+
+
+def test_busy_entries_are_planned_again_in_a_handful_of_round_trips(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of()
+    for hour in (10, 11):  # nobody executes what is due at ten
+        beat.healthy_until(f"2026-02-07T{hour}:00:00Z")
+        traffic.sendings.clear()
+        beat.tick()
+
+    assert len(traffic.sendings) < 6
+    assert runs_on_record(redis_url) == MANY
+
+
+# -- after an outage -------------------------------------------------------------------------
+
+
+def test_a_long_chain_is_recorded_many_runs_at_a_time(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of(1, {"window": "2d", "overlap_policy": "all"}, "*")
+    missed = 1000
+    beat.scheduler.close()
+    beat.clock.advance(minutes=missed)
+    beat.start()
+    before, recorded = commands_executed(redis_url), runs_on_record(redis_url)
+    traffic.sendings.clear()
+
+    beat.tick()
+
+    assert len(traffic.sendings) == 2
+    made = missed - recorded
+    assert traffic.bytes / made < 600
+    assert runs_on_record(redis_url) == missed
+    assert (commands_executed(redis_url) - before) / made < 0.3
+
+
+def test_entries_that_missed_slots_are_read_and_written_together(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of()
+    beat.scheduler.close()
+    beat.clock.advance(hours=3)
+    traffic.sendings.clear()
+
+    beat.start()
+
+    assert len(traffic.sendings) < 40  # connections and their greetings, the state, one commit
+    assert runs_on_record(redis_url) == MANY
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+
+def test_an_entry_needs_a_few_kilobytes(beat_of: Callable[..., CostedBeat]) -> None:
+    sizes = []
+    for count in (100, 500):
+        gc.collect()
+        tracemalloc.start()
+        beat = beat_of(count)
+        beat.healthy_until("2026-02-07T10:00:00Z")
+        beat.tick()
+        gc.collect()
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        beat.scheduler.close()
+
+    assert (sizes[1] - sizes[0]) / 400 < 9_000
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("the rules need not be asked")
+
+
+def _finish_all(url: str, beat: CostedBeat) -> None:
+    """As if workers had executed everything."""
+    keys = Keys(NAMESPACE)
+    with redis.Redis.from_url(url) as client:
+        client.delete(*(keys.active(f"entry-{n}") for n in range(beat.count)))
