@@ -14,13 +14,14 @@ import redis
 from redis.sentinel import Sentinel
 
 from tests.acceptance.nursery import Nursery
-from tests.acceptance.processes import until
+from tests.acceptance.processes import NotInTimeError, until
 from tests.acceptance.sites import Site
 from tests.chaos import oracle
 from tests.chaos.storms import Storm
 from tests.integration.servers import MASTER, Server, Watched
 
 FAILOVER = 30.0  # seconds; one takes about two, and the next is allowed two seconds after it
+PROBE = 20.0  # seconds without a run after which a worker counts as hanging
 CAREFUL = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2, "repl_diskless_sync_delay": 0}
 
 
@@ -103,17 +104,20 @@ def a_watched_site(folder: Path, nursery: Nursery) -> Iterator[tuple[Site, Failo
 
 
 class FailoverStorm(Storm):
-    """A storm in which only the servers are harmed. Workers that give up are started again, as a
-    supervisor would do; a beat never gives up."""
+    """A storm in which only the servers are harmed. Workers that give up, or that hang, are started
+    again, as a supervisor with a probe would do; a beat never gives up."""
 
-    worker_exits = 0
+    worker_exits = worker_hangs = 0
 
     def fail_over(self, failovers: Failovers) -> None:
-        begun, done = time.monotonic(), len(self.done())
+        begun = time.monotonic()
         failovers.fail_over(freezing=self.chance.random() < 0.5)
-        until(
-            lambda: self._revived() and len(self.done()) > done + 3, what="runs after it", within=60, step=0.5
-        )
+        done = len(self.done())
+        try:
+            until(lambda: self._goes_on(done), what="runs after it", within=PROBE, step=0.5)
+        except NotInTimeError:
+            self._restart_workers()
+            until(lambda: self._goes_on(done), what="runs after it", within=60, step=0.5)
         # What a worker had to report meanwhile could not be recorded, or was forgotten.
         harms = [oracle.Harm(session, begun, until=time.monotonic()) for session in self.sessions]
         self.harms += harms
@@ -123,12 +127,25 @@ class FailoverStorm(Storm):
         """Of all workers that there have been."""
         return {one.session for one in self.done()}
 
-    def _revived(self) -> bool:
+    def _goes_on(self, done: int) -> bool:
+        self._revive()
+        return len(self.done()) > done + 3
+
+    def _restart_workers(self) -> None:
+        """They live, but take nothing from the broker. First they leave their stacks in their logs."""
+        for number, worker in enumerate(self.workers):
+            worker.send(signal.SIGUSR1)
+            with suppress(NotInTimeError):
+                worker.until_it_says("MainThread", within=5)
+            worker.end()
+            self.workers[number] = self.new_worker()
+            self.worker_hangs += 1
+
+    def _revive(self) -> None:
         for number, worker in enumerate(self.workers):
             if not worker.alive:
                 self.workers[number] = self.new_worker()
                 self.worker_exits += 1
-        return True
 
     def forgotten(self) -> int:
         """How often a beat noticed that the server had forgotten something."""

@@ -27,6 +27,7 @@ def fail_over(folder: Path, nursery: Nursery, record_result: Recorder, *, times:
             executed_again=verdict.again,
             messages_sent_again=storm.missed,
             workers_given_up=storm.worker_exits,
+            workers_hung=storm.worker_hangs,
             **verdict.figures,
         )
 
