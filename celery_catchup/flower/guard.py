@@ -8,8 +8,9 @@ A change needs all of these:
 - it carries what another site's page cannot send: Tornado's XSRF token, or the header
   ``X-Requested-With``, for which a browser would first have to ask us, and we never agree.
 
-A name that an attacker lets point to this host (DNS rebinding) gains nothing: passwords and cookies
-are kept by name, so that the request comes without them.
+A name that an attacker lets point to this host (DNS rebinding) changes nothing: passwords and cookies
+are kept by name, so that the request comes without them. Without authentication it may look, as
+anybody may.
 """
 
 from __future__ import annotations

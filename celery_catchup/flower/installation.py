@@ -29,6 +29,10 @@ def install() -> None:
         _mount()
     except host.IncompatibleFlowerError as error:
         _apologise(str(error))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        # What nobody foresaw of a Flower or a Tornado to come; whoever mends it wants to see where.
+        logger.debug("celery_catchup: the tab could not be mounted", exc_info=True)
+        _apologise(f"{type(error).__name__}: {error}")
 
 
 def _mount() -> None:

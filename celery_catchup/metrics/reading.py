@@ -42,7 +42,7 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
     with client.pipeline(transaction=False) as pipe:
         pipe.time()
         pipe.hvals(keys.paused)
-        pipe.hkeys(keys.first_seen)
+        pipe.hgetall(keys.first_seen)
         pipe.hget(keys.meta, "epoch")
         (seconds, micros), paused, names, epoch = pipe.execute()
     server_ms = seconds * 1000 + micros // 1000

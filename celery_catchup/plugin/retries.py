@@ -16,6 +16,6 @@ def keep_badge(headers: Any = None, **_: Any) -> None:
     if not current_task or not isinstance(headers, dict) or RUN_ID not in headers:
         return
     request = current_task.request
-    scheduled_time = badge_of(request.get("kwargsrepr"))
-    if scheduled_time is not None and header(request, RUN_ID) == headers[RUN_ID]:
-        headers["kwargsrepr"] = badged_kwargs(str(headers.get("kwargsrepr")), scheduled_time)
+    scheduled_time, shown = badge_of(request.get("kwargsrepr")), headers.get("kwargsrepr")
+    if scheduled_time is not None and isinstance(shown, str) and header(request, RUN_ID) == headers[RUN_ID]:
+        headers["kwargsrepr"] = badged_kwargs(shown, scheduled_time)

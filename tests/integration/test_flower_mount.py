@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
@@ -120,3 +121,17 @@ def test_a_script_in_a_name_or_an_error_stays_text_on_every_page(
         assert page.headers["X-Frame-Options"] == "DENY", path
         assert "default-src 'self'" in page.headers["Content-Security-Policy"], path
     assert "&lt;script&gt;alert(1)" in pages["/dead"].text
+
+
+def test_flower_goes_on_while_the_store_keeps_requests_waiting(project: Project) -> None:
+    with flower(project.app) as site, ThreadPoolExecutor(20) as threads, project.desk() as desk:
+        assert site.get("/status").status == 200
+        desk.store.client.client_pause(1500)
+
+        waiting = [threads.submit(site.get, path) for path in ("/status", "/runs", "/overview") * 5]
+        answers = [site.get("/openapi.json").status for _ in range(3)]
+        still_waiting = sum(not one.done() for one in waiting)
+
+    assert answers == [200] * 3
+    assert still_waiting == len(waiting)
+    assert {one.result().status for one in waiting} == {200}

@@ -180,6 +180,7 @@ KEEP = "SETTINGS = dict(flower.urls.settings)"
         ("del flower.api.BaseApiHandler", True),
         ("del flower.urls.settings", True),
         ("flower.urls.handlers.pop()", False),
+        ("import tornado.web; del tornado.web.authenticated", True),
     ],
 )
 def test_a_flower_that_it_does_not_fit_starts_without_and_says_so(sabotage: str, told: bool) -> None:

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,10 +187,24 @@ def test_the_number_of_commands_does_not_grow_with_the_ledger(
         scrape(registry)
         used = {name: calls - before.get(name, 0) for name, calls in commands().items()}
 
-    assert used["cmdstat_hgetall"] == 3  # leader, scheduler, hours
+    assert used["cmdstat_hgetall"] == 4  # leader, scheduler, hours, first_seen
     assert not {"cmdstat_scan", "cmdstat_hscan", "cmdstat_keys", "cmdstat_zrange"} & {
         name for name, calls in used.items() if calls
     }
+
+
+def test_a_scrape_needs_no_rights_beyond_an_operators(project: Project, registry: CollectorRegistry) -> None:
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    (rights,) = re.findall(r"^ACL SETUSER operator .*$", text, re.MULTILINE)
+    allowed = {right.partition("|")[0] for right in re.findall(r" \+([a-z|]+)", rights)}
+    with project.desk() as desk:
+        desk.store.client.config_resetstat()
+        scrape(registry)
+        stats: Any = desk.store.client.info("commandstats")
+
+    used = {name.removeprefix("cmdstat_").partition("|")[0] for name in stats}
+    assert {"hgetall", "zcard"} <= used
+    assert used - {"config"} <= allowed
 
 
 def test_a_store_that_does_not_answer_is_a_number_and_one_warning(
