@@ -63,6 +63,21 @@ def test_a_catch_up_is_news_for_an_hour(project: Project, desk_clock: FakeClock)
     assert sentence not in stale
 
 
+def test_the_page_of_an_entry_tells_only_its_own_news(redis_url: str, desk_clock: FakeClock) -> None:
+    schedule = {"hourly-etl": HOURLY, "idle": {"task": "proj.etl", "schedule": crontab(minute=0, hour=3)}}
+    project = Project(redis_url, desk_clock, schedule, {"hourly-etl": ALL, "idle": ALL})
+    project.tick()
+    desk_clock.advance(hours=2)
+    project.tick()
+
+    with flower(project.app) as site:
+        own = seen(site.ask("/catchup/entry?entry=hourly-etl").text)
+        other = seen(site.ask("/catchup/entry?entry=idle").text)
+
+    assert "2 catch-up runs were dispatched for missed schedules between 10:00 and 11:00 UTC." in own
+    assert "were dispatched" not in other
+
+
 def test_the_banner_leads_to_the_runs_that_it_counts(project: Project) -> None:
     with flower(project.app) as site:
         (path,) = re.findall(r'href="([^"]+)">Show them', site.ask("/catchup").text)

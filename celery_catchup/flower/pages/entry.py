@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from shlex import quote
 
@@ -29,7 +30,7 @@ from celery_catchup.flower.views.runs import run_row
 from celery_catchup.model import Trigger, to_datetime
 from celery_catchup.operations import Desk
 from celery_catchup.operations.entry_page import entry_page
-from celery_catchup.operations.overview import overview
+from celery_catchup.operations.overview import Banner, overview
 from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs
 from celery_catchup.operations.timeline import TimelineSlots, timeline
@@ -39,6 +40,7 @@ _DAYS = 7
 _DAY = timedelta(days=1)
 # Values of a heat map: 96 cells in each of seven days, and some for what is between them.
 _MOST_CELLS = 1000
+_MOST_NEWS = 1000  # runs that are counted for the sentence above the page
 
 
 class EntryPageHandler(Page):
@@ -61,7 +63,7 @@ class EntryPageHandler(Page):
             "task": page.entry.task,
             "paused": page.entry.paused,
             "governed": governed,
-            "notes": notes(told, entry=name),
+            "notes": notes(replace(told, banner=_news(desk, name, told.banner)), entry=name),
             "facts": facts(page, timezone=str(desk.app.timezone)),
             "triggers": trigger_choices(page, chosen, link),
             "runs": [run_row(run) for run in runs],
@@ -70,6 +72,16 @@ class EntryPageHandler(Page):
             **(_preview(desk, name) if governed else _NO_PREVIEW),
             **backfill_range(desk),
         }
+
+
+def _news(desk: Desk, name: str, banner: Banner | None) -> Banner | None:
+    """What a catch-up did for this entry; nothing is no news."""
+    if banner is None:
+        return None
+    since, until = banner.first, banner.last
+    found = list_runs(desk, [name], triggers=[Trigger.CATCHUP], since=since, until=until, limit=_MOST_NEWS)
+    slots = [run.scheduled_time for run in found.runs]
+    return replace(banner, dispatched=len(slots), first=min(slots), last=max(slots)) if slots else None
 
 
 _NO_PREVIEW = {
