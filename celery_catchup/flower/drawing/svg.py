@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 
 
@@ -35,6 +36,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
+@cache
 def _attribute(key: str) -> str:
     return key.rstrip("_").replace("_", "-")
 

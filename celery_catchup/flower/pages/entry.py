@@ -47,6 +47,7 @@ class EntryPageHandler(Page):
     """One entry."""
 
     template, active, heading = "catchup_entry.html", "schedules", "Schedules"
+    every = 10
 
     def show(self, desk: Desk, link: Links, *path: str) -> Values:
         """Everything about the entry that the address names."""

@@ -21,6 +21,8 @@ class Page(PageHandler):
     template: ClassVar[str]
     active: ClassVar[str]
     heading: ClassVar[str]
+    every: ClassVar[int] = 4
+    """Seconds between two looks of a page that stays open; drawings are large, and change slowly."""
 
     async def get(self, *path: str) -> None:
         """Render the page, or a sentence about what is in its way."""
@@ -47,6 +49,7 @@ class Page(PageHandler):
             "heading": self.heading,
             "eyebrow": self.heading,
             "of": "",
+            "every": self.every,
             "active": self.active,
             "tabs": _tabs(dead),
             "link": link,

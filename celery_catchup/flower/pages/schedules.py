@@ -26,6 +26,7 @@ class SchedulesPage(Page):
     """Entries, their last day and what may be done with them."""
 
     template, active, heading = "catchup_schedules.html", "schedules", "Schedules"
+    every = 10
 
     def show(self, desk: Desk, link: Links, *path: str) -> Values:
         """A page of entries."""

@@ -3,9 +3,9 @@
 (function () {
   "use strict";
 
-  var EVERY = 4000; // milliseconds between two looks
   var page = document.querySelector(".cu");
   if (!page) { return; }
+  var every = Number(page.dataset.every) * 1000;
   // From the origin: an address with a password in it, as some bookmarks have, cannot be fetched.
   var api = location.origin + page.dataset.api;
 
@@ -254,7 +254,7 @@
         shine("failing", "Not up to date: Flower does not answer");
       }
       if (!document.hidden) { later(); }
-    }, EVERY);
+    }, every);
   }
 
   if (light) {
