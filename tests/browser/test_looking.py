@@ -26,8 +26,6 @@ PICTURES = {
     ("schedules", NARROW, "light"): "schedules-narrow",
     ("runs", WIDE, "light"): "runs",
     ("entry", WIDE, "light"): "entry",
-    ("entry", WIDE, "dark"): "entry-dark",
-    ("dead-letters", WIDE, "light"): "dead-letters",
 }
 """What the documentation shows."""
 COLUMNS = [

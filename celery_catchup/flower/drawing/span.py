@@ -49,7 +49,7 @@ def axis(span: Span) -> Markup:
             f"{hour:%H:%M}",
             x=percent(span.share(hour)),
             y=11,
-            text_anchor=_anchor(span.share(hour)),
+            text_anchor="middle",
         )
         for hour in span.hours()
     ]
@@ -69,10 +69,3 @@ def grid(span: Span, height: int) -> list[Markup]:
         )
         for hour in span.hours()
     ]
-
-
-def _anchor(share: float) -> str:
-    """In the middle below its hour, unless that is an edge."""
-    if share < 0.005:
-        return "start"
-    return "end" if share > 0.995 else "middle"
