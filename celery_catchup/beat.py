@@ -17,7 +17,7 @@ from celery import beat
 from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import Configuration, load
-from celery_catchup.declarations import CatchupEntry, Division, divide
+from celery_catchup.declarations import CatchupEntry, Division, divide, made_entries
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import (
     ConfigurationError,
@@ -70,8 +70,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         super().__init__(app, *args, lazy=lazy, **kwargs)
         if lazy:
             # The banner's scheduler: wrong configuration shows before anything starts, and without I/O.
-            self._fill(app.conf.beat_schedule)
-            self._read_configuration()
+            with _mistakes_end_it():
+                self._fill(app.conf.beat_schedule)
+                self._checked_configuration()
 
     # -- set-up ----------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         """Everything a tick needs; `SourceError` when the entries cannot be read now."""
         with _mistakes_end_it():
             self._source = open_source(self.app, read_settings(self.app, only=["source"]).source)
-        self._fill(self._source.entries())
+            self._fill(self._source.entries())
         self.install_default_entries(self.schedule)
         configuration, division = self._read_configuration()
         self._batch_size = configuration.settings.batch_size
@@ -108,7 +109,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def _fill(self, entries: Mapping[str, Any]) -> None:
         """Let these be the schedule; the mapping itself stays, because others hold it."""
-        made = {name: self._maybe_entry(name, entry) for name, entry in entries.items()}
+        made = made_entries(entries, self._maybe_entry)
         self.schedule.clear()
         self.schedule.update(made)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, TypeVar
 
 from celery.beat import ScheduleEntry
 from celery.schedules import BaseSchedule, schedstate
@@ -22,6 +22,7 @@ from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_sched
 from celery_catchup.schedules import NotReplayableError, fingerprint, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
+from celery_catchup.wording import path
 from celery_catchup.zones import zone_named
 
 
@@ -118,6 +119,23 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
         """The entry as the configuration reads it."""
         schedule = self.schedule.written if isinstance(self.schedule, WrittenSchedule) else self.schedule
         return Declaration(schedule, self.catchup)
+
+
+Made = TypeVar("Made")
+
+
+def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -> dict[str, Made]:
+    """Each entry as Celery makes it; those that cannot be one are mistakes, told together."""
+    made, mistakes = {}, []
+    for name, fields in entries.items():
+        try:
+            made[name] = make(name, fields)
+        except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            told = f"cannot be made an entry ({type(error).__name__}: {str(error)[:120]}); mend its fields"
+            mistakes.append(Mistake(path("beat_schedule", name), told))
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return made
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import ENTRIES, Configuration, Declaration, load
-from celery_catchup.declarations import CatchupEntry, Division, divide
+from celery_catchup.declarations import CatchupEntry, Division, divide, made_entries
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
-from celery_catchup.errors import ConfigurationError, Mistake
+from celery_catchup.errors import ConfigurationError
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
@@ -28,7 +28,7 @@ from celery_catchup.store.listing import Listing
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
-from celery_catchup.wording import did_you_mean, path, shown
+from celery_catchup.wording import did_you_mean, shown
 
 # Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
 HOUSEKEEPING = "celery.backend_cleanup"
@@ -67,7 +67,7 @@ class Desk:
         """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
         self.app.loader.import_default_modules()
         self.app.finalize()
-        return {name: self._entry(name, fields) for name, fields in self.source.entries().items()}
+        return made_entries(self.source.entries(), self._entry)
 
     @cached_property
     def source(self) -> EntrySource:
@@ -77,11 +77,7 @@ class Desk:
     def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
         if isinstance(fields, CatchupEntry):
             return fields
-        try:
-            return CatchupEntry(**{**fields, "name": name, "app": self.app})
-        except TypeError as error:
-            where = path("beat_schedule", name)
-            raise ConfigurationError([Mistake(where, f"cannot be made an entry: {error}")]) from None
+        return CatchupEntry(**{**fields, "name": name, "app": self.app})
 
     @cached_property
     def configuration(self) -> Configuration:
