@@ -60,6 +60,7 @@ class Verdict:
             "slots": self.slots,
             "completed": self.completed,
             "skipped": self.skipped,
+            "executed_again": self.again,
             "lost": len(self.lost),
             "twice": len(self.twice),
             "out_of_order": len(self.out_of_order),

@@ -24,7 +24,6 @@ def fail_over(folder: Path, nursery: Nursery, record_result: Recorder, *, times:
             seed=storm.seed,
             fail_overs=failovers.count,
             roll_backs_noticed=storm.forgotten(),
-            executed_again=verdict.again,
             messages_sent_again=storm.missed,
             workers_given_up=storm.worker_exits,
             workers_hung=storm.worker_hangs,

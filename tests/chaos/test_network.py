@@ -46,7 +46,6 @@ def weather(
             faults=len(recoveries),
             kinds=len(network.faults),
             longest_recovery_s=round(max(recoveries), 1),
-            executed_again=verdict.again,
             messages_sent_again=storm.missed,
             **verdict.figures,
         )
