@@ -25,6 +25,7 @@ _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
 _PART = 100
 """Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
+_DAMAGED = "key {} is not of the kind that is kept there; rename or delete it"
 _FEW = 100
 """Skipped slots of one span that are told one by one."""
 
@@ -158,7 +159,10 @@ class Advance:
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
         self._end_others(writing)
         outcome = self.office.ledger.commit(self.office.leadership, batch, now=now)
-        done = [one for index, one in enumerate(writing) if index not in outcome.changed]
+        for index, key in outcome.damaged.items():
+            self._failed(writing[index].line, _DAMAGED.format(key), now)
+        left = {*outcome.changed, *outcome.damaged}
+        done = [one for index, one in enumerate(writing) if index not in left]
         self.catchup.committed(done, now=now)
         for one in done:
             self._settle(one, outcome.existing, now)

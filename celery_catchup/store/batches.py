@@ -104,10 +104,12 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Committed:
     """``changed``: positions of entries that were not as their plans took them to be, and have to be
-    planned again; ``existing``: runs that were in the ledger already."""
+    planned again; ``existing``: runs that were in the ledger already; ``damaged``: positions of entries
+    with a key that is not what it should be, and the key."""
 
     changed: frozenset[int]
     existing: frozenset[str]
+    damaged: Mapping[int, str]
 
 
 def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:

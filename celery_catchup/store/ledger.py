@@ -152,4 +152,4 @@ def _outcome(answer: Sequence[Any]) -> Committed:
     if status == "unknown":
         raise StoreError(f"template {answer[1].decode()!r} was not kept; the store does not do as it is told")
     told = json.loads(answer[1])
-    return Committed(frozenset(told["changed"]), frozenset(told["existing"]))
+    return Committed(frozenset(told["changed"]), frozenset(told["existing"]), dict(told["damaged"]))

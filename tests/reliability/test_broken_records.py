@@ -13,6 +13,7 @@ from celery_catchup.model import RunState
 from celery_catchup.store.leases import Answer, Finish
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
+from tests.integration.operating import ALL, HOURLY, Project
 
 NINE, TEN, NOON = "2026-02-07T09:04:00Z", "2026-02-07T10:00:00Z", "2026-02-07T12:00:30Z"
 ENTRIES = {
@@ -185,3 +186,32 @@ def test_a_leader_whose_fence_is_deleted_writes_nothing_and_leads_again_with_a_h
     beat.tick()
     assert beat.engine.epoch == before + 1
     assert beat.sent("etl") == [TEN]
+
+
+@pytest.mark.parametrize("kind", ["runs_of", "active", "chain", "skips", "hours_of"])
+def test_an_entry_with_a_key_of_the_wrong_kind_is_set_aside_and_the_others_go_on(
+    redis_url: str, desk_clock: FakeClock, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = Project(redis_url, desk_clock, dict.fromkeys("abc", HOURLY), {"*": ALL})
+    project.tick()
+    with project.desk() as desk:
+        key = getattr(desk.store.keys, kind)("b")
+        desk.store.client.delete(key)
+        desk.store.client.set(key, "somebody else's")
+        desk_clock.set("2026-02-07T12:02:00Z")
+        project.tick()
+        others = [slots(project, name) for name in "ac"]
+        said = [one for one in caplog.messages if "Entry cannot be dispatched" in one]
+
+        desk.store.client.delete(key)
+        desk_clock.advance(seconds=90)
+        project.tick()
+
+    assert others == [["10:00", "11:00", "12:00"]] * 2
+    assert slots(project, "b") == ["10:00", "11:00", "12:00"]
+    assert said
+    assert key in said[0]
+
+
+def slots(project: Project, entry: str) -> list[str]:
+    return [slot[11:16] for slot, _ in project.slots(entry)]

@@ -7,7 +7,8 @@
 --
 -- Nothing is written when the writer leads no more, when an entry was decided by somebody else, or
 -- when a template is missing. An entry that is busier than its plan took it to be, or that has runs the plan
--- did not know of, is left as it is and told, to be planned again; the others are committed.
+-- did not know of, is left as it is and told, to be planned again; one with a key that is not what it should
+-- be is left as it is and told, too. The others are committed.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS scheduler  hash    progress of the catch-up
@@ -29,7 +30,8 @@
 --                         are columns: lists of the same length, one for each thing that is said of them
 -- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or "";
 --                         then the templates as JSON, in the order of their ids
--- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids}},
+-- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids,
+--                       damaged: positions of entries with such a key, and the key}},
 --         {"fenced"}, {"stale", entry}, or {"unknown", template}
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -79,7 +81,22 @@ end
 local lease = server_now('0') + patience(1)
 local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d}', now, now)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
-local changed, existing, watermarks, total = {}, {}, {}, {}
+local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
+
+-- How many members a key has; nil for one that somebody has made something else of.
+local function members(command, key)
+  local count = redis.pcall(command, key)
+  return type(count) == 'number' and count or nil
+end
+
+-- The first of an entry's keys that cannot be written to: a script that fails half-way keeps what it wrote.
+local function damage(base, active, behind)
+  if not members('ZCARD', KEYS[base + 1]) then return KEYS[base + 1] end
+  if not active then return KEYS[base + 2] end
+  if not behind then return KEYS[base + 3] end
+  if not members('ZCARD', KEYS[base + 4]) then return KEYS[base + 4] end
+  if not members('HLEN', KEYS[base + 5]) then return KEYS[base + 5] end
+end
 
 -- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
 -- how many of both there are then, and what was counted.
@@ -152,13 +169,15 @@ for i, name in ipairs(entries.name) do
   }
   local first = last + 1
   last = last + entries.runs[i]
-  local active, behind = 0, 0
-  if redis.call('EXISTS', keys.active, keys.chain) > 0 then
-    active, behind = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
-  end
-  local other = (busy >= 0 and busy ~= active + behind)
+  local active, behind = members('ZCARD', keys.active), members('ZCARD', keys.chain)
+  local broken = damage(base, active, behind)
+  local other = not broken and (
+    (busy >= 0 and busy ~= active + behind)
     or (after ~= '' and redis.call('ZCOUNT', keys.own, '(' .. after, '+inf') > 0)
-  if other then
+  )
+  if broken then
+    damaged[#damaged + 1] = { i - 1, broken }
+  elseif other then
     changed[#changed + 1] = i - 1
   else
     local counts
@@ -194,4 +213,4 @@ end
 flush()
 write('HSET', last_runs, states)
 for field, value in pairs(batch.progress) do redis.call('HSET', scheduler, field, value) end
-return { 'ok', cjson.encode({ changed = changed, existing = existing }) }
+return { 'ok', cjson.encode({ changed = changed, existing = existing, damaged = damaged }) }
