@@ -52,6 +52,10 @@ def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int,
         dark = browser.script("return getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0] < 100")
 
         assert browser.overflow() <= 0, name
+        if width == WIDE:
+            boxes = "[...document.querySelectorAll('.cu-tablebox')]"
+            cut = f"return {boxes}.map(e => e.scrollWidth - e.clientWidth)"
+            assert max(browser.script(cut), default=0) <= 0, name
         # Flower 2.0 has one theme, and the tab has its host's.
         themed = browser.script("return document.documentElement.hasAttribute('data-bs-theme')")
         assert dark == (theme == "dark" and themed), name

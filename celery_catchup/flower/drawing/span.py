@@ -10,6 +10,7 @@ from celery_catchup.flower.drawing.svg import Markup, element, percent
 # Hours between two labels; the first that gives few enough of them is taken.
 _STEPS = (1, 2, 3, 6, 12, 24)
 MOST_LABELS = 9
+_LAST_LABEL = 0.97  # of the width; one further right would reach into what stands there
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ def axis(span: Span) -> Markup:
             text_anchor="middle",
         )
         for hour in span.hours()
+        if span.share(hour) < _LAST_LABEL
     ]
     return element("svg", *labels, class_="cu-axis", height=14, width="100%", aria_hidden="true")
 
