@@ -167,8 +167,11 @@ def run_id(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_ve
 def identity(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = "") -> str:
     """The run's id as text: a version 5 UUID, made without the detour over an object of each."""
     # JSON-like quoting keeps ("a", "b:c") and ("a:b", "c") apart, whatever names contain.
-    parts = (namespace, entry, str(slot.schedule), str(slot.at), tenant, logic_version)
-    name = "\x1f".join([f"{len(part)}:{part}" for part in parts])
+    schedule, at = str(slot.schedule), str(slot.at)
+    name = (
+        f"{len(namespace)}:{namespace}\x1f{len(entry)}:{entry}\x1f{len(schedule)}:{schedule}"
+        f"\x1f{len(at)}:{at}\x1f{len(tenant)}:{tenant}\x1f{len(logic_version)}:{logic_version}"
+    )
     hexes = sha1(_RUNS.bytes + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(hexes[16], 16) & 3]
     return f"{hexes[:8]}-{hexes[8:12]}-5{hexes[13:16]}-{variant}{hexes[17:20]}-{hexes[20:32]}"

@@ -29,7 +29,7 @@ from celery_catchup.dispatch.failures import (
     unroutable,
 )
 from celery_catchup.dispatch.kinds import Kinds
-from celery_catchup.dispatch.messages import Message, check, is_shared, message_of
+from celery_catchup.dispatch.messages import Message, is_shared, message_of
 from celery_catchup.dispatch.templates import Caught, Entries, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
@@ -190,7 +190,6 @@ class Dispatcher:
                 known.caught = self._made(message_of(self._app, entry, policy_entry=policy_entry))
             return known.caught.template(badge)
 
-        check(self._app, entry)
         return self._kinds.template(entry, policy_entry=policy_entry, badge=badge, make=make)
 
     def _made(self, message: Message) -> Caught:

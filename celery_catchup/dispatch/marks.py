@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 _SIGN = "@catchup"
@@ -46,4 +47,5 @@ def seal(message: Mapping[str, Any]) -> str:
 
 def sealed(value: Any) -> str:
     """Any part of a message, as `seal` writes it."""
-    return json.dumps(value).replace(_SIGN, _ESCAPED_SIGN).replace(_STAND_IN, _SIGN)
+    text = encode_basestring_ascii(value) if type(value) is str else json.dumps(value)
+    return text.replace(_SIGN, _ESCAPED_SIGN).replace(_STAND_IN, _SIGN)

@@ -142,7 +142,7 @@ def message_of(
     run: Mapping[str, Any] | None = None,
 ) -> Message:
     """The call for an entry; for one run of it when that is given."""
-    check(app, entry)
+    _check(app, entry)
     task = app.tasks.get(entry.task)
     return Message(
         app=app,
@@ -189,8 +189,7 @@ def _is_theirs(receiver: Any) -> bool:
     return bool(identity != badges.RECEIVER)
 
 
-def check(app: Any, entry: ScheduleEntry) -> None:
-    """`DispatchError` when no message of the entry can be made at all."""
+def _check(app: Any, entry: ScheduleEntry) -> None:
     for name in OURS:
         if name in entry.options:
             raise DispatchError(

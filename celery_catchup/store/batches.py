@@ -39,9 +39,9 @@ class Template:
     @cached_property
     def id(self) -> str:
         """Same content, same id."""
-        told = (self.message, self.queue, self.db, self.expires_ms, self.countdown_ms)
-        digest = blake2b(repr(told).encode(), digest_size=12).hexdigest()
-        return digest if self.run is None else f"{self.run}:{digest}"
+        hashed = blake2b(self.message.encode(), digest_size=12)
+        hashed.update(repr((self.queue, self.db, self.expires_ms, self.countdown_ms)).encode())
+        return hashed.hexdigest() if self.run is None else f"{self.run}:{hashed.hexdigest()}"
 
 
 @dataclass(slots=True)

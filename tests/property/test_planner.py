@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -248,3 +249,16 @@ def test_a_survey_counts_what_the_plan_decides(case: tuple[Entry, EntryState, In
     scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
 
     assert survey(entry, scope) == plan_in_full(entry, state, scope).candidates
+
+
+@given(st.tuples(*[st.text(max_size=8)] * 4), st.integers(0, 2**42), st.integers(0, 12))
+def test_the_id_of_a_run_is_the_version_5_uuid_of_what_it_is_for(
+    texts: tuple[str, str, str, str], at: Instant, schedule: int
+) -> None:
+    namespace, entry, tenant, version = texts
+    parts = (namespace, entry, str(schedule), str(at), tenant, version)
+    name = "\x1f".join(f"{len(part)}:{part}" for part in parts)
+
+    made = run_id(namespace, entry, Slot(at, schedule), tenant=tenant, logic_version=version)
+
+    assert made == uuid.uuid5(uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11"), name)
