@@ -280,7 +280,7 @@ def test_the_shell_completes_verbs_options_and_entries(redis_url: str) -> None:
 
     assert "catchup" in completions(incomplete="catch")
     assert completions("catchup", incomplete="pre") == ["preview"]
-    assert completions("catchup", "watermark") == ["reset", "set", "show"]
+    assert completions("catchup", "watermark") == ["rename", "reset", "set", "show"]
     assert completions("catchup", "preview", incomplete="--pol") == ["--policy"]
     assert completions("catchup", "preview", "--policy", incomplete="l") == ["latest"]
     assert completions("-A", "tests.projects.operated", "catchup", "pause", incomplete="h") == ["hourly-etl"]

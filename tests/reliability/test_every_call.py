@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration import beats
 from tests.reliability.every_call import OUTCOMES, SCENARIOS, Fault, cases, play
+from tests.results import Recorder
 
 STRIDE = 23
 """The suite plays every so-many-th case, of which the soak plays all; a prime, so that calls and
@@ -40,8 +41,8 @@ def test_some_outcomes_of_some_calls(name: str, redis_url: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_every_outcome_of_every_call(redis_url: str) -> None:
+def test_every_outcome_of_every_call(redis_url: str, record_result: Recorder) -> None:
     counts = {name: played(name, redis_url, stride=1) for name in SCENARIOS}
-    print(f"every call × every outcome: {sum(counts.values())} cases, {counts}")
+    record_result("every call to the store × every outcome", cases=sum(counts.values()), **counts)
 
     assert sum(counts.values()) >= 2000

@@ -19,6 +19,7 @@ from celery_catchup.beat import EX_CONFIG, Scheduler
 from celery_catchup.policy import Policy
 from celery_catchup.settings import PREFIX, Settings
 from tests.property.test_any_configuration import anything, scalars
+from tests.results import Recorder
 from tests.security.test_keys import HOSTILE
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -108,7 +109,16 @@ def test_a_beat_starts_or_says_why_not(conf: dict[str, Any]) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@settings(hurried, max_examples=10_000)
-@given(configurations)
-def test_ten_thousand_configurations(conf: dict[str, Any]) -> None:
-    check(conf)
+def test_ten_thousand_configurations(record_result: Recorder) -> None:
+    count = 0
+
+    @settings(hurried, max_examples=10_000)
+    @given(configurations)
+    def many(conf: dict[str, Any]) -> None:
+        nonlocal count
+        count += 1
+        check(conf)
+
+    many()
+    record_result("configurations by chance", tried=count, tracebacks=0)
+    assert count >= 10_000
