@@ -94,7 +94,10 @@ class History:
     def outages(self, *, since: Instant) -> list[tuple[Instant, Instant]]:
         """Times in which nobody led, of those that ended after ``since``, the oldest first."""
         found: Any = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
-        return [(int(begin), int(end)) for begin, end in (text.split() for text in found)]
+        pairs = (text.split() for text in found)
+        return [
+            (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(bytes.isdigit, pair))
+        ]
 
 
 def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
@@ -108,14 +111,20 @@ def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
     return LastCatchup(**{name: int(text) for name, text in texts.items()})
 
 
+def _page(text: bytes) -> dict[str, int]:
+    """What an hour has; nothing for a number, which is counted for good, and for what is damaged."""
+    try:
+        page = {str(name): int(count) for name, count in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return page if _PLACE in page else {}
+
+
 def _sum(texts: Iterable[bytes], first_hour: int) -> Tally:
     counts: Counter[str] = Counter()
     lags: list[int] = []
-    for text in texts:
-        page = json.loads(text)
-        if isinstance(page, int) or page[_PLACE] < first_hour:  # a number is counted for good
-            continue
-        counts.update({name: count for name, count in page.items() if name not in (_PLACE, _LAG)})
-        if _LAG in page:
-            lags.append(int(page[_LAG]))
+    for page in filter(None, map(_page, texts)):
+        if page.pop(_PLACE) >= first_hour:
+            lags += [page.pop(_LAG)] if _LAG in page else []
+            counts.update(page)
     return Tally(dict(counts), max(lags, default=None))

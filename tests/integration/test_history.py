@@ -101,6 +101,29 @@ def test_hours_before_the_range_are_left_out_and_a_ring_of_eight_days_forgets_th
     assert everything.dispatched(Trigger.SCHEDULER) == size == KEPT_HOURS
 
 
+DAMAGES = ("no JSON", "[]", "7", '{"hour": null}', '{"hour": 491234, "catchup": "x"}')
+
+
+def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    before = len(project.slots("hourly-etl"))
+    with project.desk() as desk:
+        client, keys = desk.store.client, desk.store.keys
+        for damage in DAMAGES:
+            desk_clock.advance(seconds=3600)
+            hour = desk.now() // 3_600_000
+            text = damage.replace("491234", str(hour))
+            for key in (keys.hours, keys.hours_of("hourly-etl")):
+                client.hset(key, str(hour % KEPT_HOURS), text)
+            client.zadd(keys.outages, {text: desk.now() + 1})
+            assert desk.history.tally(since=desk.now()).missed == 0
+            assert desk.history.outages(since=desk.now()) == []
+            project.tick()
+
+    assert len(project.slots("hourly-etl")) == before + len(DAMAGES)
+
+
 # -- outages ---------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ RECORD = {
     "trigger": "catchup",
     "state": "running",
     "attempt": 1,
+    "sends": 1,
     "attempt_started": 1770458401000,
 }
 

@@ -137,8 +137,8 @@ local function tally(key, now, counts, lag)
   local stored = redis.call('HGET', key, place)
   local page = stored and read_json(stored)
   if not page or page.hour ~= hour then page = { hour = hour } end
-  for name, count in pairs(counts) do page[name] = (page[name] or 0) + count end
-  if lag then page.lag = math.max(page.lag or 0, lag) end
+  for name, count in pairs(counts) do page[name] = (tonumber(page[name]) or 0) + count end
+  if lag then page.lag = math.max(tonumber(page.lag) or 0, lag) end
   redis.call('HSET', key, place, cjson.encode(page))
 end
 
