@@ -22,7 +22,7 @@ from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_sched
 from celery_catchup.schedules import NotReplayableError, fingerprint, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
-from celery_catchup.wording import path
+from celery_catchup.wording import error_told, path
 from celery_catchup.zones import zone_named
 
 
@@ -131,7 +131,7 @@ def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -
         try:
             made[name] = make(name, fields)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            told = f"cannot be made an entry ({type(error).__name__}: {str(error)[:120]}); mend its fields"
+            told = f"cannot be made an entry ({error_told(error)}); mend its fields"
             mistakes.append(Mistake(path("beat_schedule", name), told))
     if mistakes:
         raise ConfigurationError(mistakes)

@@ -19,7 +19,7 @@ from celery_catchup.errors import Mistake
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.policy import OverlapPolicy, Policy, Select
 from celery_catchup.settings import Settings
-from celery_catchup.wording import path, shown
+from celery_catchup.wording import error_told, path, shown
 
 _dumps: Any = dumps  # kombu's functions carry no types
 
@@ -116,7 +116,7 @@ def _serialise(entry: ScheduleEntry) -> None:
         try:
             _dumps(value, serializer=way)
         except Exception as error:
-            said = f"{type(error).__name__}: {str(error)[:120]}"
+            said = error_told(error)
             raise _UnfitError(
                 f"its {what} cannot be serialised as {shown(way)} ({said}); mend them"
             ) from error

@@ -38,6 +38,13 @@ def masked(text: str) -> str:
     return _SECRET_OPTIONS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
+def error_told(error: BaseException, *, longest: int = 120) -> str:
+    """Somebody else's error with its kind, in one printable line."""
+    text = " ".join(str(error).split())
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return f"{type(error).__name__}: {masked(printable[:longest])}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was probably meant."""
     by_folded = {candidate.casefold(): candidate for candidate in known}

@@ -70,6 +70,15 @@ def test_an_entry_that_cannot_be_sent_is_refused_at_start(
     assert "Traceback" not in told
 
 
+def test_an_error_of_somebody_elses_is_told_in_one_printable_line(
+    capsys: pytest.CaptureFixture[str], clock: FakeClock
+) -> None:
+    strange = {"serializer": "no\nsuch\x1b[31m"}
+    (_, line) = refused(capsys, clock, beat_schedule=etl(options=strange)).splitlines()
+
+    assert line.isprintable()
+
+
 def test_what_celery_can_serialise_is_taken_and_what_is_made_later_is_not_tried(
     caplog: pytest.LogCaptureFixture, clock: FakeClock
 ) -> None:
