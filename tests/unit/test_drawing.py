@@ -175,6 +175,16 @@ def test_a_run_that_has_not_started_has_no_line() -> None:
     assert shapes(starts(DAY, [one(6, "missed")]), "line") == []
 
 
+def test_slots_told_together_are_an_area_down_to_the_starts_only_when_they_were_punctual() -> None:
+    first, last = NOON - timedelta(hours=12), NOON - timedelta(hours=6)
+
+    (punctual,) = shapes(starts(DAY, [Some(first, last, 360)]), "area")
+    (skipped,) = shapes(starts(DAY, [Some(first, last, 360, "skipped")]), "area")
+
+    assert [punctual.get("x"), punctual.get("width")] == ["50%", "25%"]
+    assert int(punctual.get("height", "0")) > int(skipped.get("height", "0"))
+
+
 def test_nothing_that_is_given_becomes_markup() -> None:
     evil = "<script>alert('\"&')</script>"
 

@@ -14,6 +14,7 @@ from celery_catchup.flower.words import length
 
 HEIGHT = 124
 _ABOVE, _BELOW = 36, 108
+_THIN = 6
 _MOST_DOTS = 120  # with more of them the lines alone are clearer
 
 
@@ -30,6 +31,8 @@ def starts(span: Span, slots: Sequence[Slots], *, downs: Sequence[Down] = ()) ->
 
 
 def _one(span: Span, one: Slots, *, dots: bool) -> Markup:
+    if one.count > 1:
+        return _many(span, one)
     above = percent(span.share(one.first))
     kind = f"cu-{mark_of(one.mark).name}"
     told = element("title", title(one))
@@ -43,6 +46,23 @@ def _one(span: Span, one: Slots, *, dots: bool) -> Markup:
     if dots or one.started_at is None:
         parts.append(element("circle", told, cx=above, cy=_ABOVE, r=4, class_=f"cu-ring {kind}"))
     return Markup("".join(parts))
+
+
+def _many(span: Span, one: Slots) -> Markup:
+    """Slots that are told together: an area down to the starts of punctual ones; of others, whose
+    starts differ, only the slots."""
+    name = mark_of(one.mark).name
+    left, right = span.share(one.first), span.share(one.last)
+    height = _BELOW - _ABOVE if name == "on_time" else _THIN
+    return element(
+        "rect",
+        element("title", title(one)),
+        x=percent(left),
+        width=percent(max(right - left, 0.002)),
+        y=_ABOVE,
+        height=height,
+        class_=f"cu-area cu-{name}",
+    )
 
 
 def _labels(span: Span, downs: Iterable[Down]) -> list[Markup]:

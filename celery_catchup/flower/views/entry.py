@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.drawing.tallies import stamp
@@ -93,4 +93,4 @@ def cell_words(columns: int, slots_of_a_day: int) -> str:
     """What a cell of the heat map stands for."""
     if slots_of_a_day <= columns:
         return "one cell per slot" if slots_of_a_day > 1 else "one cell per hour"
-    return f"a cell is {length(timedelta(days=1) / columns)}"
+    return f"a cell is {24 * 60 // columns} minutes"
