@@ -101,12 +101,17 @@ def _of_run(record: Record) -> TimelineSlots:
 
 
 def _mark_of(record: Record) -> Mark:
-    state = RunState(record["state"])
-    if state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
-        return Mark.FAILED
-    if state.in_flight and not record.get("unreported"):
+    state = record["state"]
+    if state in _IN_FLIGHT and not record.get("unreported"):
         return Mark.IN_FLIGHT
-    return Mark.CAUGHT_UP if record["trigger"] in (Trigger.CATCHUP, Trigger.BACKFILL) else Mark.ON_TIME
+    if state in _FAILED:
+        return Mark.FAILED
+    return Mark.CAUGHT_UP if record["trigger"] in _LATE else Mark.ON_TIME
+
+
+_IN_FLIGHT = frozenset(str(state) for state in RunState if state.in_flight)
+_FAILED = frozenset(map(str, (RunState.FAILED, RunState.DEAD, RunState.REVOKED)))
+_LATE = frozenset(map(str, (Trigger.CATCHUP, Trigger.BACKFILL)))
 
 
 @dataclass(frozen=True)

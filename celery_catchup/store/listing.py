@@ -25,6 +25,8 @@ _PAGE = 500
 _IDS_PAGE = 10_000
 _SKIPS = 1000
 
+_STATES, _TRIGGERS = frozenset(map(str, RunState)), frozenset(map(str, Trigger))
+
 Record = dict[str, Any]
 Position = tuple[Instant, str]
 """Where a run is in a listing: its slot and its id."""
@@ -269,8 +271,8 @@ def _read(text: bytes | None) -> Record | None:
     try:
         record: Record | None = None if text is None else json.loads(text)
         if record is not None:
-            RunState(record["state"])
-            Trigger(record["trigger"])
+            if record["state"] not in _STATES or record["trigger"] not in _TRIGGERS:
+                return None
             int(record["slot"])
             str(record["entry"])
     except (ValueError, KeyError, TypeError):
