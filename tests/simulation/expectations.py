@@ -1,0 +1,78 @@
+"""What was scheduled, by arithmetic of our own: the package is not asked for its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from celery.schedules import crontab
+
+HOUR = 3_600_000
+MINUTE = 60_000
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One entry: at this minute of every so many hours, counted from midnight."""
+
+    name: str
+    kind: str
+    minute: int
+    every: int = 1
+    window: str | None = None
+    policy: Any = None
+    attempts: int = 1
+
+    @property
+    def window_ms(self) -> int | None:
+        if self.window is None:
+            return None
+        return int(self.window[:-1]) * {"h": 1, "d": 24}[self.window[-1]] * HOUR
+
+    @property
+    def reasons(self) -> set[str]:
+        """Why a slot of it may be skipped."""
+        own = {
+            "latest": {"superseded", "guard_blocked"},
+            "skip": {"guard_blocked"},
+            "buffer_one": {"guard_blocked"},
+            "off": {"catchup_off", "guard_blocked"},
+        }
+        return {"expired", "paused", "already_exists"} | own.get(self.kind, set())
+
+    def slots(self, after: int, until: int) -> Iterator[int]:
+        """``(after, until]``, in milliseconds."""
+        step = self.every * HOUR
+        slot = after // step * step + self.minute * MINUTE
+        while slot <= until:
+            if slot > after:
+                yield slot
+            slot += step
+
+    def declared(self) -> dict[str, Any]:
+        hours = "*" if self.every == 1 else f"*/{self.every}"
+        schedule: Any = f"{self.minute} {hours} * * *"
+        if self.kind == "plain":
+            schedule = crontab(minute=str(self.minute), hour=hours)
+        return {"task": f"proj.{self.name}", "schedule": schedule}
+
+
+ENTRIES = (
+    Expected(
+        "etl",
+        "all",
+        0,
+        1,
+        "1d",
+        {"window": "1d", "overlap_policy": "all", "max_attempts": 2, "retry_delay": "5m"},
+        2,
+    ),
+    Expected("strict", "all", 30, 2, "6h", {"window": "6h", "overlap_policy": "all"}),
+    Expected("report", "skip", 15, 1, "12h", {"window": "12h", "overlap_policy": "skip"}),
+    Expected("cache", "latest", 45, 2, "12h", {"window": "12h", "select": "latest"}),
+    Expected("feed", "allow", 20, 3, "2d", {"window": "2d", "overlap_policy": "allow", "jitter": "10m"}),
+    Expected("sync", "buffer_one", 5, 2, "12h", {"window": "12h", "overlap_policy": "buffer_one"}),
+    Expected("ping", "off", 25, 1, None, False),
+    Expected("plain", "plain", 50, 1),
+)

@@ -1,0 +1,197 @@
+"""Planted bugs: each takes one guard away, and the oracle has to notice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from celery_catchup import scopes, wiring
+from celery_catchup.engine import Reaper, roster
+from celery_catchup.plugin import heartbeat
+from celery_catchup.store import leadership, ledger
+from celery_catchup.store.scripts import Script
+from tests.simulation.shims import replaced
+
+Change = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A guard that is missing: in the text of scripts, or in functions of the package."""
+
+    why: str
+    texts: tuple[tuple[str, str, str], ...] = ()
+    """``(script, or "" for all that have it; pattern; what stands there instead)``"""
+    changes: Callable[[Any], list[Change]] | None = None
+    seed: int = 0
+    """One that finds it soon, for the short form."""
+
+    def scripts(self, shipped: Mapping[str, Script]) -> dict[str, Script]:
+        found = dict(shipped)
+        for wanted, pattern, instead in self.texts:
+            hit = 0
+            for name, script in found.items():
+                text, count = re.subn(pattern, instead, script.text)
+                if count and wanted in ("", name):
+                    hit += count
+                    found[name] = replace(script, text=text)
+            assert hit, f"no script has {pattern!r} any more; mend the mutant"
+        return found
+
+    @contextmanager
+    def planted(self, world: Any) -> Iterator[None]:
+        with replaced([] if self.changes is None else self.changes(world)):
+            yield
+
+
+# -- guards in Python ------------------------------------------------------------------------
+
+
+def _nobody_reaps(_: Any) -> list[Change]:
+    return [(Reaper, "reap", lambda self, *_, **__: None)]
+
+
+def _version_is_ignored(_: Any) -> list[Change]:
+    lead = leadership.Leadership.lead
+    return [(leadership.Leadership, "lead", lambda self, **asked: replace(lead(self, **asked), version=0))]
+
+
+def _watermark_passes_everything(_: Any) -> list[Change]:
+    return [(roster.Roster, "settled", lambda self, now: True)]
+
+
+def _loss_is_not_noticed(_: Any) -> list[Change]:
+    return [(leadership.Leadership, "_went_back", lambda self, record, *, renewed: False)]
+
+
+def _window_is_an_hour_longer(_: Any) -> list[Change]:
+    reach = scopes._reach
+
+    def mutated(entry: Any, index: int, floor: int, now: int) -> Any:
+        found, window = reach(entry, index, floor, now), entry.bounds[index].window
+        longer = found.after if window is None else max(found.floor, now - window - 3_600_000)
+        return replace(found, after=min(found.after, longer))
+
+    return [(scopes, "_reach", mutated)]
+
+
+def _window_includes_its_end(_: Any) -> list[Change]:
+    reach = scopes._reach
+
+    def mutated(entry: Any, index: int, floor: int, now: int) -> Any:
+        found = reach(entry, index, floor, now)
+        return replace(found, after=max(found.floor, found.after - 1))
+
+    return [(scopes, "_reach", mutated)]
+
+
+def _no_heartbeat(_: Any) -> list[Change]:
+    return [(heartbeat.Heartbeat, "_renew", lambda self, held: None)]
+
+
+def _watermark_first(world: Any) -> list[Change]:
+    """As stock beat does it: note first that it was done, then do it."""
+    commit = ledger.Ledger.commit
+
+    def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
+        for one in batch.entries:
+            self._client.hset(self._keys.decided, one.name, str(one.decided))
+        noted = [replace(one, expected=one.decided) for one in batch.entries]
+        return commit(self, leading, replace(batch, entries=noted), now=now)
+
+    return [(ledger.Ledger, "commit", mutated)]
+
+
+def _any_standby_takes_over(_: Any) -> list[Change]:
+    lead = leadership.Leadership.lead
+
+    def mutated(self: Any, **asked: Any) -> Any:
+        self._length = 0
+        return lead(self, **asked)
+
+    return [(leadership.Leadership, "lead", mutated)]
+
+
+def client_that_repeats(_: Any) -> list[Change]:
+    """redis-py's own default: a command whose answer is late is sent again."""
+    connect = wiring.connect
+
+    def repeating(url: str, **options: Any) -> Any:
+        client = connect(url, **options)
+        client.connection_pool.connection_kwargs["retry"] = Retry(NoBackoff(), 3)
+        client.set_retry(Retry(NoBackoff(), 3))
+        return client
+
+    return [(wiring, "connect", repeating)]
+
+
+_ENDED = r"if run\.state ~= 'queued' and run\.state ~= 'running' then return \{ 'ended', run\.state \} end"
+_HELD = r"if run\.state == 'running' and run\.owner ~= owner and expiry > now then return \{ 'held' \} end"
+
+MUTANTS: dict[str, Mutant] = {
+    "no_fence": Mutant(
+        "whoever once led may write",
+        (("", r"return record\[1\] == owner and record\[2\] == epoch", "return true"),),
+    ),
+    "counter_only_fence": Mutant(
+        "the number alone fences, as if no fail-over forgot it",
+        (("", r"return record\[1\] == owner and record\[2\] == epoch", "return record[2] == epoch"),),
+    ),
+    "no_compare_and_set": Mutant(
+        "decisions are written wherever the entry's watermark is by now",
+        (("commit", r"if \(known or ''\) ~= entries\.expected\[i\] then", "if false then"),),
+    ),
+    "no_compare_and_set_plain": Mutant(
+        "entries without a policy are sent whatever is known of them by now",
+        (("commit", r"if \(known or ''\) ~= batch\.plain\.expected\[i\] then", "if false then"),),
+    ),
+    "no_ledger_check": Mutant(
+        "a run that exists is made again",
+        (
+            ("commit", r"redis\.call\('HEXISTS', ledger, id\) == 1", "false"),
+            ("commit", r"\(after ~= '' and redis\.call\('ZCOUNT', keys\.own, [^\n]*", "false"),
+        ),
+    ),
+    "no_lease_check": Mutant("a run that is executed can be claimed by another", (("claim", _HELD, ""),)),
+    "ended_runs_claimed": Mutant("a run that has ended can be claimed", (("claim", _ENDED, ""),)),
+    "waiting_runs_claimed": Mutant(
+        "a copy of an earlier message starts a run that waits for its turn",
+        (("claim", r"if run\.state == 'waiting' then return \{ 'held' \} end", ""), ("claim", _ENDED, "")),
+    ),
+    "lost_lease_finishes": Mutant(
+        "what a worker reports that lost its run counts",
+        (("finish", r"if owner ~= '' and run\.owner ~= owner then return \{ 'superseded' \} end", ""),),
+    ),
+    "gate_off": Mutant(
+        "a chain lets all of its runs start",
+        (
+            ("", r"local wanted = capacity < 0 and [^\n]*\n[^\n]*wanted < 0[^\n]*", "local wanted = -1"),
+            ("commit", r"\(capacity < 0 or active < capacity\)", "true"),
+        ),
+    ),
+    "no_release": Mutant(
+        "the end of a run does not release the next one",
+        (("finish", r"\nrelease_next\(keys, state, policy, tonumber\(ARGV\[7\]\), now\)", ""),),
+    ),
+    "ledger_forgets": Mutant(
+        "what has ended is thrown away, as by a TTL or an evicting server",
+        (("finish", r"\nrelease_next\(", "\nredis.call('HDEL', keys.ledger, id)\nrelease_next("),),
+    ),
+    "no_reaper": Mutant("lost runs are nobody's business", changes=_nobody_reaps),
+    "watermark_first": Mutant("the watermark moves before the run is recorded", changes=_watermark_first),
+    "watermark_passes": Mutant(
+        "the scheduler's watermark passes undecided slots", changes=_watermark_passes_everything
+    ),
+    "stale_cache": Mutant("changes from outside are not looked at", changes=_version_is_ignored),
+    "window_too_long": Mutant("the window is one slot too long", changes=_window_is_an_hour_longer),
+    "window_off_by_one": Mutant("a slot exactly one window old is in", changes=_window_includes_its_end),
+    "no_heartbeat": Mutant("nobody renews the lease of a long run", changes=_no_heartbeat),
+    "stolen_lead": Mutant("a standby takes over from a living leader", changes=_any_standby_takes_over),
+    "silent_loss": Mutant("a server that forgot is taken for a healthy one", changes=_loss_is_not_noticed),
+}

@@ -1,0 +1,417 @@
+"""The oracle: watches from outside what was executed, and knows by itself what should have been."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from celery_catchup import events
+from celery_catchup.store import Keys
+from tests.simulation.expectations import ENTRIES, HOUR, MINUTE, Expected
+from tests.simulation.hub import Hub, Process
+from tests.simulation.network import Network
+
+SCHEDULED = ("scheduler", "catchup")
+WRITES = {
+    "commit": lambda answer: answer[0] == b"ok",
+    "adopt": lambda answer: answer == 1,
+    "admit": lambda answer: answer is not None,
+    "recover": lambda answer: answer != b"fenced",
+    "fill": lambda answer: answer[0] == b"ok",
+    "trim": lambda answer: answer is not None,
+}
+"""What only the leader may write, and how its answer looks when it was written."""
+
+
+class ViolationError(AssertionError):
+    """A promise was broken; the text says which."""
+
+
+@dataclass(eq=False)
+class Execution:
+    """A task's body, from its beginning to its end."""
+
+    entry: str
+    slot: str
+    run_id: str
+    task_id: str
+    trigger: str
+    process: Process
+    token: str
+    began: int
+    outcome: str = ""
+
+    @property
+    def slot_ms(self) -> int:
+        return round(datetime.fromisoformat(self.slot).timestamp() * 1000)
+
+
+@dataclass
+class Record:
+    """What is known of one run from outside."""
+
+    entry: str = ""
+    slot_ms: int = 0
+    trigger: str = ""
+    completions: int = 0
+    allowed: int = 1
+    failures: int = 0
+    closed: bool = False
+    succeeded: int = 0
+    reopened: bool = False
+
+
+@dataclass
+class Oracle:
+    """Hears of every execution, every answer of the server and every event; complains at once."""
+
+    hub: Hub
+    network: Network
+    keys: Keys
+    lease_ms: int
+    run_lease_ms: int
+    entries: Mapping[str, Expected] = field(default_factory=lambda: {one.name: one for one in ENTRIES})
+    runs: defaultdict[str, Record] = field(default_factory=lambda: defaultdict(Record))
+    running: list[Execution] = field(default_factory=list)
+    executions: int = 0
+    leases: dict[tuple[str, str], int] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)
+    leader: str | None = None
+    led_at: int = 0
+    watermarks: dict[str, int] = field(default_factory=dict)
+    paused: dict[str, int] = field(default_factory=dict)
+    manual: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    plain: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    told: Counter[str] = field(default_factory=Counter)
+    skipped: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    first_seen: int = 0
+    rolled_back_at: int = 0
+    highest_skew: int = 0
+    server_jumped_at: int = 0
+    awaiting_loss: dict[str, Process] = field(default_factory=dict)
+
+    @property
+    def looked_at(self) -> list[tuple[str, ...]]:
+        return [("HGETALL", self.keys.decided), ("HGET", self.keys.scheduler, "watermark")]
+
+    def fail(self, rule: str, *details: object) -> None:
+        if self.hub.failure is None:
+            self.hub.failure = ViolationError(f"{rule}: {' '.join(map(str, details))}")
+
+    # -- executions --------------------------------------------------------------------------
+
+    def began(self, one: Execution) -> None:
+        self.executions += 1
+        self.hub.trace(one.process.name, "executes", one.entry, one.slot, one.trigger)
+        if one.slot_ms > self.hub.now + self.highest_skew:
+            self.fail("early", one.entry, one.slot)
+        if not one.run_id:
+            if one.entry != "plain":  # Celery's own housekeeping
+                return
+            self.plain[one.slot_ms].add(one.task_id)
+            if len(self.plain[one.slot_ms]) > 1 and self.strict_plain:
+                self.fail("plain slot sent twice", one.slot)
+            return
+        record = self.runs[one.run_id]
+        record.entry, record.slot_ms = one.entry, one.slot_ms
+        record.trigger = record.trigger or one.trigger
+        if one.trigger == "backfill":
+            record.trigger, record.reopened = one.trigger, True
+        granted = (one.run_id, one.token) in self.leases
+        if not granted and not self.rolled_back_at:
+            self.fail("executed without a claim", one.entry, one.slot)
+        if self._leased(one):  # a process that was stopped behind its claim begins too late; that is its own
+            for other in self.running:
+                self._compare(one, other)
+            if self.entries[one.entry].kind == "all" and one.trigger in SCHEDULED and not record.reopened:
+                self._in_order(one)
+        self.running.append(one)
+
+    def _leased(self, one: Execution) -> bool:
+        return self.leases.get((one.run_id, one.token), 0) > self.network.server_ms
+
+    strict_plain = True
+
+    def _forgiven(self, record: Record) -> bool:
+        """After a roll-back the server does not know any more what had ended before."""
+        return bool(self.rolled_back_at) and record.slot_ms <= self.rolled_back_at
+
+    def _compare(self, one: Execution, other: Execution) -> None:
+        if not other.run_id or other.began <= self.rolled_back_at:
+            return
+        chained = self.entries[one.entry].kind == "all" and one.entry == other.entry
+        same_lane = chained and "backfill" not in (one.trigger, other.trigger)
+        reopened = self.runs[one.run_id].reopened or self.runs[other.run_id].reopened
+        if one.run_id == other.run_id or (same_lane and not reopened):
+            if self._leased(other):
+                self.fail("two at once under a valid lease", one.entry, one.slot, "beside", other.slot)
+            elif self._healthy(other):
+                self.fail("a living worker lost its run", one.entry, one.slot, "beside", other.slot)
+
+    def _healthy(self, other: Execution) -> bool:
+        """Whether nothing at all was wrong with its worker, or the server's clock, for two leases."""
+        bad = max(
+            other.process.notes.get("trouble", 0),
+            self.network.hub.now if self.network.down_until > self.hub.now else self.network.down_until,
+            self.server_jumped_at,
+            other.process.stopped_until,
+            other.process.cut_off_until,
+        )
+        return other.process.alive and self.hub.now - bad > 2 * self.run_lease_ms
+
+    def _in_order(self, one: Execution) -> None:
+        for run_id, record in self.runs.items():
+            older = record.entry == one.entry and record.trigger in SCHEDULED and record.slot_ms < one.slot_ms
+            if older and not record.closed and not record.reopened and record.slot_ms > self.rolled_back_at:
+                self.fail("out of order", one.entry, one.slot, "before the end of", record.slot_ms, run_id)
+
+    def ended(self, one: Execution, outcome: str) -> None:
+        one.outcome = outcome
+        if one in self.running:
+            self.running.remove(one)
+        self.hub.trace(one.process.name, "ended", one.entry, one.slot, outcome)
+        if one.run_id and outcome == "success":
+            self.runs[one.run_id].succeeded += 1
+
+    def died(self, name: str) -> None:
+        self.running = [one for one in self.running if one.process.name != name]
+
+    # -- the server's answers ----------------------------------------------------------------
+
+    def watch(self, process: Process, name: str, command: Any, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            return
+        keys = int(command[2]) if name in self.network.server.scripts.values() else 0
+        args = [_text(value) for value in command[3 + keys :]] if keys else []
+        if name in WRITES and WRITES[name](answer) and process.notes.get("life") != self.leader:
+            self.fail("written by a beat that leads no more", name, process.name)
+        handler = getattr(self, f"_on_{name}", None)
+        if handler is not None:
+            handler(process, args, answer)
+
+    def _on_lead(self, process: Process, args: list[str], answer: Any) -> None:
+        life = process.notes["life"]
+        process.notes["led"] = self.hub.now
+        if not answer[0]:
+            return
+        silent = self.hub.now - self.led_at
+        if self.leader not in (None, life) and silent < self.lease_ms:
+            self.fail("a living leader lost its lease", life, "from", self.leader, "after", silent)
+        self.leader, self.led_at = life, self.hub.now
+        if args[4]:
+            self._watermarks(process, said=False)
+
+    def received(self, process: Process, name: str, answer: Any) -> None:
+        """A beat that sees the leader's record go back knows that something was lost, and has to say so."""
+        if name == "lead" and isinstance(answer, list):
+            before, process.notes["seen"] = process.notes.get("seen", (0, 0)), (answer[1], answer[2])
+            if (answer[1], answer[2]) < before:
+                self.awaiting_loss[process.notes["life"]] = process
+
+    def _on_resign(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer:
+            self.leader = None
+
+    def _on_adopt(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer:
+            self.first_seen = self.first_seen or self.hub.now + process.clock.skew_ms
+            self._watermarks(process, said=process.notes.get("suspect") == process.notes["tick"])
+
+    def _on_commit(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer[0] == b"ok":
+            self._watermarks(process, said=False)
+
+    def _watermarks(self, process: Process, *, said: bool) -> None:
+        decided, own = self.network.server.seen
+        found = {_text(decided[i]): int(decided[i + 1]) for i in range(0, len(decided), 2)}
+        if own is not None:
+            found[""] = int(own)
+        for name, value in found.items():
+            if value < self.watermarks.get(name, 0) and not said:
+                self.fail("a watermark went back", name or "scheduler", value - self.watermarks[name])
+        self.watermarks = found
+
+    def _on_claim(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer[0] == b"granted":
+            self.leases[args[0], args[1]] = self.network.server_ms + self.run_lease_ms
+            self.holders[args[0]] = args[1]
+            record = self.runs[args[0]]
+            if record.completions >= record.allowed and not self._forgiven(record):
+                self.fail("claimed after its completion was recorded", record.entry, record.slot_ms)
+
+    def _on_renew(self, process: Process, args: list[str], answer: Any) -> None:
+        lost = {_text(run) for run in answer}
+        for run_id, owner in zip(args[2::2], args[3::2], strict=True):
+            if run_id not in lost:
+                self.leases[run_id, owner] = self.network.server_ms + self.run_lease_ms
+            else:
+                self.leases[run_id, owner] = 0
+
+    def _on_finish(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer[0] != b"recorded":
+            return
+        run_id, owner, state = args[0], args[1], args[2]
+        record = self.runs[run_id]
+        self.leases[run_id, owner] = 0
+        if owner != self.holders.get(run_id, owner):
+            self.fail("a worker that lost its run had the last word", record.entry, record.slot_ms)
+        if state == "failed":
+            record.failures += 1
+            attempts = 1 if record.trigger == "backfill" else self.entries[record.entry].attempts
+            record.closed = record.failures >= attempts
+            return
+        record.closed = True
+        record.completions += 1
+        if not record.succeeded:
+            self.fail("completed without being executed", record.entry, record.slot_ms)
+        if record.completions > record.allowed and not self._forgiven(record):
+            self.fail("completed twice", record.entry, record.slot_ms)
+
+    def _on_retry(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer == b"recorded":
+            self.leases[args[0], args[1]] = 0
+
+    def _on_recover(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer in (b"dead", b"unreported"):
+            self.runs[args[3]].closed = True
+
+    def _on_replay(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer == b"replayed":
+            record = self.runs[args[0]]
+            record.allowed, record.reopened, record.closed = record.allowed + 1, True, False
+            record.failures = 0
+
+    def _on_pause(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer:
+            self.paused[args[0]] = self.hub.now
+
+    def _on_resume(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer:
+            self.paused.pop(args[0], None)
+
+    def _on_start(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer == b"started":
+            run = json.loads(args[1])
+            self.manual[run["entry"]].append(int(args[4]))
+            self.runs[args[0]].trigger = "manual"
+
+    # -- events ------------------------------------------------------------------------------
+
+    def heard(self, process: Process, event: events.Event) -> None:
+        self.told[type(event).__name__] += 1
+        self.hub.trace(process.name, type(event).__name__, getattr(event, "entry", ""))
+        match event:
+            case events.RunDispatched():
+                self._dispatched(process, event)
+            case events.RunSkipped():
+                self._skipped(process, event)
+            case events.CatchupStarted():
+                until = process.notes.get("until") or event.window_end
+                process.notes["until"] = min(until, event.window_end)
+            case events.CatchupCompleted() | events.Leading() | events.StandingBy():
+                process.notes["until"] = 0
+            case events.StateSuspect():
+                process.notes["suspect"] = process.notes["tick"]
+            case events.StateLost():
+                self.awaiting_loss.pop(process.notes["life"], None)
+
+    def _dispatched(self, process: Process, event: events.RunDispatched) -> None:
+        expected, slot = self.entries[event.entry], event.run.slot.at
+        record = self.runs[event.run_id]
+        record.entry, record.slot_ms, record.trigger = event.entry, slot, str(event.run.trigger)
+        if record.trigger not in SCHEDULED:
+            return
+        tick = process.notes["tick"]
+        until = process.notes.get("until") or tick
+        if slot > process.clock.wall_ms:
+            self.fail("decided early", event.entry, slot - process.clock.wall_ms)
+        if slot not in expected.slots(slot - 1, slot):
+            self.fail("no such slot", event.entry, slot)
+        if expected.window_ms is not None and slot <= until - expected.window_ms:
+            self.fail("older than its window", event.entry, until - expected.window_ms - slot)
+        since = self.paused.get(event.entry)
+        if since is not None and process.notes.get("led", 0) > since:
+            self.fail("decided while paused", event.entry, slot)
+
+    def _skipped(self, process: Process, event: events.RunSkipped) -> None:
+        expected, skip = self.entries[event.entry], event.skip
+        if str(skip.reason) not in expected.reasons:
+            self.fail("skipped for no reason of its policy", event.entry, skip.reason)
+        tick = process.notes["tick"]
+        inside = expected.window_ms is not None and skip.last > tick - expected.window_ms
+        if str(skip.reason) == "expired" and inside:
+            self.fail("expired inside its window", event.entry, skip.last)
+        found = list(expected.slots(skip.first - 1, skip.last))
+        if len(found) != skip.count:
+            self.fail("a span of skips is miscounted", event.entry, skip.count, len(found))
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def archive(self) -> None:
+        """Before a roll-back: what was skipped stays accounted for."""
+        for name, counts in self._stored_skips().items():
+            self.skipped[name] |= counts
+
+    def _stored_skips(self) -> dict[str, Counter[int]]:
+        found: dict[str, Counter[int]] = {}
+        for name, expected in self.entries.items():
+            spans = self.network.server.ask([("ZRANGE", self.keys.skips(name), 0, -1)])[0]
+            found[name] = Counter(
+                slot
+                for span in map(json.loads, spans)
+                if span["reason"] != "already_exists"
+                for slot in expected.slots(span["first"] - 1, span["last"])
+            )
+        return found
+
+    def conclude(self, *, until: int) -> None:
+        """When everything had time to heal: is every slot accounted for?"""
+        skips, ledger = self._stored_skips(), self._ledger()
+        for name, expected in self.entries.items():
+            if expected.kind != "plain":
+                self._account(expected, skips[name], ledger, until)
+        for run_id, run in ledger.items():
+            if run["state"] in ("waiting", "queued", "running") and run["slot"] < until:
+                self.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
+        if not all(self.plain.get(slot) for slot in self.entries["plain"].slots(until - 4 * HOUR, until)):
+            self.fail("plain slots of a healthy time are missing")
+        for life, process in self.awaiting_loss.items():
+            if process.alive:
+                self.fail("a loss of state was not said", life)
+        if self.hub.failure is not None:
+            raise self.hub.failure
+
+    def _ledger(self) -> dict[str, dict[str, Any]]:
+        stored = self.network.server.ask([("HGETALL", self.keys.ledger)])[0]
+        return {_text(stored[i]): json.loads(stored[i + 1]) for i in range(0, len(stored), 2)}
+
+    def _account(
+        self, expected: Expected, skips: Counter[int], ledger: Mapping[str, Any], until: int
+    ) -> None:
+        own = [(i, run) for i, run in ledger.items() if run["entry"] == expected.name]
+        ran = {run["slot"] for _, run in own}
+        ran |= {r.slot_ms for r in self.runs.values() if r.entry == expected.name and r.succeeded}
+        for slot in expected.slots(self.first_seen, until):
+            by_hand = any(slot <= start for start in self.manual[expected.name])
+            if slot not in ran and not skips[slot] and not self.skipped[expected.name][slot] and not by_hand:
+                self.fail("lost", expected.name, slot, f"{(slot - self.hub.start_ms) / HOUR:.2f} h")
+        planned = {run["slot"] for _, run in own if run["trigger"] in SCHEDULED}
+        if not self.rolled_back_at and not self.told["StateSuspect"]:
+            twice = sorted(slot for slot in planned if skips[slot])
+            twice += sorted(slot for slot, count in skips.items() if count > 1)
+            if twice:
+                self.fail("decided twice", expected.name, twice[:3])
+        for run_id, run in own:
+            if run["state"] == "succeeded" and not self.runs[run_id].succeeded:
+                self.fail("succeeded without being executed", expected.name, run["slot"])
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+__all__ = ["MINUTE", "Execution", "Oracle", "ViolationError"]

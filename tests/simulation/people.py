@@ -1,0 +1,84 @@
+"""People: pause, resume, run by hand, backfill, replay, all through the shipped operations."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from celery_catchup.errors import CatchupError
+from celery_catchup.operations import backfills, dead_letters, pauses, starting
+from celery_catchup.operations.desk import Desk
+from tests.simulation.hub import HostClock, Hub, Process
+
+PAUSABLE = ("etl", "report", "cache", "sync")
+STARTED = ("report", "feed")
+FILLED = ("feed", "etl", "ping")
+
+
+class Operator:
+    """Somebody at a terminal; every command is a process of its own."""
+
+    def __init__(self, hub: Hub, clock: HostClock, app: Any) -> None:
+        self.hub, self.clock = hub, clock
+        self._desk = type("Desk", (Desk,), {"clock": clock})
+        self._app = app
+        self.paused: set[str] = set()
+
+    def act(self) -> None:
+        """One command, whichever comes to mind."""
+        draw = self.hub.random
+        if self.paused and draw.random() < 0.5:
+            self.resume(draw.choice(sorted(self.paused)), catchup=draw.random() < 0.8)
+            return
+        choice = draw.choice((self.pause, self.run, self.backfill, self.replay))
+        self._command(choice)
+
+    def resume(self, name: str, *, catchup: bool = True) -> None:
+        def work(desk: Desk) -> None:
+            pauses.resume(desk, [name], catchup=catchup)
+            self.paused.discard(name)
+
+        self._command(work)
+
+    def pause(self, desk: Desk) -> None:
+        name = self.hub.random.choice(PAUSABLE)
+        self.paused.add(name)
+        pauses.pause(desk, [name])
+
+    def run(self, desk: Desk) -> None:
+        starting.start_run(desk, self.hub.random.choice(STARTED))
+
+    def backfill(self, desk: Desk) -> None:
+        draw = self.hub.random
+        end = self.clock.now() - timedelta(hours=draw.randint(0, 20))
+        asked = backfills.Asked(
+            entry=draw.choice(FILLED),
+            start=end - timedelta(hours=draw.randint(1, 12)),
+            end=end,
+            max_active=draw.randint(1, 2),
+            newest_first=draw.random() < 0.5,
+        )
+        backfills.create_backfill(desk, asked)
+
+    def replay(self, desk: Desk) -> None:
+        letters = desk.controls.dead_letters(limit=3)
+        if letters:
+            one = self.hub.random.choice(letters)
+            desk.controls.replay(one["id"], entry=one["entry"])
+
+    def _command(self, work: Any) -> None:
+        process = Process(self.hub, "operator", self.clock)
+
+        def run() -> None:
+            self.hub.trace("operator", work.__name__)
+            try:
+                work(self._desk(self._app))
+            except (RedisError, OSError, CatchupError) as error:
+                self.hub.trace("operator", "failed", type(error).__name__)
+
+        process.spawn(run)
+
+
+__all__ = ["Operator", "dead_letters"]

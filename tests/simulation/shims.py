@@ -1,0 +1,115 @@
+"""Where the shipped code meets the operating system: threads, sleeps and random names come from the hub."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from celery_catchup import beatwork, troubles, wiring
+from celery_catchup.engine import reaper
+from celery_catchup.events import Events
+from celery_catchup.operations import desk
+from celery_catchup.plugin import claims, heartbeat, outflow
+from celery_catchup.plugin import station as stations
+from celery_catchup.store import scripts as store_scripts
+from celery_catchup.store.scripts import Script
+from tests.simulation.broker import Broker, SimulatedDispatcher
+from tests.simulation.hub import Hub
+from tests.simulation.network import Network, lead_into
+
+SCALE = 60
+"""Leases last an hour here instead of a minute: a week then costs a sixtieth of the ticks."""
+
+
+class _Thread:
+    def __init__(self, hub: Hub, target: Callable[[], None]) -> None:
+        self._hub, self._target = hub, target
+
+    def start(self) -> None:
+        process = self._hub.current
+        assert process is not None
+        process.spawn(self._target)
+
+
+class _Event:
+    def __init__(self, hub: Hub) -> None:
+        self._hub, self._set = hub, False
+
+    def wait(self, seconds: float) -> bool:
+        self._hub.sleep(seconds * 1000)
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+
+class _Lock:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _threading(hub: Hub) -> SimpleNamespace:
+    return SimpleNamespace(
+        Lock=_Lock, Event=lambda: _Event(hub), Thread=lambda target, **_: _Thread(hub, target)
+    )
+
+
+@contextmanager
+def replaced(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Attributes that are something else for a while."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)
+
+
+@contextmanager
+def simulated(
+    network: Network, broker: Broker, scripts: dict[str, Script], hear: Callable[..., None]
+) -> Iterator[None]:
+    """The shipped modules, on the hub's time, network and dice."""
+    hub, draw = network.hub, network.hub.random
+    dispatcher = type("Dispatcher", (SimulatedDispatcher,), {"broker": broker})
+    connect = wiring.connect
+
+    def heard() -> Events:
+        return Events(lambda event: hear(hub.current, event))
+
+    real_sleep = SimpleNamespace(sleep=lambda seconds: hub.sleep(seconds * 1000))
+    changes = [
+        (wiring, "connect", lambda url, **options: lead_into(network, connect(url, **options))),
+        (store_scripts, "all_scripts", lambda: scripts),
+        (beatwork, "Dispatcher", dispatcher),
+        (beatwork, "process_events", heard),
+        (stations, "process_events", heard),
+        (beatwork, "evicted", lambda client: None),
+        (outflow, "Dispatcher", dispatcher),
+        (desk, "Dispatcher", dispatcher),
+        (heartbeat, "threading", _threading(hub)),
+        (heartbeat, "_TICK", 2.0 * SCALE),
+        (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
+        (claims, "time", real_sleep),
+        (troubles, "_SHORTEST", 1.0 * SCALE),
+        (troubles, "_LONGEST", 5.0 * SCALE),
+        (secrets, "token_hex", lambda size=16: f"{draw.getrandbits(8 * size):0{2 * size}x}"),
+        (random, "uniform", draw.uniform),
+    ]
+    logging.disable(logging.CRITICAL)
+    try:
+        with replaced(changes):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        stations._stations.clear()

@@ -1,0 +1,202 @@
+"""The weather: what goes wrong, when, and for how long; all of it drawn from the seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.beats import Beat
+from tests.simulation.expectations import HOUR, MINUTE
+from tests.simulation.hub import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FROZEN = ("commit", "commit", "recover", "trim", "admit")
+TRAPPED = ("commit", "lead", "finish", "claim", "recover", "renew", "")
+TRAPS = ("crash_before", "crash_after", "stop_before", "stop_after", "lost_reply", "lost_request", "late")
+
+
+class Weather:
+    """Draws the next misfortune, lets it happen, and draws again."""
+
+    def __init__(self, world: World, *, between: int) -> None:
+        self.world, self.hub, self.between = world, world.hub, between
+        self.process = Process(world.hub, "weather", None)  # type: ignore[arg-type]
+        self.over = False
+        self._kinds: list[tuple[Any, int]] = [
+            (self.kill_a_beat, 12),
+            (self.end_a_beat, 5),
+            (self.kill_a_worker, 12),
+            (self.stop_somebody, 10),
+            (self.cut_somebody_off, 6),
+            (self.server_away, 4),
+            (self.all_beats_away, 5),
+            (self.set_a_trap, 30),
+            (self.leader_frozen, 6),
+            (self.commit_unanswered, 10),
+            (self.host_clock_jumps, 3),
+            (self.leader_ahead, 3),
+            (self.server_clock_jumps, 2),
+            (self.scripts_forgotten, 3),
+            (self.somebody_acts, 14),
+        ]
+        if not world.broker.atomic:
+            self._kinds.append((self.broker_away, 6))
+        if world.may_roll_back:
+            self._kinds += [(self.take_snapshot, 12), (self.roll_back, 3), (self.forgetful_failover, 4)]
+
+    def begin(self) -> None:
+        self.process.spawn(self._live)
+
+    def _live(self) -> None:
+        kinds, weights = zip(*self._kinds, strict=True)
+        while not self.over:
+            self.hub.sleep(self.hub.random.expovariate(1 / self.between))
+            if not self.over:
+                kind = self.hub.random.choices(kinds, weights)[0]
+                self.world.network.count(kind.__name__)
+                self.hub.trace("weather", kind.__name__)
+                kind()
+
+    def _length(self, mean: int) -> int:
+        """Mostly short; every other one ends at a whole minute, where slots are."""
+        draw = self.hub.random
+        length = round(draw.expovariate(1 / mean)) + 1000
+        if draw.random() < 0.5:
+            length += MINUTE - (self.hub.now + length) % MINUTE
+        return length
+
+    def _later(self, work: Any, after: int) -> None:
+        self.process.spawn(work, after=after)
+
+    # -- beats and workers -------------------------------------------------------------------
+
+    def kill_a_beat(self) -> None:
+        beat = self.hub.random.choice(self.world.beats)
+        if beat.alive:
+            beat.away = self._length(30 * MINUTE)
+            beat.process.die()
+
+    def end_a_beat(self) -> None:
+        beat = self.hub.random.choice(self.world.beats)
+        if beat.alive:
+            beat.away = self._length(HOUR)
+            beat.process.notes["to_end"] = True
+
+    def kill_a_worker(self) -> None:
+        worker = self.hub.random.choice(self.world.workers)
+        if worker.process.alive:
+            worker.away = self._length(20 * MINUTE)
+            worker.process.die()
+
+    def all_beats_away(self) -> None:
+        """An outage of the scheduler: hours, now and then longer than the windows."""
+        away = self._length(4 * HOUR)
+        for beat in self.world.beats:
+            beat.away = away
+            beat.process.die() if beat.alive else None
+
+    def _somebody(self) -> Process:
+        everybody = [one.process for one in (*self.world.beats, *self.world.workers) if one.process.alive]
+        return self.hub.random.choice(everybody) if everybody else self.process
+
+    def stop_somebody(self) -> None:
+        somebody = self._somebody()
+        if somebody is not self.process:
+            somebody.stop(self._length(HOUR))
+
+    def cut_somebody_off(self) -> None:
+        self._somebody().cut_off_until = self.hub.now + self._length(30 * MINUTE)
+
+    def set_a_trap(self) -> None:
+        """The next command of somebody, of that kind, meets a fault."""
+        draw = self.hub.random
+        trap = (draw.choice(TRAPPED), draw.choice(TRAPS), self._length(HOUR))
+        self._somebody().traps.append(trap)
+        self.hub.trace("weather", "trap", *trap)
+
+    def leader_frozen(self) -> None:
+        """The leader stops in the midst of a tick, longer than its lease."""
+        length = 2 * self.world.oracle.lease_ms + self._length(HOUR)
+        for beat in self._leaders():
+            beat.process.traps.append((self.hub.random.choice(FROZEN), "stop_before", length))
+
+    def commit_unanswered(self) -> None:
+        """What the leader decides next is written, now or much later, and it does not hear of it."""
+        for beat in self._leaders():
+            fate = self.hub.random.choice(("lost_reply", "late"))
+            beat.process.traps.append(("commit", fate, HOUR))
+
+    def _leaders(self) -> list[Beat]:
+        """The one that leads; none, for a while, when it died."""
+        return [one for one in self.world.beats if one.alive and one.life == self.world.oracle.leader]
+
+    # -- clocks ------------------------------------------------------------------------------
+
+    def host_clock_jumps(self) -> None:
+        draw, beat = self.hub.random, self.hub.random.choice(self.world.beats)
+        self.world.set_clock(beat.clock, draw.choice((-1, 1)) * self._length(40 * MINUTE))
+        self._later(
+            lambda: self.world.set_clock(beat.clock, draw.randint(-20_000, 20_000)), self._length(2 * HOUR)
+        )
+
+    def leader_ahead(self) -> None:
+        """The leader's clock runs hours ahead, and what it decides is in the future of the next leader."""
+        for beat in self._leaders():
+            self.world.set_clock(beat.clock, self.hub.random.randint(HOUR, 3 * HOUR))
+
+            def mend(beat: Beat = beat) -> None:
+                self.world.set_clock(beat.clock, 0)
+                beat.away = 3 * HOUR
+                beat.process.die()
+
+            self._later(mend, self._length(30 * MINUTE) + 25 * MINUTE)
+
+    def server_clock_jumps(self) -> None:
+        draw = self.hub.random
+        self.world.set_server_clock(draw.choice((-1, 1)) * self._length(HOUR))
+        self._later(lambda: self.world.set_server_clock(0), self._length(3 * HOUR))
+
+    # -- servers -----------------------------------------------------------------------------
+
+    def server_away(self) -> None:
+        self.world.network.down_until = self.hub.now + self._length(40 * MINUTE)
+
+    def broker_away(self) -> None:
+        self.world.broker.down_until = self.hub.now + self._length(HOUR)
+
+    def scripts_forgotten(self) -> None:
+        self.world.network.server.ask([("SCRIPT FLUSH",)])
+
+    def take_snapshot(self) -> None:
+        self.world.take_snapshot()
+
+    def roll_back(self) -> None:
+        """A fail-over that forgets; the leader may be in the midst of a tick."""
+        if self.hub.random.random() < 0.6:
+            self.leader_frozen()
+            self.hub.sleep(self.hub.random.randint(MINUTE, 70 * MINUTE))
+        self.world.roll_back()
+
+    def forgetful_failover(self) -> None:
+        """A new leader stops in its first tick; the server forgets that there was one, and another beat
+        gets the same number."""
+        leaders = self._leaders()
+        if not leaders:
+            return
+        self.world.take_snapshot()
+        leaders[0].away = 30 * MINUTE
+        for beat in self.world.beats:
+            if beat.alive and beat is not leaders[0]:
+                beat.process.traps.append(("trim", "stop_before", 5 * HOUR))
+        leaders[0].process.die()
+        for _ in range(30):
+            self.hub.sleep(5 * MINUTE)
+            if any(one.process.stopped_until > self.hub.now + HOUR for one in self._leaders()):
+                self.world.roll_back()
+                return
+
+    # -- people ------------------------------------------------------------------------------
+
+    def somebody_acts(self) -> None:
+        self.world.operator.act()

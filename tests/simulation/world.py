@@ -1,0 +1,252 @@
+"""A world: one seed's beats, workers, broker, server and weather, for a virtual week."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+
+from celery_catchup.store import Keys
+from celery_catchup.store.scripts import Script, all_scripts
+from tests.simulation.beats import Beat
+from tests.simulation.broker import Broker, Delivery
+from tests.simulation.expectations import ENTRIES, HOUR, MINUTE
+from tests.simulation.hub import TAIL, HostClock, Hub
+from tests.simulation.network import Network
+from tests.simulation.oracle import Oracle
+from tests.simulation.people import Operator
+from tests.simulation.server import Server, on_simulated_time
+from tests.simulation.shims import simulated
+from tests.simulation.weather import Weather
+from tests.simulation.workers import Worker
+
+START = 1_770_000_000_000 // (24 * HOUR) * 24 * HOUR
+WEEK = 7 * 24 * HOUR
+HEALING = 40 * HOUR
+"""Time without faults at the end, in which everything has to come right."""
+LEASE = 60 * MINUTE
+RUN_LEASE = 90 * MINUTE
+NAMESPACE = "simulated"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    digest: str
+    violation: str
+    tail: tuple[str, ...]
+    executions: int
+    commands: int
+    faults: int
+    virtual_hours: float
+
+
+@dataclass
+class Snapshot:
+    stored: list[tuple[bytes, bytes]]
+    held: dict[int, Delivery]
+    leader: str | None
+    led_at: int
+    at: int
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        server: Server,
+        *,
+        scripts: Mapping[str, Script],
+        length: int = WEEK,
+        keep: int = TAIL,
+    ) -> None:
+        self.hub = hub = Hub(seed, start_ms=START, keep=keep)
+        draw = hub.random
+        self.length = length
+        self.may_roll_back = seed % 3 == 0
+        self.broker = Broker(hub, atomic=seed % 2 == 0 or seed % 5 == 0)
+        server.drained = self.broker.drained
+        self.network = Network(hub, server)
+        self.oracle = Oracle(hub, self.network, Keys(NAMESPACE), LEASE, RUN_LEASE)
+        self.oracle.strict_plain = self.broker.atomic and not self.may_roll_back
+        self.network.watchers.append(self.oracle.watch)
+        self.network.receivers.append(self.oracle.received)
+        server.looked_at = self.oracle.looked_at
+        self.app = _app(server.path, hub)
+        skews = [draw.randint(-20_000, 20_000) for _ in range(8)]
+        self.beats = [
+            Beat(hub, f"beat{i}", self._clock(skews[i]), app=self.app, oracle=self.oracle)
+            for i in range(draw.choice((2, 2, 3)))
+        ]
+        self.workers = [
+            Worker(
+                hub,
+                f"worker{i}",
+                self._clock(skews[3 + i]),
+                app=self.app,
+                broker=self.broker,
+                oracle=self.oracle,
+            )
+            for i in range(draw.choice((2, 2, 3)))
+        ]
+        self.operator = Operator(hub, self._clock(skews[7]), self.app)
+        self.snapshots: list[Snapshot] = []
+        self.broker.choose = self._a_worker
+        self.weather = Weather(self, between=draw.choice((60, 90, 150)) * MINUTE)
+        self._trouble = draw.choice((0.0, 0.005, 0.01, 0.02))
+
+    def _clock(self, skew: int) -> HostClock:
+        self.oracle.highest_skew = max(self.oracle.highest_skew, skew)
+        return HostClock(self.hub, skew_ms=skew)
+
+    def _a_worker(self) -> Worker | None:
+        ready = [worker for worker in self.workers if worker.ready]
+        return self.hub.random.choice(ready) if ready else None
+
+    # -- what the weather does ---------------------------------------------------------------
+
+    def set_clock(self, clock: HostClock, skew_ms: int) -> None:
+        clock.skew_ms = skew_ms
+        self.oracle.highest_skew = max(self.oracle.highest_skew, skew_ms)
+
+    def set_server_clock(self, skew_ms: int) -> None:
+        self.network.server_skew_ms = skew_ms
+        self.oracle.server_jumped_at = self.hub.now
+
+    def take_snapshot(self) -> None:
+        oracle = self.oracle
+        stored = self.network.server.snapshot()
+        held = dict(self.broker.held)
+        self.snapshots.append(Snapshot(stored, held, oracle.leader, oracle.led_at, self.hub.now))
+
+    def roll_back(self) -> None:
+        """The server goes back to one of the last snapshots; on an atomic broker its queue does, too."""
+        if not self.snapshots:
+            return
+        one = self.snapshots[-1]
+        self.hub.trace("weather", "rolled back by", self.hub.now - one.at)
+        oracle = self.oracle
+        oracle.archive()
+        self.network.server.restore(one.stored)
+        oracle.rolled_back_at, oracle.leader, oracle.led_at = self.hub.now, one.leader, 0
+        oracle.watermarks, oracle.paused = {}, {}
+        oracle.leases.clear()
+        oracle.holders.clear()
+        if self.broker.atomic:
+            for number in sorted(set(one.held) - set(self.broker.held)):
+                self.broker._hold(one.held[number], 0)
+
+    # -- living ------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """A week of weather, then a time to heal; the oracle has the last word."""
+        for beat in self.beats:
+            beat.start()
+        for worker in self.workers:
+            worker.start()
+        self.broker.begin()
+        self.hub.run(until=START + 2 * HOUR)
+        self.network.trouble = self.broker.trouble = self._trouble
+        self.weather.begin()
+        self.hub.run(until=START + self.length)
+        self._heal()
+        end = START + self.length + HEALING
+        self.hub.run(until=end)
+        self.oracle.conclude(until=end - 6 * HOUR)
+
+    def _heal(self) -> None:
+        self.hub.trace("weather", "is over")
+        self.weather.over = True
+        self.network.trouble = self.broker.trouble = 0.0
+        self.network.down_until = self.broker.down_until = 0
+        self.set_server_clock(0)
+        for one in (*self.beats, *self.workers):
+            self.set_clock(one.clock, 0)
+            one.process.stopped_until = one.process.cut_off_until = 0
+            one.process.traps.clear()
+            one.process.notes.pop("to_end", None)
+        for worker in self.workers:
+            worker.calm = True
+        self.operator.paused.clear()
+        for name in [one.name for one in ENTRIES if one.policy]:
+            self.operator.resume(name)
+
+
+def _app(path: str, hub: Hub) -> Celery:
+    app = Celery("simulated", set_as_current=False)
+    app.conf.update(
+        broker_url=f"redis+socket://{path}",
+        catchup_redis_url=f"unix://{path}",
+        catchup_namespace=NAMESPACE,
+        catchup_lease_ttl="60m",
+        catchup_run_lease_ttl="90m",
+        catchup_poll_interval="20m",
+        beat_max_loop_interval=1200,
+        beat_schedule={one.name: one.declared() for one in ENTRIES},
+        catchup_entries={one.name: one.policy for one in ENTRIES if one.kind != "plain"},
+    )
+    app.now = lambda: hub.current.clock.now()  # type: ignore[union-attr]
+    return app
+
+
+class Simulator:
+    """Plays seeds on one server."""
+
+    def __init__(self, path: str) -> None:
+        self.server = Server(path)
+
+    def close(self) -> None:
+        self.server.close()
+
+    def play(self, seed: int, *, mutant: Any = None, length: int = WEEK, keep: int = TAIL) -> Outcome:
+        """One seed; with a mutant, of the package with that bug planted."""
+        shipped = all_scripts()
+        scripts = on_simulated_time(shipped if mutant is None else mutant.scripts(shipped))
+        self.server.begin(scripts)
+        before = self.server.commands
+        world = World(seed, self.server, scripts=scripts, length=length, keep=keep)
+        violation = ""
+        with simulated(world.network, world.broker, scripts, world.oracle.heard), ExitStack() as stack:
+            stack.enter_context(nullcontext() if mutant is None else mutant.planted(world))
+            try:
+                world.live()
+            except AssertionError as error:
+                violation = str(error) or repr(error)
+            except Exception as error:  # noqa: BLE001 - whatever the shipped code raised is a finding
+                violation = f"{type(error).__name__}: {error}"
+                world.error = error
+            finally:
+                world.hub.abandon()
+        faults = {**world.network.faults, **world.broker.faults}
+        return Outcome(
+            seed=seed,
+            digest=world.hub.digest,
+            violation=violation,
+            tail=tuple(world.hub.tail),
+            executions=world.oracle.executions,
+            commands=self.server.commands - before,
+            faults=sum(faults.values()),
+            virtual_hours=(world.hub.now - START) / HOUR,
+        )
+
+
+@contextmanager
+def private_simulator() -> Iterator[Simulator]:
+    """A simulator on a server of its own, reached by a Unix socket."""
+    import tempfile
+
+    from tests.services import private_server
+
+    with tempfile.TemporaryDirectory() as folder, private_server(socket=f"{folder}/s") as server:
+        simulator = Simulator(str(server.socket))
+        try:
+            yield simulator
+        finally:
+            simulator.close()
