@@ -1,4 +1,4 @@
-"""``python -m tests.simulation SEED [LAST] [--mutant NAME] [--trace]``: play seeds, and show what went wrong."""
+"""``python -m tests.simulation SEED [LAST] [--mutant NAME]``: play seeds, and show what went wrong."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def main() -> int:
         for seed in range(asked.seed, (asked.last or asked.seed) + 1):
             one = simulator.play(seed, mutant=mutant, keep=asked.trace)
             print(
-                f"seed {seed}: {one.violation or 'clean'}  [{one.digest}, {one.virtual_hours:.0f} virtual hours,"
-                f" {one.executions} executions, {one.commands} commands, {one.faults} faults]"
+                f"seed {seed}: {one.violation or 'clean'} "
+                f"[{one.digest}, {one.virtual_hours:.0f} virtual hours, {one.executions} executions, "
+                f"{one.commands} commands, {one.faults} faults]"
             )
             if one.violation:
                 bad += 1

@@ -108,7 +108,7 @@ class Hub:
             work()
         except (CrashError, GreenletExit):
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the world ends with it
             if self.failure is None:
                 self.failure = error
 

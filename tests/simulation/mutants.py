@@ -29,8 +29,8 @@ class Mutant:
     texts: tuple[tuple[str, str, str], ...] = ()
     """``(script, or "" for all that have it; pattern; what stands there instead)``"""
     changes: Callable[[Any], list[Change]] | None = None
-    seed: int = 0
-    """One that finds it soon, for the short form."""
+    soon: tuple[int, ...] = (1, 2, 4)
+    """Seeds of which one finds it within two days, for the short form."""
 
     def scripts(self, shipped: Mapping[str, Script]) -> dict[str, Script]:
         found = dict(shipped)
@@ -81,16 +81,6 @@ def _window_is_an_hour_longer(_: Any) -> list[Change]:
     return [(scopes, "_reach", mutated)]
 
 
-def _window_includes_its_end(_: Any) -> list[Change]:
-    reach = scopes._reach
-
-    def mutated(entry: Any, index: int, floor: int, now: int) -> Any:
-        found = reach(entry, index, floor, now)
-        return replace(found, after=max(found.floor, found.after - 1))
-
-    return [(scopes, "_reach", mutated)]
-
-
 def _no_heartbeat(_: Any) -> list[Change]:
     return [(heartbeat.Heartbeat, "_renew", lambda self, held: None)]
 
@@ -118,17 +108,33 @@ def _any_standby_takes_over(_: Any) -> list[Change]:
     return [(leadership.Leadership, "lead", mutated)]
 
 
-def client_that_repeats(_: Any) -> list[Change]:
-    """redis-py's own default: a command whose answer is late is sent again."""
-    connect = wiring.connect
+class Repetitions(NoBackoff):
+    """Counts how often a client repeats a command."""
 
-    def repeating(url: str, **options: Any) -> Any:
-        client = connect(url, **options)
-        client.connection_pool.connection_kwargs["retry"] = Retry(NoBackoff(), 3)
-        client.set_retry(Retry(NoBackoff(), 3))
-        return client
+    count = 0
 
-    return [(wiring, "connect", repeating)]
+    def __deepcopy__(self, _: Any) -> Repetitions:
+        return self  # every connection gets a copy, and all of them are counted here
+
+    def compute(self, failures: int) -> float:
+        self.count += 1
+        return super().compute(failures)
+
+
+def client_that_repeats(repetitions: Repetitions) -> Mutant:
+    """redis-py's own default: a command whose answer is lost is sent again."""
+
+    def changes(_: Any) -> list[Change]:
+        simulated = wiring.connect
+
+        def repeating(url: str, **options: Any) -> Any:
+            client = simulated(url, **options)
+            client.set_retry(Retry(repetitions, 3))
+            return client
+
+        return [(wiring, "connect", repeating)]
+
+    return Mutant("the client repeats commands", changes=changes)
 
 
 _ENDED = r"if run\.state ~= 'queued' and run\.state ~= 'running' then return \{ 'ended', run\.state \} end"
@@ -142,14 +148,17 @@ MUTANTS: dict[str, Mutant] = {
     "counter_only_fence": Mutant(
         "the number alone fences, as if no fail-over forgot it",
         (("", r"return record\[1\] == owner and record\[2\] == epoch", "return record[2] == epoch"),),
+        soon=(6, 3, 9),
     ),
     "no_compare_and_set": Mutant(
         "decisions are written wherever the entry's watermark is by now",
         (("commit", r"if \(known or ''\) ~= entries\.expected\[i\] then", "if false then"),),
+        soon=(),
     ),
     "no_compare_and_set_plain": Mutant(
         "entries without a policy are sent whatever is known of them by now",
         (("commit", r"if \(known or ''\) ~= batch\.plain\.expected\[i\] then", "if false then"),),
+        soon=(4, 2, 8),
     ),
     "no_ledger_check": Mutant(
         "a run that exists is made again",
@@ -167,6 +176,7 @@ MUTANTS: dict[str, Mutant] = {
     "lost_lease_finishes": Mutant(
         "what a worker reports that lost its run counts",
         (("finish", r"if owner ~= '' and run\.owner ~= owner then return \{ 'superseded' \} end", ""),),
+        soon=(4, 2, 8),
     ),
     "gate_off": Mutant(
         "a chain lets all of its runs start",
@@ -189,9 +199,12 @@ MUTANTS: dict[str, Mutant] = {
         "the scheduler's watermark passes undecided slots", changes=_watermark_passes_everything
     ),
     "stale_cache": Mutant("changes from outside are not looked at", changes=_version_is_ignored),
-    "window_too_long": Mutant("the window is one slot too long", changes=_window_is_an_hour_longer),
-    "window_off_by_one": Mutant("a slot exactly one window old is in", changes=_window_includes_its_end),
+    "window_too_long": Mutant(
+        "the window is one slot too long", changes=_window_is_an_hour_longer, soon=(2, 1, 4)
+    ),
     "no_heartbeat": Mutant("nobody renews the lease of a long run", changes=_no_heartbeat),
     "stolen_lead": Mutant("a standby takes over from a living leader", changes=_any_standby_takes_over),
-    "silent_loss": Mutant("a server that forgot is taken for a healthy one", changes=_loss_is_not_noticed),
+    "silent_loss": Mutant(
+        "a server that forgot is taken for a healthy one", changes=_loss_is_not_noticed, soon=()
+    ),
 }

@@ -6,14 +6,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from celery_catchup import events
 from celery_catchup.store import Keys
-from tests.simulation.expectations import ENTRIES, HOUR, MINUTE, Expected
+from tests.simulation.expectations import ENTRIES, Expected
 from tests.simulation.hub import Hub, Process
 from tests.simulation.network import Network
+from tests.simulation.records import Execution, Record, ViolationError
 
 SCHEDULED = ("scheduler", "catchup")
 WRITES = {
@@ -25,44 +25,6 @@ WRITES = {
     "trim": lambda answer: answer is not None,
 }
 """What only the leader may write, and how its answer looks when it was written."""
-
-
-class ViolationError(AssertionError):
-    """A promise was broken; the text says which."""
-
-
-@dataclass(eq=False)
-class Execution:
-    """A task's body, from its beginning to its end."""
-
-    entry: str
-    slot: str
-    run_id: str
-    task_id: str
-    trigger: str
-    process: Process
-    token: str
-    began: int
-    outcome: str = ""
-
-    @property
-    def slot_ms(self) -> int:
-        return round(datetime.fromisoformat(self.slot).timestamp() * 1000)
-
-
-@dataclass
-class Record:
-    """What is known of one run from outside."""
-
-    entry: str = ""
-    slot_ms: int = 0
-    trigger: str = ""
-    completions: int = 0
-    allowed: int = 1
-    failures: int = 0
-    closed: bool = False
-    succeeded: int = 0
-    reopened: bool = False
 
 
 @dataclass
@@ -96,7 +58,7 @@ class Oracle:
 
     @property
     def looked_at(self) -> list[tuple[str, ...]]:
-        return [("HGETALL", self.keys.decided), ("HGET", self.keys.scheduler, "watermark")]
+        return [("HMGET", self.keys.decided, *self.entries), ("HMGET", self.keys.scheduler, "watermark")]
 
     def fail(self, rule: str, *details: object) -> None:
         if self.hub.failure is None:
@@ -227,12 +189,11 @@ class Oracle:
 
     def _watermarks(self, process: Process, *, said: bool) -> None:
         decided, own = self.network.server.seen
-        found = {_text(decided[i]): int(decided[i + 1]) for i in range(0, len(decided), 2)}
-        if own is not None:
-            found[""] = int(own)
+        stored = zip([*self.entries, "scheduler"], [*decided, *own], strict=True)
+        found = {name: int(value) for name, value in stored if value is not None}
         for name, value in found.items():
             if value < self.watermarks.get(name, 0) and not said:
-                self.fail("a watermark went back", name or "scheduler", value - self.watermarks[name])
+                self.fail("a watermark went back", name, value - self.watermarks[name])
         self.watermarks = found
 
     def _on_claim(self, process: Process, args: list[str], answer: Any) -> None:
@@ -349,69 +310,6 @@ class Oracle:
         if len(found) != skip.count:
             self.fail("a span of skips is miscounted", event.entry, skip.count, len(found))
 
-    # -- the end -----------------------------------------------------------------------------
-
-    def archive(self) -> None:
-        """Before a roll-back: what was skipped stays accounted for."""
-        for name, counts in self._stored_skips().items():
-            self.skipped[name] |= counts
-
-    def _stored_skips(self) -> dict[str, Counter[int]]:
-        found: dict[str, Counter[int]] = {}
-        for name, expected in self.entries.items():
-            spans = self.network.server.ask([("ZRANGE", self.keys.skips(name), 0, -1)])[0]
-            found[name] = Counter(
-                slot
-                for span in map(json.loads, spans)
-                if span["reason"] != "already_exists"
-                for slot in expected.slots(span["first"] - 1, span["last"])
-            )
-        return found
-
-    def conclude(self, *, until: int) -> None:
-        """When everything had time to heal: is every slot accounted for?"""
-        skips, ledger = self._stored_skips(), self._ledger()
-        for name, expected in self.entries.items():
-            if expected.kind != "plain":
-                self._account(expected, skips[name], ledger, until)
-        for run_id, run in ledger.items():
-            if run["state"] in ("waiting", "queued", "running") and run["slot"] < until:
-                self.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
-        if not all(self.plain.get(slot) for slot in self.entries["plain"].slots(until - 4 * HOUR, until)):
-            self.fail("plain slots of a healthy time are missing")
-        for life, process in self.awaiting_loss.items():
-            if process.alive:
-                self.fail("a loss of state was not said", life)
-        if self.hub.failure is not None:
-            raise self.hub.failure
-
-    def _ledger(self) -> dict[str, dict[str, Any]]:
-        stored = self.network.server.ask([("HGETALL", self.keys.ledger)])[0]
-        return {_text(stored[i]): json.loads(stored[i + 1]) for i in range(0, len(stored), 2)}
-
-    def _account(
-        self, expected: Expected, skips: Counter[int], ledger: Mapping[str, Any], until: int
-    ) -> None:
-        own = [(i, run) for i, run in ledger.items() if run["entry"] == expected.name]
-        ran = {run["slot"] for _, run in own}
-        ran |= {r.slot_ms for r in self.runs.values() if r.entry == expected.name and r.succeeded}
-        for slot in expected.slots(self.first_seen, until):
-            by_hand = any(slot <= start for start in self.manual[expected.name])
-            if slot not in ran and not skips[slot] and not self.skipped[expected.name][slot] and not by_hand:
-                self.fail("lost", expected.name, slot, f"{(slot - self.hub.start_ms) / HOUR:.2f} h")
-        planned = {run["slot"] for _, run in own if run["trigger"] in SCHEDULED}
-        if not self.rolled_back_at and not self.told["StateSuspect"]:
-            twice = sorted(slot for slot in planned if skips[slot])
-            twice += sorted(slot for slot, count in skips.items() if count > 1)
-            if twice:
-                self.fail("decided twice", expected.name, twice[:3])
-        for run_id, run in own:
-            if run["state"] == "succeeded" and not self.runs[run_id].succeeded:
-                self.fail("succeeded without being executed", expected.name, run["slot"])
-
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-__all__ = ["MINUTE", "Execution", "Oracle", "ViolationError"]

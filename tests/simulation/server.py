@@ -14,6 +14,8 @@ from celery_catchup.store.scripts import Script
 
 CLOCK = "simulated-clock"
 QUEUE = "celery"
+DECIDING = ("lead", "commit", "adopt")
+"""Scripts that move watermarks."""
 _PRELUDE = f"""
 local function simulated_time()
   local ms = tonumber(redis.call('GET', '{CLOCK}'))
@@ -22,7 +24,7 @@ end
 """
 _TIME = re.compile(r"""redis\.call\(\s*['"]TIME['"]\s*\)""")
 
-Command = Sequence[Any]
+Command = tuple[Any, ...]
 Drained = Callable[[list[bytes]], None]
 
 
@@ -46,7 +48,8 @@ class Server:
         self.drained: Drained = lambda messages: None
         self.looked_at: list[Command] = []
         self.seen: list[Any] = []
-        """What is asked beside every script, in the same trip, and the answers to that."""
+        """What is asked beside scripts that decide, in the same trip, and the answers to that."""
+        self._packed: dict[Command, bytes] = {}
         self._link = UnixDomainSocketConnection(path=path, protocol=2)
         self._link.connect()
         self.scripts: dict[str, str] = {}
@@ -70,7 +73,8 @@ class Server:
             return self.ask(commands)
         ahead = [] if self._clock_at == server_ms else [("SET", CLOCK, server_ms)]
         self._clock_at = server_ms
-        answers = self.ask([*ahead, *commands, *self.looked_at, ("RPOP", QUEUE, 100)])
+        beside = self.looked_at if self.name_of(commands[0]) in DECIDING else []
+        answers = self.ask([*ahead, *commands, *beside, ("RPOP", QUEUE, 100)])
         if answers[-1]:
             self.drained(answers[-1])
         first, last = len(ahead), len(ahead) + len(commands)
@@ -79,9 +83,16 @@ class Server:
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Outside the simulated world."""
-        split = [(*str(command[0]).split(), *command[1:]) for command in commands]
-        self._link.send_packed_command(self._link.pack_commands(split))
+        self._link.send_packed_command([b"".join(map(self._pack, commands))])
         return [self._answer() for _ in commands]
+
+    def _pack(self, command: Command) -> bytes:
+        known = self._packed.get(command) if command[0] in ("HMGET", "RPOP") else None
+        if known is None:
+            known = b"".join(self._link.pack_command(*str(command[0]).split(), *command[1:]))
+            if len(command) < 20 and command[0] in ("HMGET", "RPOP"):
+                self._packed[command] = known
+        return known
 
     def _answer(self) -> Any:
         try:

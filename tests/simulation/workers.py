@@ -15,7 +15,8 @@ from celery_catchup.plugin import claims, endings
 from celery_catchup.plugin import station as stations
 from tests.simulation.broker import Broker, Delivery
 from tests.simulation.hub import CrashError, Hub, Process
-from tests.simulation.oracle import Execution, Oracle
+from tests.simulation.oracle import Oracle
+from tests.simulation.records import Execution
 
 MINUTE = 60_000
 

@@ -11,6 +11,7 @@ from celery import Celery
 
 from celery_catchup.store import Keys
 from celery_catchup.store.scripts import Script, all_scripts
+from tests.simulation.accounts import Accounts
 from tests.simulation.beats import Beat
 from tests.simulation.broker import Broker, Delivery
 from tests.simulation.expectations import ENTRIES, HOUR, MINUTE
@@ -76,6 +77,7 @@ class World:
         self.network = Network(hub, server)
         self.oracle = Oracle(hub, self.network, Keys(NAMESPACE), LEASE, RUN_LEASE)
         self.oracle.strict_plain = self.broker.atomic and not self.may_roll_back
+        self.accounts = Accounts(self.oracle)
         self.network.watchers.append(self.oracle.watch)
         self.network.receivers.append(self.oracle.received)
         server.looked_at = self.oracle.looked_at
@@ -133,7 +135,7 @@ class World:
         one = self.snapshots[-1]
         self.hub.trace("weather", "rolled back by", self.hub.now - one.at)
         oracle = self.oracle
-        oracle.archive()
+        self.accounts.archive()
         self.network.server.restore(one.stored)
         oracle.rolled_back_at, oracle.leader, oracle.led_at = self.hub.now, one.leader, 0
         oracle.watermarks, oracle.paused = {}, {}
@@ -159,7 +161,7 @@ class World:
         self._heal()
         end = START + self.length + HEALING
         self.hub.run(until=end)
-        self.oracle.conclude(until=end - 6 * HOUR)
+        self.accounts.conclude(until=end - 6 * HOUR)
 
     def _heal(self) -> None:
         self.hub.trace("weather", "is over")

@@ -1,0 +1,87 @@
+"""The accounts at the end: every slot executed, or skipped with a reason, and nothing left open."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.expectations import HOUR, Expected
+from tests.simulation.oracle import SCHEDULED, Oracle
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Reads the store once, when the week is over, and before it is set back."""
+
+    oracle: Oracle
+
+    def archive(self) -> None:
+        """Before a roll-back: what was skipped stays accounted for."""
+        for name, counts in self._stored_skips().items():
+            self.oracle.skipped[name] |= counts
+
+    def _stored_skips(self) -> dict[str, Counter[int]]:
+        found: dict[str, Counter[int]] = {}
+        for name, expected in self.oracle.entries.items():
+            spans = self.oracle.network.server.ask([("ZRANGE", self.oracle.keys.skips(name), 0, -1)])[0]
+            found[name] = Counter(
+                slot
+                for span in map(json.loads, spans)
+                if span["reason"] != "already_exists"
+                for slot in expected.slots(span["first"] - 1, span["last"])
+            )
+        return found
+
+    def conclude(self, *, until: int) -> None:
+        """When everything had time to heal: is every slot accounted for?"""
+        skips, ledger = self._stored_skips(), self._ledger()
+        for name, expected in self.oracle.entries.items():
+            if expected.kind != "plain":
+                self._account(expected, skips[name], ledger, until)
+        for run_id, run in ledger.items():
+            if run["state"] in ("waiting", "queued", "running") and run["slot"] < until:
+                self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
+        if not all(
+            self.oracle.plain.get(slot)
+            for slot in self.oracle.entries["plain"].slots(until - 4 * HOUR, until)
+        ):
+            self.oracle.fail("plain slots of a healthy time are missing")
+        for life, process in self.oracle.awaiting_loss.items():
+            if process.alive:
+                self.oracle.fail("a loss of state was not said", life)
+        if self.oracle.hub.failure is not None:
+            raise self.oracle.hub.failure
+
+    def _ledger(self) -> dict[str, dict[str, Any]]:
+        stored = self.oracle.network.server.ask([("HGETALL", self.oracle.keys.ledger)])[0]
+        return {stored[i].decode(): json.loads(stored[i + 1]) for i in range(0, len(stored), 2)}
+
+    def _account(
+        self, expected: Expected, skips: Counter[int], ledger: Mapping[str, Any], until: int
+    ) -> None:
+        own = [(i, run) for i, run in ledger.items() if run["entry"] == expected.name]
+        ran = {run["slot"] for _, run in own}
+        ran |= {r.slot_ms for r in self.oracle.runs.values() if r.entry == expected.name and r.succeeded}
+        for slot in expected.slots(self.oracle.first_seen, until):
+            by_hand = any(slot <= start for start in self.oracle.manual[expected.name])
+            if (
+                slot not in ran
+                and not skips[slot]
+                and not self.oracle.skipped[expected.name][slot]
+                and not by_hand
+            ):
+                self.oracle.fail(
+                    "lost", expected.name, slot, f"{(slot - self.oracle.hub.start_ms) / HOUR:.2f} h"
+                )
+        planned = {run["slot"] for _, run in own if run["trigger"] in SCHEDULED}
+        if not self.oracle.rolled_back_at and not self.oracle.told["StateSuspect"]:
+            twice = sorted(slot for slot in planned if skips[slot])
+            twice += sorted(slot for slot, count in skips.items() if count > 1)
+            if twice:
+                self.oracle.fail("decided twice", expected.name, twice[:3])
+        for run_id, run in own:
+            if run["state"] == "succeeded" and not self.oracle.runs[run_id].succeeded:
+                self.oracle.fail("succeeded without being executed", expected.name, run["slot"])

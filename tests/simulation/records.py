@@ -1,0 +1,46 @@
+"""What the oracle writes down: executions, runs, and broken promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tests.simulation.hub import Process
+
+
+class ViolationError(AssertionError):
+    """A promise was broken; the text says which."""
+
+
+@dataclass(eq=False)
+class Execution:
+    """A task's body, from its beginning to its end."""
+
+    entry: str
+    slot: str
+    run_id: str
+    task_id: str
+    trigger: str
+    process: Process
+    token: str
+    began: int
+    outcome: str = ""
+
+    @property
+    def slot_ms(self) -> int:
+        return round(datetime.fromisoformat(self.slot).timestamp() * 1000)
+
+
+@dataclass
+class Record:
+    """What is known of one run from outside."""
+
+    entry: str = ""
+    slot_ms: int = 0
+    trigger: str = ""
+    completions: int = 0
+    allowed: int = 1
+    failures: int = 0
+    closed: bool = False
+    succeeded: int = 0
+    reopened: bool = False
