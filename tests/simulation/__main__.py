@@ -15,6 +15,7 @@ def main() -> int:
     parser.add_argument("last", type=int, nargs="?")
     parser.add_argument("--mutant", default="")
     parser.add_argument("--trace", type=int, default=60, help="lines of the trace to show")
+    parser.add_argument("--stress", default="", help="a misfortune that there is to be more of")
     parser.add_argument("--hunt", action="store_true", help="stop at the first violation")
     asked = parser.parse_args()
     mutant = None
@@ -25,7 +26,7 @@ def main() -> int:
     begun, bad = time.monotonic(), 0
     with private_simulator() as simulator:
         for seed in range(asked.seed, (asked.last or asked.seed) + 1):
-            one = simulator.play(seed, mutant=mutant, keep=asked.trace)
+            one = simulator.play(seed, mutant=mutant, keep=asked.trace, stress=asked.stress)
             print(
                 f"seed {seed}: {one.violation or 'clean'} "
                 f"[{one.digest}, {one.virtual_hours:.0f} virtual hours, {one.executions} executions, "

@@ -46,7 +46,7 @@ class Process:
         self.alive = True
         self.stopped_until = self.cut_off_until = 0
         self.traps: deque[tuple[str, str, int]] = deque()
-        """``(command or "", what happens, how long)``: the next such command meets this."""
+        """``(commands parted by "|" or "" for any, what happens, how long)`` of the next such command."""
         self.notes: dict[str, Any] = {}
         self.on_death: list[Callable[[], None]] = []
 

@@ -29,8 +29,8 @@ class Mutant:
     texts: tuple[tuple[str, str, str], ...] = ()
     """``(script, or "" for all that have it; pattern; what stands there instead)``"""
     changes: Callable[[Any], list[Change]] | None = None
-    soon: tuple[int, ...] = (1, 2, 4)
-    """Seeds of which one finds it within two days, for the short form."""
+    stress: str = ""
+    """A misfortune that shows it: the short form has more of that."""
 
     def scripts(self, shipped: Mapping[str, Script]) -> dict[str, Script]:
         found = dict(shipped)
@@ -144,21 +144,22 @@ MUTANTS: dict[str, Mutant] = {
     "no_fence": Mutant(
         "whoever once led may write",
         (("", r"return record\[1\] == owner and record\[2\] == epoch", "return true"),),
+        stress="leader_frozen",
     ),
     "counter_only_fence": Mutant(
         "the number alone fences, as if no fail-over forgot it",
         (("", r"return record\[1\] == owner and record\[2\] == epoch", "return record[2] == epoch"),),
-        soon=(6, 3, 9),
+        stress="forgetful_failover",
     ),
     "no_compare_and_set": Mutant(
         "decisions are written wherever the entry's watermark is by now",
         (("commit", r"if \(known or ''\) ~= entries\.expected\[i\] then", "if false then"),),
-        soon=(),
+        stress="commit_unanswered",
     ),
     "no_compare_and_set_plain": Mutant(
         "entries without a policy are sent whatever is known of them by now",
         (("commit", r"if \(known or ''\) ~= batch\.plain\.expected\[i\] then", "if false then"),),
-        soon=(4, 2, 8),
+        stress="commit_unanswered",
     ),
     "no_ledger_check": Mutant(
         "a run that exists is made again",
@@ -166,6 +167,7 @@ MUTANTS: dict[str, Mutant] = {
             ("commit", r"redis\.call\('HEXISTS', ledger, id\) == 1", "false"),
             ("commit", r"\(after ~= '' and redis\.call\('ZCOUNT', keys\.own, [^\n]*", "false"),
         ),
+        stress="leader_ahead",
     ),
     "no_lease_check": Mutant("a run that is executed can be claimed by another", (("claim", _HELD, ""),)),
     "ended_runs_claimed": Mutant("a run that has ended can be claimed", (("claim", _ENDED, ""),)),
@@ -176,7 +178,7 @@ MUTANTS: dict[str, Mutant] = {
     "lost_lease_finishes": Mutant(
         "what a worker reports that lost its run counts",
         (("finish", r"if owner ~= '' and run\.owner ~= owner then return \{ 'superseded' \} end", ""),),
-        soon=(4, 2, 8),
+        stress="stop_somebody",
     ),
     "gate_off": Mutant(
         "a chain lets all of its runs start",
@@ -193,18 +195,36 @@ MUTANTS: dict[str, Mutant] = {
         "what has ended is thrown away, as by a TTL or an evicting server",
         (("finish", r"\nrelease_next\(", "\nredis.call('HDEL', keys.ledger, id)\nrelease_next("),),
     ),
-    "no_reaper": Mutant("lost runs are nobody's business", changes=_nobody_reaps),
-    "watermark_first": Mutant("the watermark moves before the run is recorded", changes=_watermark_first),
-    "watermark_passes": Mutant(
-        "the scheduler's watermark passes undecided slots", changes=_watermark_passes_everything
+    "no_reaper": Mutant(
+        "lost runs are nobody's business",
+        changes=_nobody_reaps,
+        stress="kill_a_worker",
     ),
-    "stale_cache": Mutant("changes from outside are not looked at", changes=_version_is_ignored),
+    "watermark_first": Mutant(
+        "the watermark moves before the run is recorded",
+        changes=_watermark_first,
+        stress="set_a_trap",
+    ),
+    "watermark_passes": Mutant(
+        "the scheduler's watermark passes undecided slots",
+        changes=_watermark_passes_everything,
+        stress="all_beats_away",
+    ),
+    "stale_cache": Mutant(
+        "changes from outside are not looked at",
+        changes=_version_is_ignored,
+        stress="somebody_acts",
+    ),
     "window_too_long": Mutant(
-        "the window is one slot too long", changes=_window_is_an_hour_longer, soon=(2, 1, 4)
+        "the window is one slot too long",
+        changes=_window_is_an_hour_longer,
+        stress="all_beats_away",
     ),
     "no_heartbeat": Mutant("nobody renews the lease of a long run", changes=_no_heartbeat),
     "stolen_lead": Mutant("a standby takes over from a living leader", changes=_any_standby_takes_over),
     "silent_loss": Mutant(
-        "a server that forgot is taken for a healthy one", changes=_loss_is_not_noticed, soon=()
+        "a server that forgot is taken for a healthy one",
+        changes=_loss_is_not_noticed,
+        stress="forgetful_failover",
     ),
 }

@@ -78,7 +78,7 @@ class Network:
     def _fate(self, process: Process, name: str) -> tuple[str, int]:
         draw = self.hub.random
         for trap in list(process.traps):
-            if trap[0] in ("", name):
+            if not trap[0] or name in trap[0].split("|"):
                 process.traps.remove(trap)
                 return trap[1], trap[2]
         if draw.random() >= self.trouble:

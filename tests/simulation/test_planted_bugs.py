@@ -11,16 +11,20 @@ from tests.simulation.mutants import MUTANTS, Repetitions, client_that_repeats
 from tests.simulation.world import Simulator
 
 DAYS = 24 * HOUR
+SEEDS = range(1, 7)
+"""The short form stops at the first that finds it, mostly the very first."""
+RARE = {"no_compare_and_set"}
+"""Behind other guards now: it takes whole weeks."""
 MOST = 100
 """Seeds within which each has to be found."""
 
 
-@pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if mutant.soon])
+@pytest.mark.parametrize("name", sorted(set(MUTANTS) - RARE))
 def test_a_planted_bug_is_found(simulator: Simulator, name: str) -> None:
     mutant = MUTANTS[name]
-    found = (simulator.play(seed, mutant=mutant, length=2 * DAYS).violation for seed in mutant.soon)
+    weeks = (simulator.play(seed, mutant=mutant, length=2 * DAYS, stress=mutant.stress) for seed in SEEDS)
 
-    assert any(found), f"{mutant.why}: not found; look for other seeds with --mutant {name} --hunt"
+    assert any(one.violation for one in weeks), f"{mutant.why}: not found"
 
 
 def test_a_client_that_repeats_commands_does_no_harm(simulator: Simulator) -> None:

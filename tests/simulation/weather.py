@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FROZEN = ("commit", "commit", "recover", "trim", "admit")
 TRAPPED = ("commit", "lead", "finish", "claim", "recover", "renew", "")
+STRESS = 100
+"""The weight of the one misfortune that there is to be more of."""
 TRAPS = ("crash_before", "crash_after", "stop_before", "stop_after", "lost_reply", "lost_request", "late")
 
 
@@ -49,7 +51,8 @@ class Weather:
         self.process.spawn(self._live)
 
     def _live(self) -> None:
-        kinds, weights = zip(*self._kinds, strict=True)
+        kinds = [kind for kind, _ in self._kinds]
+        weights = [STRESS if kind.__name__ == self.world.stress else weight for kind, weight in self._kinds]
         while not self.over:
             self.hub.sleep(self.hub.random.expovariate(1 / self.between))
             if not self.over:
@@ -179,7 +182,7 @@ class Weather:
         self.world.roll_back()
 
     def forgetful_failover(self) -> None:
-        """A new leader stops in its first tick; the server forgets that there was one, and another beat
+        """A new leader stops in the midst of a tick; the server forgets that there was one, and another beat
         gets the same number."""
         leaders = self._leaders()
         if not leaders:
@@ -188,9 +191,9 @@ class Weather:
         leaders[0].away = 30 * MINUTE
         for beat in self.world.beats:
             if beat.alive and beat is not leaders[0]:
-                beat.process.traps.append(("trim", "stop_before", 5 * HOUR))
+                beat.process.traps.append(("admit|recover|trim|fill", "stop_before", 5 * HOUR))
         leaders[0].process.die()
-        for _ in range(30):
+        for _ in range(48):
             self.hub.sleep(5 * MINUTE)
             if any(one.process.stopped_until > self.hub.now + HOUR for one in self._leaders()):
                 self.world.roll_back()

@@ -67,11 +67,13 @@ class World:
         scripts: Mapping[str, Script],
         length: int = WEEK,
         keep: int = TAIL,
+        stress: str = "",
     ) -> None:
         self.hub = hub = Hub(seed, start_ms=START, keep=keep)
         draw = hub.random
         self.length = length
-        self.may_roll_back = seed % 3 == 0
+        self.may_roll_back = seed % 3 == 0 or stress == "forgetful_failover"
+        self.stress = stress
         self.broker = Broker(hub, atomic=seed % 2 == 0 or seed % 5 == 0)
         server.drained = self.broker.drained
         self.network = Network(hub, server)
@@ -207,13 +209,15 @@ class Simulator:
     def close(self) -> None:
         self.server.close()
 
-    def play(self, seed: int, *, mutant: Any = None, length: int = WEEK, keep: int = TAIL) -> Outcome:
+    def play(
+        self, seed: int, *, mutant: Any = None, length: int = WEEK, keep: int = TAIL, stress: str = ""
+    ) -> Outcome:
         """One seed; with a mutant, of the package with that bug planted."""
         shipped = all_scripts()
         scripts = on_simulated_time(shipped if mutant is None else mutant.scripts(shipped))
         self.server.begin(scripts)
         before = self.server.commands
-        world = World(seed, self.server, scripts=scripts, length=length, keep=keep)
+        world = World(seed, self.server, scripts=scripts, length=length, keep=keep, stress=stress)
         violation = ""
         with simulated(world.network, world.broker, scripts, world.oracle.heard), ExitStack() as stack:
             stack.enter_context(nullcontext() if mutant is None else mutant.planted(world))
