@@ -11,6 +11,7 @@ from celery.beat import ScheduleEntry
 from celery.schedules import BaseSchedule, schedstate
 
 from celery_catchup.configuration import UNSET, Configuration, Declaration
+from celery_catchup.cron import CronTable
 from celery_catchup.cron_dialects import Dialect, parse_cron
 from celery_catchup.engine import Declared
 from celery_catchup.entries import Entry, Role, Schedule, too_frequent
@@ -188,8 +189,18 @@ class _Maker:
         self.name, self.policy, self.settings = name, policy, configuration.settings
         self.form: ScheduleForm = configuration.forms[name]
         self.zone = zone_named(policy.timezone) if policy.timezone else timezone
+        self._fixed: Entry | None = None
 
     def build(self, anchor: Instant) -> Entry:
+        """The entry; one whose schedules do not depend on the anchor is made once."""
+        if self._fixed is not None:
+            return self._fixed
+        entry = self._build(anchor)
+        if all(isinstance(schedule.timetable, CronTable) for schedule in entry.schedules):
+            self._fixed = entry
+        return entry
+
+    def _build(self, anchor: Instant) -> Entry:
         roles = (
             (Role.START, self.form.start),
             (Role.STOP, self.form.stop),
@@ -208,8 +219,8 @@ class _Maker:
         return Declared(self.name, task, self._fingerprint(), self.build, moves_anchor=stepped)
 
     def mistakes(self) -> Iterator[Mistake]:
-        for spec in self.form:
-            problem = too_frequent(self._timetable(spec, 0), poll_interval=self.settings.poll_interval)
+        for spec, schedule in zip(self.form, self.build(0).schedules, strict=True):
+            problem = too_frequent(schedule.timetable, poll_interval=self.settings.poll_interval)
             if problem is not None:
                 yield Mistake(spec.where, problem)
 

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, timedelta, tzinfo
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -102,13 +103,16 @@ def _is_bare(schedule: object) -> bool:
 
 def _is_plain(schedule: object, kind: type) -> bool:
     """Whether a schedule of that kind decides just as Celery's own class does."""
-    return isinstance(schedule, kind) and not any(_is_overridden(schedule, method) for method in _DECIDING)
+    if not isinstance(schedule, kind) or any(method in vars(schedule) for method in _DECIDING):
+        return False
+    own: Any = type(schedule)
+    return not any(_is_overridden(own, method) for method in _DECIDING)
 
 
-def _is_overridden(schedule: object, method: str) -> bool:
-    owner = next((kind for kind in type(schedule).__mro__ if method in vars(kind)), BaseSchedule)
-    own = owner.__module__ != BaseSchedule.__module__ and not _is_djangos(owner, "TzAwareCrontab")
-    return own or method in vars(schedule)
+@lru_cache(maxsize=256)
+def _is_overridden(kind: Any, method: str) -> bool:
+    owner = next((one for one in kind.__mro__ if method in vars(one)), BaseSchedule)
+    return owner.__module__ != BaseSchedule.__module__ and not _is_djangos(owner, "TzAwareCrontab")
 
 
 def _is_djangos(kind: type, name: str) -> bool:

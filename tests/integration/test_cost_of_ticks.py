@@ -161,7 +161,7 @@ def test_all_that_is_due_costs_two_round_trips(
     assert len(traffic.sendings) == 2
     assert traffic.bytes / MANY < 2_700
     assert runs_on_record(redis_url) == 2 * MANY
-    assert (commands_executed(redis_url) - before) / MANY < 10.5  # three of them look whether keys are sound
+    assert (commands_executed(redis_url) - before) / MANY < 9
 
 
 def test_messages_that_were_never_sent_before_cost_as_many(

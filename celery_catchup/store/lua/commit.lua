@@ -84,18 +84,18 @@ local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
 -- How many members a key has; nil for one that somebody has made something else of.
-local function members(command, key)
-  local count = redis.pcall(command, key)
+local function members(command, key, ...)
+  local count = redis.pcall(command, key, ...)
   return type(count) == 'number' and count or nil
 end
 
 -- The first of an entry's keys that cannot be written to: a script that fails half-way keeps what it wrote.
-local function damage(base, active, behind)
-  if not members('ZCARD', KEYS[base + 1]) then return KEYS[base + 1] end
+local function damage(base, active, behind, known, skips)
+  if not known then return KEYS[base + 1] end
   if not active then return KEYS[base + 2] end
   if not behind then return KEYS[base + 3] end
-  if not members('ZCARD', KEYS[base + 4]) then return KEYS[base + 4] end
-  if not members('HLEN', KEYS[base + 5]) then return KEYS[base + 5] end
+  if skips and not members('ZCARD', KEYS[base + 4]) then return KEYS[base + 4] end
+  if not members('HEXISTS', KEYS[base + 5], '') then return KEYS[base + 5] end
 end
 
 -- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
@@ -169,12 +169,13 @@ for i, name in ipairs(entries.name) do
   }
   local first = last + 1
   last = last + entries.runs[i]
-  local active, behind = members('ZCARD', keys.active), members('ZCARD', keys.chain)
-  local broken = damage(base, active, behind)
-  local other = not broken and (
-    (busy >= 0 and busy ~= active + behind)
-    or (after ~= '' and redis.call('ZCOUNT', keys.own, '(' .. after, '+inf') > 0)
-  )
+  local active, behind = 0, 0
+  if redis.call('EXISTS', keys.active, keys.chain) > 0 then
+    active, behind = members('ZCARD', keys.active), members('ZCARD', keys.chain)
+  end
+  local known = members('ZCOUNT', keys.own, after ~= '' and '(' .. after or '+inf', '+inf')
+  local broken = damage(base, active, behind, known, batch.more[tostring(i)])
+  local other = not broken and ((busy >= 0 and busy ~= active + behind) or known > 0)
   if broken then
     damaged[#damaged + 1] = { i - 1, broken }
   elseif other then
