@@ -176,7 +176,7 @@ def divide(
             plain.append(name)
             warnings.append(str(error))
         except ScheduleError as error:
-            mistakes.append(Mistake(f"beat_schedule.{name}.schedule", str(error)))
+            mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
     if mistakes:
         raise ConfigurationError(mistakes)
     return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions))

@@ -319,7 +319,7 @@ def test_a_beat_waits_out_a_server_that_wants_a_password_all_at_once(
 
 def test_every_command_of_the_scripts_is_among_the_rights_that_are_looked_at_first() -> None:
     texts = [script.text for script in all_scripts().values()]
-    used = {name for text in texts for name in re.findall(r"redis\.call\('([A-Z]+)'", text)}
+    used = {name for text in texts for name in re.findall(r"(?:redis\.call|members)\('([A-Z]+)'", text)}
     checked = set(re.findall(r"\{ '([A-Z]+)'", texts[0]))
 
     # The queue is somebody else's key: whether it can be pushed to is asked by the dispatcher.

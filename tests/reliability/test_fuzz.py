@@ -98,7 +98,7 @@ def check(conf: dict[str, Any]) -> None:
         assert "mistake" in head
         assert lines
         strange = [
-            line for line in lines if not (line.startswith("  ") and line.isprintable() and len(line) < 500)
+            line for line in lines if not (line.startswith("  ") and line.isprintable() and len(line) < 800)
         ]
         assert strange == []
         assert "Traceback" not in said
