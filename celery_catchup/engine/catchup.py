@@ -41,7 +41,8 @@ class Progress:
         )
 
     def fields(self, *, running: bool, now: Instant) -> dict[str, int | str]:
-        """As the store keeps it; one that is through is kept as the last one."""
+        """As the store keeps it; one that is through is kept as the last one, if it sent anything late:
+        one that did not must not take the place of news."""
         first, last = self.slots or (now, now)
         ended = {"ended": now, "first": first, "last": last, "dispatched": self.late, "skipped": self.skipped}
         return {
@@ -49,7 +50,11 @@ class Progress:
             "catchup_total": self.total,
             "catchup_dispatched": self.dispatched,
             "catchup_skipped": self.skipped,
-        } | ({} if running else {f"last_catchup_{name}": str(value) for name, value in ended.items()})
+        } | (
+            {}
+            if running or not self.late
+            else {f"last_catchup_{name}": str(value) for name, value in ended.items()}
+        )
 
 
 @dataclass

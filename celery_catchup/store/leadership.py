@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from dataclasses import dataclass
 
 from celery_catchup.clock import Clock
@@ -34,11 +35,12 @@ class Term:
 
 
 class Leadership:
-    """This process's part in the election. Its name is random: hosts and pids are not unique."""
+    """This process's part in the election. Its name tells people the host, and is random beyond that:
+    hosts and pids are not unique."""
 
     def __init__(self, scripts: Scripts, keys: Keys, *, clock: Clock, ttl_ms: int) -> None:
         self._scripts, self._keys, self._clock, self._ttl_ms = scripts, keys, clock, ttl_ms
-        self.owner = secrets.token_hex(8)
+        self.owner = f"{socket.gethostname()[:60]}:{secrets.token_hex(6)}"
         self.epoch = 0
         self._trusted_until = 0.0
         self._observed = ("", 0.0)

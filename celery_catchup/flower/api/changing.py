@@ -8,15 +8,8 @@ from functools import partial
 from celery_catchup.flower.api.answers import HandledRuns, PausedEntries
 from celery_catchup.flower.api.endpoints import Endpoint, Field, Values
 from celery_catchup.flower.api.kinds import Flag, Text
-from celery_catchup.flower.api.looking import (
-    BACKFILL,
-    BACKFILL_ID,
-    ENTRY,
-    RUN_ID,
-    SLOTS,
-    asked_for,
-    shortened,
-)
+from celery_catchup.flower.api.looking import shortened
+from celery_catchup.flower.api.parameters import BACKFILL, BACKFILL_ID, ENTRY, RUN_ID, SLOTS, asked_for
 from celery_catchup.operations import Desk
 from celery_catchup.operations.backfills import BackfillView, create_backfill, direct_backfill
 from celery_catchup.operations.dead_letters import Handled, discard, refused, replay, select_dead
