@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -102,6 +103,15 @@ class _UnfitError(Exception):
     """The entry cannot be made a message."""
 
 
+_NO_ARGUMENTS: tuple[Any, ...] = ([], {}, {})
+
+
+@lru_cache(maxsize=64)
+def _dumps_nothing(serializer: str) -> None:
+    """Most entries have no arguments, and share a serialiser that is there or is not."""
+    _dumps(_NO_ARGUMENTS, serializer=serializer)
+
+
 def _serialise(entry: ScheduleEntry) -> None:
     """Try it as Celery will; what is made anew for each message cannot be tried."""
     task = entry.app.tasks.get(entry.task) if entry.app is not None else None
@@ -114,7 +124,10 @@ def _serialise(entry: ScheduleEntry) -> None:
         ("headers", entry.options.get("headers") or {}, "json"),
     ):
         try:
-            _dumps(value, serializer=way)
+            if value == _NO_ARGUMENTS:
+                _dumps_nothing(way)
+            elif value:
+                _dumps(value, serializer=way)
         except Exception as error:
             said = error_told(error)
             raise _UnfitError(

@@ -193,6 +193,11 @@ def _as_written(schedule: crontab, field: str) -> str:
 
 def _ranges(values: Iterable[int], every: range) -> str:
     """``0,15,30-35``; ``*`` for all."""
+    return _spans(frozenset(values), every)
+
+
+@lru_cache(maxsize=1024)
+def _spans(values: frozenset[int], every: range) -> str:
     ordered = sorted(values)
     if ordered == list(every):
         return "*"
