@@ -103,7 +103,8 @@ class Oracle:
         return bool(self.rolled_back_at) and record.slot_ms <= self.rolled_back_at
 
     def _compare(self, one: Execution, other: Execution) -> None:
-        if not other.run_id or other.began <= self.rolled_back_at:
+        unclaimed = (other.run_id, other.token) not in self.leases  # the server has forgotten its run
+        if not other.run_id or unclaimed or other.began <= self.rolled_back_at:
             return
         chained = self.entries[one.entry].kind == "all" and one.entry == other.entry
         same_lane = chained and "backfill" not in (one.trigger, other.trigger)
