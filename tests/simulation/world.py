@@ -143,6 +143,8 @@ class World:
         oracle.watermarks, oracle.paused = {}, {}
         oracle.leases.clear()
         oracle.holders.clear()
+        for record in oracle.runs.values():  # a leader that was ahead may have decided slots of the future
+            record.completions = 0
         if self.broker.atomic:
             for number in sorted(set(one.held) - set(self.broker.held)):
                 self.broker._hold(one.held[number], 0)
