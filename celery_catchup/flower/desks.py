@@ -65,7 +65,7 @@ def _opened(app: Any, *, before: Desk | None) -> Desk:
     _ = (desk.source, desk.declared, desk.every_entry)
     if before is not None:
         vars(desk)["store"] = before.store
-    _ = (desk.states, desk.ledger, desk.listing, desk.history, desk.controls)
+    _ = (desk.states, desk.ledger, desk.listing, desk.survey, desk.history, desk.controls)
     _ = (desk.backfills, desk.watermarks, desk.workers, desk.notes)
     return desk
 

@@ -25,6 +25,7 @@ from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Sto
 from celery_catchup.store.history import History
 from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.listing import Listing
+from celery_catchup.store.survey import Survey
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
@@ -144,6 +145,11 @@ class Desk:
     def listing(self) -> Listing:
         """Pages of runs, skips and dead letters."""
         return Listing(self.store.client, self.store.keys)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """What became of many runs at once."""
+        return Survey(self.store.client, self.store.scripts, self.store.keys)
 
     @cached_property
     def history(self) -> History:

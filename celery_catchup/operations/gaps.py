@@ -55,11 +55,11 @@ def gaps(
     """
     ends = sorted({cut for cut in cuts if after < cut < until} | {after, until})
     for low, high in pairwise(ends):
-        taken = _taken(runs, spans, low, high)
         if table.count(low, high) <= _LISTED:
-            yield from _listed(table, taken, low, high)
+            free = set(table.slots(low, high)).difference(runs)
+            yield from _outside(sorted(free), _taken((), spans, low, high))
         else:
-            yield from _between(table, taken, low, high)
+            yield from _between(table, _taken(runs, spans, low, high), low, high)
 
 
 def _taken(
@@ -71,12 +71,10 @@ def _taken(
     return sorted(found)
 
 
-def _listed(
-    table: Timetable, taken: Sequence[tuple[Instant, Instant]], low: Instant, high: Instant
-) -> Iterator[Span]:
+def _outside(slots: Iterable[Instant], taken: Iterable[tuple[Instant, Instant]]) -> Iterator[Span]:
     records = iter(taken)
     begin, end = next(records, (None, None))
-    for at in table.slots(low, high):
+    for at in slots:
         while end is not None and end < at:
             begin, end = next(records, (None, None))
         if begin is None or at < begin:

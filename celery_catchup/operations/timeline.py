@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import product
+from typing import Any
 
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Role
@@ -13,11 +15,15 @@ from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_date
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.gaps import Span, clipped, gaps
 from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.pieces import pieces
 from celery_catchup.operations.status import LOST
 from celery_catchup.store.listing import Record
+from celery_catchup.store.survey import Stretch, share
 
 MOST = 400
 """Values per entry that a timeline has, more or less, unless somebody says otherwise."""
+VALUES = 5000
+"""Values that a timeline of many entries has in all; it also bounds the records that are read for it."""
 
 
 class Mark(StrEnum):
@@ -47,9 +53,11 @@ _GRAVITY = (
 
 @dataclass(frozen=True, slots=True)
 class TimelineSlots:
-    """The ``count`` neighbouring slots from ``first`` to ``last``, of which the same became.
+    """The ``count`` neighbouring slots from ``first`` to ``last``, of which the same became; or several
+    things, then ``mark`` is the gravest and ``counts`` tells how often each.
 
-    Of a single slot that has a run, ``run_id`` and ``started_at`` tell which and when.
+    Of a single slot that has a run, ``run_id`` and ``started_at`` tell which and when; where runs are
+    dense, of one that differs from its neighbours.
     """
 
     first: datetime
@@ -59,6 +67,7 @@ class TimelineSlots:
     reason: str | None = None
     run_id: str | None = None
     started_at: datetime | None = None
+    counts: dict[str, int] | None = None
 
 
 def timeline(
@@ -68,50 +77,88 @@ def timeline(
 
     An entry has no slots from before it was first seen. Of one without a policy only what is to
     come is known, because Celery's own rules keep no record. Dense neighbours of one mark are
-    merged, so that about ``most`` values come back per entry; should that not be enough,
-    neighbours of several marks are, and the gravest names them.
+    merged, so that about ``most`` values come back per entry, and `VALUES` in all; should that not
+    be enough, neighbours of several marks are. Of more runs than a `Survey` looks
+    at, the newest are told, and nothing from before them.
     """
     wanted = desk.known(names)
+    most = min(most, VALUES // max(len(wanted), 1))
     after, last, now = to_instant(since) - 1, to_instant(until), desk.now()
     stored = desk.look(wanted)
     lines = lines_of(desk, stored, now, wanted)
-    records = desk.listing.between(wanted, after + 1, last)
+    runs = _runs(desk, wanted, after, last, most=most)
     skips = desk.listing.skips(wanted, since=after + 1, until=last)
     dense = 2 * (last - after) // max(most, 1)
     found = {}
     for name in wanted:
-        slots = [_of_run(record) for record in records[name]]
+        own, others = runs[name], []
         if name in lines:
             lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in desk.declared)
-            slots += lane.without_run(records[name], skips[name], after, last)
+            others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
+        slots = [*own.marked(others, near=dense), *others]
         found[name] = _merged(sorted(slots, key=_place), most=most, dense=dense)
     return found
 
 
-def _of_run(record: Record) -> TimelineSlots:
-    at, started = to_datetime(int(record["slot"])), record.get("started")
-    return TimelineSlots(
-        at,
-        at,
-        1,
-        _mark_of(record),
-        run_id=record["id"],
-        started_at=None if started is None else to_datetime(int(started)),
+# -- runs --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """An entry's runs, as stretches of those that are alike; before ``after`` nobody has looked."""
+
+    stretches: Sequence[Stretch]
+    after: Instant
+
+    def slots_of(self, schedule: int) -> list[Instant]:
+        """The slots of one of the entry's schedules that have a run, in order."""
+        return [at for one in self.stretches if one.schedule == schedule for at in one.slots]
+
+    def marked(self, others: Sequence[TimelineSlots], *, near: int) -> Iterator[TimelineSlots]:
+        """All of them, with what became of them; no value reaches over one of the others."""
+        starts = sorted(to_instant(one.first) for one in others)
+        for one in self.stretches:
+            mark, started = Mark(one.mark), None if one.started is None else to_datetime(one.started)
+            for span in pieces(one.slots, others=starts, near=near):
+                yield _slots(span, mark, None, run_id=one.run_id, started_at=started)
+
+
+def _runs(desk: Desk, names: Sequence[str], after: Instant, last: Instant, *, most: int) -> dict[str, _Runs]:
+    """The runs of these entries. Of so many that they cannot be told apart no records are read."""
+    counts = desk.survey.counts(names, after + 1, last)
+    dense = {name: count for name, count in counts.items() if count > most}
+    records = desk.listing.between([name for name in names if name not in dense], after + 1, last)
+    found = {name: _Runs([_alone(record) for record in own], after) for name, own in records.items()}
+    for name, stretches in desk.survey.stretches(dense, after + 1, last, marks=_MARKS_OF_RUNS).items():
+        whole = dense[name] <= share(len(dense)) or not stretches
+        found[name] = _Runs(stretches, after if whole else stretches[0].slots[0] - 1)
+    return found
+
+
+def _alone(record: Record) -> Stretch:
+    kind = RunState(record["state"]), Trigger(record["trigger"]), bool(record.get("unreported"))
+    started = record.get("started")
+    return Stretch(
+        (int(record["slot"]),),
+        _MARKS_OF_RUNS[kind],
+        record.get("schedule"),
+        record["id"],
+        None if started is None else int(started),
     )
 
 
-def _mark_of(record: Record) -> Mark:
-    state = record["state"]
-    if state in _IN_FLIGHT and not record.get("unreported"):
+def _mark_of(state: RunState, trigger: Trigger, *, unreported: bool) -> Mark:
+    if state.in_flight and not unreported:
         return Mark.IN_FLIGHT
-    if state in _FAILED:
+    if state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
         return Mark.FAILED
-    return Mark.CAUGHT_UP if record["trigger"] in _LATE else Mark.ON_TIME
+    return Mark.CAUGHT_UP if trigger in (Trigger.CATCHUP, Trigger.BACKFILL) else Mark.ON_TIME
 
 
-_IN_FLIGHT = frozenset(str(state) for state in RunState if state.in_flight)
-_FAILED = frozenset(map(str, (RunState.FAILED, RunState.DEAD, RunState.REVOKED)))
-_LATE = frozenset(map(str, (Trigger.CATCHUP, Trigger.BACKFILL)))
+_MARKS_OF_RUNS = {
+    (state, trigger, unreported): _mark_of(state, trigger, unreported=unreported)
+    for state, trigger, unreported in product(RunState, Trigger, (False, True))
+}
 
 
 @dataclass(frozen=True)
@@ -124,14 +171,18 @@ class _Lane:
     known: bool
 
     def without_run(
-        self, records: Sequence[Record], skips: Sequence[Record], after: Instant, until: Instant
+        self,
+        slots_of: Callable[[int], list[Instant]],
+        skips: Sequence[Record],
+        after: Instant,
+        until: Instant,
     ) -> Iterator[TimelineSlots]:
-        """Slots that have no run: skipped, undecided, and to come."""
+        """Slots that have no run: skipped, undecided, and to come. ``slots_of`` a schedule have one."""
         for index, schedule in enumerate(self.line.entry.schedules):
             if schedule.role is Role.STOP:
                 continue
             table, (low, high) = schedule.timetable, self._reach(index, after, until)
-            runs = [one["slot"] for one in records if one.get("schedule") == index]
+            runs = slots_of(index)
             spans = [_span(one) for one in skips if one["schedule"] == index and _has_no_run(one)]
             for span in spans:
                 for part in clipped(table, span, after, until, runs=runs):
@@ -183,8 +234,8 @@ def _span(skip: Record) -> Span:
     return Span(int(skip["first"]), int(skip["last"]), int(skip["count"]), str(skip["reason"]))
 
 
-def _slots(span: Span, mark: Mark, reason: str | None) -> TimelineSlots:
-    return TimelineSlots(to_datetime(span.first), to_datetime(span.last), span.count, mark, reason)
+def _slots(span: Span, mark: Mark, reason: str | None, **run: Any) -> TimelineSlots:
+    return TimelineSlots(to_datetime(span.first), to_datetime(span.last), span.count, mark, reason, **run)
 
 
 def _place(one: TimelineSlots) -> tuple[datetime, datetime]:
@@ -205,7 +256,7 @@ def _merged(slots: list[TimelineSlots], *, most: int, dense: int) -> list[Timeli
         return slots
     near = timedelta(milliseconds=dense)
     alike = _joined(slots, near, lambda a, b: (a.mark, a.reason) == (b.mark, b.reason))
-    return alike if len(alike) <= 2 * most else _joined(alike, near, lambda a, b: b.last - a.first <= near)
+    return alike if len(alike) <= most else _joined(alike, near, lambda a, b: b.last - a.first <= near)
 
 
 def _joined(
@@ -222,10 +273,19 @@ def _joined(
 
 def _both(one: TimelineSlots, other: TimelineSlots) -> TimelineSlots:
     graver = max((one, other), key=lambda each: _GRAVITY.index(each.mark))
+    several = one.mark is not other.mark or one.counts or other.counts
     return TimelineSlots(
         first=one.first,
         last=max(one.last, other.last),
         count=one.count + other.count,
         mark=graver.mark,
         reason=graver.reason,
+        counts=_added(one, other) if several else None,
     )
+
+
+def _added(one: TimelineSlots, other: TimelineSlots) -> dict[str, int]:
+    counts = dict(one.counts or {str(one.mark): one.count})
+    for mark, count in (other.counts or {str(other.mark): other.count}).items():
+        counts[mark] = counts.get(mark, 0) + count
+    return counts

@@ -19,6 +19,8 @@ from celery_catchup.store.keys import Keys
 
 LOOKED_AT = 10_000
 """Runs that one call looks at; what is beyond is told by the page's cursor."""
+FEW = 4000
+"""Runs in a state that are all read to be sorted; of more, a page of all runs has enough."""
 IDS_LOOKED_AT = 200_000
 """Ids that are compared with the beginning of one; they are cheap, and mostly the first pages match."""
 _PAGE = 500
@@ -82,12 +84,13 @@ class Listing:
         of backfills."""
         few = self._few(wanted.states, lanes)
         if few is not None:
-            found = sorted(self.records(few), key=lambda one: (one["slot"], one["id"]), reverse=True)
+            records = self.records(few, having=wanted.words)
+            found = sorted(records, key=lambda one: (one["slot"], one["id"]), reverse=True)
             return _page((one for one in found if wanted.takes(one)), wanted.limit)
         return self._paged(wanted)
 
     def _few(self, states: frozenset[RunState], lanes: Iterable[str]) -> list[str] | None:
-        """The ids of all runs in these states, where there is a set of just them."""
+        """The ids of all runs in these states, where there is a set of just them and it is small."""
         keys: list[str] = []
         for state in states:
             if state is RunState.DEAD:
@@ -102,8 +105,9 @@ class Listing:
             return None
         with self._client.pipeline(transaction=False) as pipe:
             for key in dict.fromkeys(keys):
-                pipe.zrange(key, 0, LOOKED_AT - 1)
-            return list({run.decode() for ids in pipe.execute() for run in ids})[:LOOKED_AT]
+                pipe.zrange(key, 0, FEW)
+            ids = {run.decode() for some in pipe.execute() for run in some}
+        return list(ids) if len(ids) <= FEW else None
 
     def _paged(self, wanted: Wanted) -> Page:
         looked_at = 0

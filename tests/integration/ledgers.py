@@ -12,25 +12,25 @@ HOUR = 3_600_000
 _TRIGGERS = (*[Trigger.SCHEDULER] * 8, Trigger.CATCHUP, Trigger.BACKFILL)
 
 
-def fill(desk: Desk, *, runs_each: int, dead_every: int = 50) -> int:
-    """Give every entry its last hourly runs, some of them dead, a span of skips, its hours; how many runs."""
+def fill(desk: Desk, *, runs_each: int, dead_every: int = 50, every: int = HOUR) -> int:
+    """Give every entry its last runs, some of them dead, a span of skips, its hours; how many runs."""
     now = desk.now()
-    last = now - now % HOUR
+    last = now - now % every
     pipe, keys = desk.store.client.pipeline(transaction=False), desk.store.keys
     made = 0
     pipe.hset(keys.scheduler, mapping={"watermark": now, "last_tick": now})
     pipe.hset(keys.meta, "schema", 1)
     for number, name in enumerate(desk.schedule):
-        first = last - runs_each * HOUR
+        first = last - runs_each * every
         for column in ("first_seen", "anchors"):
-            pipe.hset(getattr(keys, column), name, first - HOUR)
+            pipe.hset(getattr(keys, column), name, first - every)
         pipe.hset(keys.decided, name, last)
         for back in range(runs_each):
-            slot = last - back * HOUR
+            slot = last - back * every
             made += 1
-            record = _record(name, slot, made, dead=made % dead_every == 0)
+            record = _record(name, slot, made, dead=made % dead_every == 0, every=every)
             identity = str(run_id("proj", name, Slot(slot)))
-            pipe.hset(keys.ledger, identity, json.dumps(record))
+            pipe.hset(keys.ledger, identity, json.dumps(record, separators=(",", ":")))
             pipe.zadd(keys.runs, {identity: slot})
             pipe.zadd(keys.runs_of(name), {identity: slot})
             pipe.zadd(keys.ended, {identity: slot + 5000})
@@ -39,13 +39,13 @@ def fill(desk: Desk, *, runs_each: int, dead_every: int = 50) -> int:
                 pipe.hset(keys.letters, identity, json.dumps({"type": "KeyError", "category": "permanent"}))
         skip = {
             "schedule": 0,
-            "first": first - 5 * HOUR,
+            "first": first - 5 * every,
             "last": first,
             "count": 6,
             "reason": SkipReason.EXPIRED,
         }
         pipe.zadd(keys.skips(name), {json.dumps(skip): first})
-        pipe.hset(keys.hours_of(name), mapping=_hours(now, runs_each))
+        pipe.hset(keys.hours_of(name), mapping=_hours(now, 1 + runs_each * every // HOUR))
         if number % 20 == 0:
             pipe.execute()
     pipe.hset(keys.hours, mapping=_hours(now, 192))
@@ -53,14 +53,14 @@ def fill(desk: Desk, *, runs_each: int, dead_every: int = 50) -> int:
     return made
 
 
-def _record(name: str, slot: Instant, number: int, *, dead: bool) -> dict[str, Any]:
+def _record(name: str, slot: Instant, number: int, *, dead: bool, every: int) -> dict[str, Any]:
     return {
         "entry": name,
         "task": "proj.etl",
         "schedule": 0,
         "slot": slot,
-        "previous": slot - HOUR,
-        "trigger": str(_TRIGGERS[number % len(_TRIGGERS)]),
+        "previous": slot - every,
+        "trigger": str(_TRIGGERS[number * every // HOUR % len(_TRIGGERS)]),
         "template": "0" * 24,
         "state": str(RunState.DEAD if dead else RunState.SUCCEEDED),
         "attempt": 1,

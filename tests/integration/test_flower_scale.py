@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from celery.schedules import crontab
 
+from celery_catchup.store.listing import Wanted
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import Site, flower
-from tests.integration.ledgers import fill
+from tests.integration.ledgers import HOUR, fill
 from tests.integration.operating import ALL, HOURLY, Project
 from tests.results import Recorder
 
 ENTRIES, RUNS_EACH = 2000, 50
+MINUTE, MINUTES_OF_A_DAY, MINUTES_OF_A_WEEK = 60_000, 24 * 60, 7 * 24 * 60
+MINUTELY = {"task": "proj.etl", "schedule": crontab()}
 LIMIT = 0.5  # seconds of server time for any page or call
 NOW = datetime(2026, 2, 7, 12, 2, tzinfo=UTC)
 
@@ -50,20 +55,33 @@ PAGES = (
     "/catchup/backfills",
 )
 
+DENSE = ("/catchup", "/catchup/entry?entry=entry-7", f"/api/catchup/timeline?{LANES}")
+"""What draws every slot of a day or a week."""
+
 
 @contextmanager
 def filled(
-    url: str, clock: FakeClock, *, entries: int, runs_each: int
+    url: str, clock: FakeClock, *, entries: int, runs_each: int, every: int = HOUR
 ) -> Iterator[tuple[Project, Site, int]]:
     """A Flower over a ledger of that size."""
     clock.set(NOW.isoformat())
     names = [f"entry-{number}" for number in range(entries)]
-    project = Project(url, clock, dict.fromkeys(names, HOURLY), {"*": ALL})
+    project = Project(url, clock, dict.fromkeys(names, HOURLY if every == HOUR else MINUTELY), {"*": ALL})
     with project.desk() as desk:
         desk.store.client.flushall()
-        made = fill(desk, runs_each=runs_each)
+        made = fill(desk, runs_each=runs_each, every=every)
     with flower(project.app) as site:
         yield project, site, made
+
+
+def received(project: Project, site: Site, path: str) -> int:
+    """How many bytes the store sends for a request."""
+    site.ask(path)
+    with project.desk() as desk:
+        client = desk.store.client
+        before = client.info("stats")["total_net_output_bytes"]
+        assert site.ask(path).status == 200
+        return int(client.info("stats")["total_net_output_bytes"] - before)
 
 
 def commands(project: Project, site: Site, path: str) -> int:
@@ -103,6 +121,20 @@ def test_nothing_scans_the_keys_of_the_server(redis_url: str, desk_clock: FakeCl
     assert not used & {f"cmdstat_{name}" for name in ("keys", "scan", "hscan", "zscan", "sscan")}
 
 
+def test_of_dense_entries_the_store_sends_no_records_and_is_not_asked_for_each_run(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    with filled(redis_url, desk_clock, entries=50, runs_each=200, every=MINUTE) as (project, site, made):
+        lanes = [path for path in DENSE if "entry?" not in path]
+        asked = max(commands(project, site, path) for path in lanes)
+        sent = max(received(project, site, path) for path in lanes)
+        with project.desk() as desk:
+            record = desk.listing.runs(Wanted(limit=1)).records[0]
+
+    assert asked < made / 10
+    assert sent < made * len(json.dumps(record)) / 5
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_each_page_and_call_takes_less_than_half_a_second_with_a_hundred_thousand_runs(
@@ -118,6 +150,24 @@ def test_each_page_and_call_takes_less_than_half_a_second_with_a_hundred_thousan
     record_result(
         "slowest page or call", entries=ENTRIES, runs=made, path=slowest[:60], ms=round(took[slowest] * 1000)
     )
+    assert {path: seconds for path, seconds in took.items() if seconds >= LIMIT} == {}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("entries", "runs_each"), [(50, MINUTES_OF_A_DAY), (8, MINUTES_OF_A_WEEK)], ids=["a day", "a week"]
+)
+def test_each_drawing_takes_less_than_half_a_second_with_tens_of_thousands_of_minutely_runs(
+    redis_url: str, desk_clock: FakeClock, record_result: Recorder, entries: int, runs_each: int
+) -> None:
+    with filled(redis_url, desk_clock, entries=entries, runs_each=runs_each, every=MINUTE) as (_, site, made):
+        site.get("/status")
+        paths = [path for path in DENSE if entries > 8 or path.startswith("/catchup")]
+        took = {path: min(_seconds(site, path) for _ in range(3)) for path in paths}
+
+    slowest = max(took, key=lambda path: took[path])
+    record_result("slowest drawing", runs=made, path=slowest[:40], ms=round(took[slowest] * 1000))
     assert {path: seconds for path, seconds in took.items() if seconds >= LIMIT} == {}
 
 

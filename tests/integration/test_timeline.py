@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -206,12 +207,71 @@ def test_marks_that_alternate_are_merged_too_and_the_gravest_names_them(
             project.execute("e", state=RunState.FAILED if minute % 2 else RunState.SUCCEEDED)
             desk_clock.advance(seconds=60)
 
-        found = lane(project, "e", most=10, hours=2)
+        found, exact = lane(project, "e", most=10, hours=2), lane(project, "e", hours=2)
 
-    assert len(found) <= 20
+    assert len(found) <= 10
     minutes = (datetime(2026, 2, 7, 10, 0, tzinfo=UTC) - MORNING) // timedelta(minutes=1)
     assert sum(one.count for one in found) == minutes
-    assert Mark.FAILED in {one.mark for one in found}
+    assert {one.mark for one in found} == {Mark.FAILED}
+    failed = [one for one in exact if one.mark is Mark.FAILED]
+    assert sum((one.counts or {}).get(Mark.FAILED, 0) for one in found) == len(failed)
+    assert all(sum((one.counts or {one.mark: one.count}).values()) == one.count for one in found)
+
+
+@pytest.fixture
+def minutely(redis_url: str, desk_clock: FakeClock) -> Project:
+    """An hour of minutes: some failed, some are still in flight, and for five of them beat was down."""
+    project = Project(redis_url, desk_clock, {"e": {"task": "proj.etl", "schedule": crontab()}}, {"e": ALL})
+    with project.beat() as beat:
+        for minute in range(60):
+            beat.tick()
+            if minute % 20 != 19:
+                project.execute("e", state=RunState.FAILED if minute in (7, 8, 30) else RunState.SUCCEEDED)
+            desk_clock.advance(minutes=6 if minute == 40 else 1)
+    return project
+
+
+def each(slots: list[TimelineSlots]) -> list[tuple[datetime, Mark]]:
+    """The slots one by one."""
+    apart = timedelta(minutes=1)
+    return [(one.first + place * apart, one.mark) for one in slots for place in range(one.count)]
+
+
+def test_dense_runs_are_told_as_their_records_would_tell_them(minutely: Project) -> None:
+    exact, dense = lane(minutely, "e", hours=2), lane(minutely, "e", hours=2, most=30)
+
+    assert len(dense) < len(exact)
+    assert each(dense) == each(exact)
+
+
+def test_among_dense_runs_one_that_differs_from_its_neighbours_is_named(minutely: Project) -> None:
+    exact = {one.first: one for one in lane(minutely, "e", hours=2)}
+
+    (lone,) = [
+        one for one in lane(minutely, "e", hours=2, most=30) if one.mark is Mark.FAILED and one.count == 1
+    ]
+
+    assert lone == exact[lone.first]
+    assert lone.run_id is not None
+
+
+def test_a_record_that_tells_of_another_state_inside_is_told_by_its_own(minutely: Project) -> None:
+    with minutely.desk() as desk:
+        client, ledger = desk.store.client, desk.store.keys.ledger
+        ids = client.zrange(desk.store.keys.runs_of("e"), 0, -1)
+        changed = {**json.loads(client.hget(ledger, ids[3])), "state": "revoked"}
+        changed["history"] = [{"state": "succeeded", "error": '"state":"succeeded"'}]
+        client.hset(ledger, ids[3], json.dumps(changed, separators=(",", ":")))
+        client.hset(ledger, ids[4], "damaged")
+
+    slots = dict(each(lane(minutely, "e", hours=2, most=30)))
+
+    assert [slots[MORNING + timedelta(minutes=minute)] for minute in (3, 4, 5, 6)] == [
+        Mark.ON_TIME,
+        Mark.FAILED,
+        Mark.SKIPPED,
+        Mark.ON_TIME,
+    ]
 
 
 def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, desk_clock: FakeClock) -> None:

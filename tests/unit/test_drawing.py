@@ -30,6 +30,7 @@ class Some:
     reason: str | None = None
     run_id: str | None = None
     started_at: datetime | None = None
+    counts: dict[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ def test_slots_that_would_touch_are_one_bar_that_counts_them() -> None:
 
     assert bar.count == len(minutely)
     assert len(shapes(lane(DAY, minutely), "many")) == 1
+
+
+def test_slots_of_several_kinds_told_together_are_the_worst_of_them_and_all_are_counted() -> None:
+    hour = Some(NOON - timedelta(hours=1), NOON, 61, "failed", counts={"on_time": 59, "failed": 2})
+
+    drawing = lane(DAY, [hour])
+
+    assert len(shapes(drawing, "failed")) == 1
+    assert drawing.count("59 on time, 2 failed") == 2  # its title, and the lane in words
 
 
 def test_slots_of_another_kind_are_never_merged_away() -> None:

@@ -214,7 +214,12 @@ LOOKING = (
             ENTRIES,
             replace(SINCE, help="From then on; by default a day before `until`."),
             replace(UNTIL, help="Up to then; by default now."),
-            Field(name="most", kind=Whole(1, 2000), help="About so many values per entry.", default=400),
+            Field(
+                name="most",
+                kind=Whole(1, 2000),
+                help="About so many values per entry; fewer of many entries.",
+                default=400,
+            ),
         ),
         refuses=True,
         operation=_timeline,

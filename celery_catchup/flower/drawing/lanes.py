@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -47,6 +47,7 @@ class _Piece:
     reason: str | None
     run_id: str | None = None
     started_at: datetime | None = None
+    counts: Mapping[str, int] | None = None
 
 
 def lane(
@@ -107,7 +108,11 @@ def merged(span: Span, slots: Iterable[Slots]) -> Iterator[Slots]:
 
 def _touch(span: Span, left: Slots, right: Slots) -> bool:
     same = (left.mark, left.reason) == (right.mark, right.reason)
-    return same and span.share(right.first) - span.share(left.last) < _TOUCHING
+    return (
+        same
+        and not (left.counts or right.counts)
+        and span.share(right.first) - span.share(left.last) < _TOUCHING
+    )
 
 
 def _drawn(span: Span, one: Slots, href: Callable[[str], str] | None, *, narrow: bool) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -41,23 +41,30 @@ class Slots(Protocol):
     def started_at(self) -> datetime | None:
         """When that run started."""
 
+    @property
+    def counts(self) -> Mapping[str, int] | None:
+        """How many there are of each mark, when they have several."""
+
 
 def tally(slots: Iterable[Slots]) -> str:
     """``24 slots: 20 on time, 4 caught up late``."""
     counts = Counter[str]()
     for one in slots:
-        counts[mark_of(one.mark).name] += one.count
+        for mark, count in (one.counts or {one.mark: one.count}).items():
+            counts[mark_of(mark).name] += count
     total = sum(counts.values())
-    if not total:
-        return "no slots"
-    told = ", ".join(f"{counts[name]} {MARKS[name].words}" for name in WORST_FIRST[::-1] if counts[name])
-    return f"{total} slot{'s' if total > 1 else ''}: {told}"
+    return f"{total} slot{'s' if total > 1 else ''}: {_listed(counts)}" if total else "no slots"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    told = ((counts.get(name), MARKS[name].words) for name in reversed(WORST_FIRST))
+    return ", ".join(f"{count} {words}" for count, words in told if count)
 
 
 def title(one: Slots) -> str:
     """What a pointer over the slot is told."""
     reason = f" ({one.reason})" if one.reason else ""
-    words = f"{mark_of(one.mark).words}{reason}"
+    words = _listed(one.counts) if one.counts else f"{mark_of(one.mark).words}{reason}"
     if one.count > 1:
         return f"{one.count} slots {stamp(one.first)} – {stamp(one.last)}: {words}"
     started = "" if one.started_at is None else f", started {stamp(one.started_at)}"

@@ -1,0 +1,38 @@
+"""Runs in a state that very many are in: no page reads them all, and none is lost between pages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from celery_catchup.model import RunState
+from celery_catchup.store import listing
+from celery_catchup.testing import FakeClock
+from tests.integration.operating import Project
+
+
+def unfinished(project: Project) -> list[str]:
+    """The ids of all runs that wait or are queued, two on a page."""
+    wanted = listing.Wanted(states=frozenset({RunState.WAITING, RunState.QUEUED}), limit=2)
+    found: list[str] = []
+    with project.desk() as desk:
+        while (page := desk.listing.runs(wanted, lanes=["hourly-etl"])).following:
+            found += [one["id"] for one in page.records]
+            wanted = replace(wanted, after=page.following)
+    return found + [one["id"] for one in page.records]
+
+
+def test_more_runs_than_are_sorted_at_once_are_told_in_the_same_order(
+    redis_url: str, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(redis_url, desk_clock)
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    sorted_at_once = unfinished(project)
+
+    monkeypatch.setattr(listing, "FEW", 1)
+
+    assert len(sorted_at_once) > 2
+    assert unfinished(project) == sorted_at_once
