@@ -22,6 +22,9 @@ beat_schedule = {
     "nightly-report": {"task": "tasks.report", "schedule": "30 2 * * *"},
     "send-digest": {"task": "tasks.send_digest", "schedule": crontab(minute=0, hour="*/4")},
     "poll-inbox": {"task": "tasks.poll", "schedule": timedelta(seconds=30)},
+    "thumbnails": {"task": "tasks.draw", "schedule": crontab(minute="*/10")},
+    "reindex": {"task": "tasks.reindex", "schedule": crontab(minute="*/5")},
+    "forecast": {"task": "tasks.forecast", "schedule": crontab(minute=30)},
     "heartbeat": {"task": "tasks.heartbeat", "schedule": 10.0},
 }
 
@@ -36,6 +39,12 @@ catchup_entries = {
     "send-digest": False,
     # A bare window: the first missed slot runs, the others are skipped while it does.
     "poll-inbox": "10m",
+    # Independent of each other: all at once, however many were missed.
+    "thumbnails": {"window": "2h", "overlap_policy": "allow"},
+    # While one runs, one more waits; it sees what all the others would have seen.
+    "reindex": {"window": "1h", "overlap_policy": "buffer_one"},
+    # A newer forecast makes the one in progress worthless: it is killed ("cancel_other" revokes it).
+    "forecast": {"window": "3h", "overlap_policy": "terminate_other"},
     # "heartbeat" is not mentioned: exactly as under Celery's own scheduler.
 }
 

@@ -46,6 +46,24 @@ def poll(self):
 
 
 @app.task(bind=True)
+def draw(self):
+    """Make thumbnails of what came in since the slot before."""
+    _tell(self)
+
+
+@app.task(bind=True)
+def reindex(self):
+    """Make search find what is new."""
+    _tell(self)
+
+
+@app.task(bind=True)
+def forecast(self):
+    """Compute for a long time what tomorrow will be like."""
+    _tell(self)
+
+
+@app.task(bind=True)
 def heartbeat(self):
     """Say that everything is alive."""
     _tell(self)
