@@ -217,12 +217,15 @@ class LogLines:
 
     @_say.register
     def _(self, event: RunStarted) -> None:
-        fields = {"entry": event.entry, "run_id": event.run_id, "attempt": event.attempt}
-        logger.debug(logfmt("Run started", **fields, scheduled_time=to_rfc3339(event.slot)))
+        if logger.isEnabledFor(logging.DEBUG):
+            fields = {"entry": event.entry, "run_id": event.run_id, "attempt": event.attempt}
+            logger.debug(logfmt("Run started", **fields, scheduled_time=to_rfc3339(event.slot)))
 
     @_say.register
     def _(self, event: AttemptEnded) -> None:
-        logger.debug(logfmt("Run reported", entry=event.entry, run_id=event.run_id, state=event.state))
+        if logger.isEnabledFor(logging.DEBUG):
+            fields = {"entry": event.entry, "run_id": event.run_id, "state": event.state}
+            logger.debug(logfmt("Run reported", **fields))
 
     @_say.register
     def _(self, event: RunRefused) -> None:

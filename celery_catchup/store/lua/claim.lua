@@ -34,9 +34,10 @@ end
 run.state, run.owner, run.worker = 'running', owner, ARGV[4]
 -- How late a run started is told of the schedule's own runs: a backfill is late by its nature.
 if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') then
-  tally(KEYS[3], now, {}, math.max(0, now - run.slot))
-  count_lag(KEYS[3], run.trigger, math.max(0, now - run.slot))
-  if run.entry == ARGV[5] then tally(KEYS[4], now, {}, math.max(0, now - run.slot)) end
+  local lag = math.max(0, now - run.slot)
+  tally_lag(KEYS[3], now, lag)
+  count_lag(KEYS[3], run.trigger, lag)
+  if run.entry == ARGV[5] then tally_lag(KEYS[4], now, lag) end
 end
 run.started = run.started or now
 run.attempt_started = now

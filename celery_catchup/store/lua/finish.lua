@@ -68,6 +68,6 @@ if state == 'succeeded' and run.trigger == 'manual' then
   redis.call('HSET', KEYS[13], run.entry, cjson.encode(manual))
   redis.call('INCR', KEYS[11])
 end
-conclude(keys, id, run, state, policy, now)
+local encoded = conclude(keys, id, run, state, policy, now)
 release_next(keys, state, policy, tonumber(ARGV[7]), now)
-return { 'recorded', cjson.encode(run), unpack(keys.unpublished) }
+return { 'recorded', encoded, unpack(keys.unpublished) }
