@@ -10,6 +10,7 @@ from benchmarks.measuring import Findings, Row, Sample, Table, ratio_bar
 from benchmarks.stage import Stage, until
 
 NOTE = "benchmarks.project.note"
+_RELAY = "benchmarks.project.relay"
 _WORKER = (
     "worker",
     "-c",
@@ -26,22 +27,28 @@ _FLAT = 0.8
 
 
 def measure(stage: Stage) -> Findings:
-    """Ours at several lengths, Celery's at one; the first link to the last."""
+    """Ours at several lengths, Celery's at one, and the limit; the first link to the last."""
     scale = stage.scale
     ours = {length: Sample() for length in scale.chains}
-    native = Sample()
+    native, relay = Sample(), Sample()
     for _ in range(scale.repeats):
         for length, sample in ours.items():
             stage.say(f"chains: ours, {length:,}")
             sample.add(_ours(stage, length))
         stage.say(f"chains: celery.chain, {scale.native_chain:,}")
         native.add(_native(stage, scale.native_chain))
+        stage.say(f"chains: a task that sends itself on, {scale.native_chain:,}")
+        relay.add(_relay(stage, scale.native_chain))
     rows = [["celery-catchup", f"{length:,}", sample.shown()] for length, sample in ours.items()]
     rows.append(["celery.chain", f"{scale.native_chain:,}", native.shown()])
+    rows.append(["a task that sends itself on", f"{scale.native_chain:,}", relay.shown()])
     return Findings([Table("Chains", _HEADERS, rows, _NOTE)], _bars(ours, native, scale.native_chain))
 
 
-_NOTE = "A real worker with two processes; links of a chain are executed one after the other."
+_NOTE = (
+    "A real worker with two processes; links of a chain are executed one after the other. The last line is"
+    " the limit: nothing is claimed or recorded, and it does not know how long it is."
+)
 
 
 def _bars(ours: dict[int, Sample], native: Sample, length: int) -> list[Row]:
@@ -67,6 +74,12 @@ def _ours(stage: Stage, length: int) -> float:
 def _native(stage: Stage, length: int) -> float:
     stage.clear()
     stage.trial("bare", "native_chain", count=length, task=NOTE)
+    return executed(stage, length, _WORKER)
+
+
+def _relay(stage: Stage, length: int) -> float:
+    stage.clear()
+    stage.trial("bare", "send_task", count=1, task=_RELAY)
     return executed(stage, length, _WORKER)
 
 

@@ -45,8 +45,18 @@ def nothing() -> None:
 @app.task(bind=True)
 def note(self: Any) -> None:
     """Leave a line: which slot, and when it ran."""
+    _write(self.request.get("scheduled_time"), self.request.get("catchup_entry"))
+
+
+@app.task(bind=True)
+def relay(self: Any) -> None:
+    """Leave a line, and send the same once more."""
+    _write(None, None)
+    self.apply_async()
+
+
+def _write(slot: str | None, entry: str | None) -> None:
     global _diary
     if _diary < 0:
         _diary = os.open(DIARY, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
-    slot, entry = self.request.get("scheduled_time"), self.request.get("catchup_entry")
     os.write(_diary, f"{time.time():.6f} {slot} {entry}\n".encode())

@@ -82,7 +82,7 @@ local function lane_of(run)
 end
 
 -- A text with its marks filled in: @catchup:name@ with one of `texts`, "@catchup!name@", quotes and all,
--- with one of `raws`. Marks are looked for as plain text, which is several times as fast as a pattern.
+-- with one of `raws`. Marks are looked for as plain text, which takes less than half the time of a pattern.
 local function fill(text, texts, raws)
   local parts, copied, at = {}, 1, 1
   while true do
