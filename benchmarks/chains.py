@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,33 +32,35 @@ def measure(stage: Stage) -> Findings:
     """Ours at several lengths, Celery's at one, and the limit; the first link to the last."""
     scale = stage.scale
     ours = {length: Sample() for length in scale.chains}
-    native, relay = Sample(), Sample()
+    others = {name: Sample() for name in _OTHERS}
     for _ in range(scale.repeats):
         for length, sample in ours.items():
             stage.say(f"chains: ours, {length:,}")
             sample.add(_ours(stage, length))
-        stage.say(f"chains: celery.chain, {scale.native_chain:,}")
-        native.add(_native(stage, scale.native_chain))
-        stage.say(f"chains: a task that sends itself on, {scale.native_chain:,}")
-        relay.add(_relay(stage, scale.native_chain))
+        for name, action in _OTHERS.items():
+            stage.say(f"chains: {name}, {scale.native_chain:,}")
+            others[name].add(action(stage, scale.native_chain))
     rows = [["celery-catchup", f"{length:,}", sample.shown()] for length, sample in ours.items()]
-    rows.append(["celery.chain", f"{scale.native_chain:,}", native.shown()])
-    rows.append(["a task that sends itself on", f"{scale.native_chain:,}", relay.shown()])
-    return Findings([Table("Chains", _HEADERS, rows, _NOTE)], _bars(ours, native, scale.native_chain))
+    rows += [[name, f"{scale.native_chain:,}", sample.shown()] for name, sample in others.items()]
+    return Findings([Table("Chains", _HEADERS, rows, _NOTE)], _bars(ours, others, scale.native_chain))
 
 
 _NOTE = (
-    "A real worker with two processes; links of a chain are executed one after the other. The last line is"
-    " the limit: nothing is claimed or recorded, and it does not know how long it is."
+    "A real worker with two processes; links of a chain are executed one after the other. With slots: each"
+    " link tells its task for which slot it runs, as ours do. The last line is the limit: nothing is claimed"
+    " or recorded, and it does not know how long it is."
 )
 
 
-def _bars(ours: dict[int, Sample], native: Sample, length: int) -> list[Row]:
+def _bars(ours: dict[int, Sample], others: dict[str, Sample], length: int) -> list[Row]:
     shortest, longest = min(ours), max(ours)
     flat = ours[longest].median / ours[shortest].median
     figures = f"{flat:.2f} of the rate at {shortest:,}"
     return [
-        ratio_bar(f"chain of {longest:,} against celery.chain of {length:,}", ours[longest], native, 5),
+        *(
+            ratio_bar(f"chain of {longest:,} against {name} of {length:,}", ours[longest], others[name], 5)
+            for name in (_NATIVE, _TOLD)
+        ),
         Row(f"chain of {longest:,}: flat in length", figures, f"≥ {_FLAT}", flat >= _FLAT),
     ]
 
@@ -71,9 +75,9 @@ def _ours(stage: Stage, length: int) -> float:
     return executed(stage, length, _WORKER, imports=["celery_catchup.worker"])
 
 
-def _native(stage: Stage, length: int) -> float:
+def _native(stage: Stage, length: int, *, slots: bool = False) -> float:
     stage.clear()
-    stage.trial("bare", "native_chain", count=length, task=NOTE)
+    stage.trial("bare", "native_chain", count=length, task=NOTE, slots=slots)
     return executed(stage, length, _WORKER)
 
 
@@ -81,6 +85,14 @@ def _relay(stage: Stage, length: int) -> float:
     stage.clear()
     stage.trial("bare", "send_task", count=1, task=_RELAY)
     return executed(stage, length, _WORKER)
+
+
+_NATIVE, _TOLD = "celery.chain", "celery.chain with slots"
+_OTHERS: dict[str, Callable[[Stage, int], float]] = {
+    _NATIVE: _native,
+    _TOLD: partial(_native, slots=True),
+    "a task that sends itself on": _relay,
+}
 
 
 def executed(stage: Stage, count: int, worker: tuple[str, ...], **settings: Any) -> float:

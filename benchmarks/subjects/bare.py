@@ -9,6 +9,7 @@ import redis
 from celery import chain
 
 from benchmarks.subjects.trials import QUEUE, TASK, new_app
+from celery_catchup.model import to_rfc3339
 
 _PART = 500
 
@@ -41,9 +42,16 @@ def pipeline(*, url: str, folder: str, count: int) -> dict[str, Any]:
     return {"rate": count / seconds, "seconds": seconds, "bytes": size}
 
 
-def native_chain(*, url: str, folder: str, count: int, task: str) -> dict[str, float]:
-    """Celery's own chain: one message that carries all that is to follow."""
+def native_chain(*, url: str, folder: str, count: int, task: str, slots: bool) -> dict[str, float]:
+    """Celery's own chain: one message that carries all that is to follow; with ``slots`` each link tells its
+    task for which of them it runs, as a run does."""
     app = new_app(url, folder, task_ignore_result=True)
+
+    def link(minute: int) -> Any:
+        told = {"scheduled_time": to_rfc3339(minute * 60_000), "is_catchup": True}
+        signature = app.signature(task, immutable=True)
+        return signature.set(headers=told) if slots else signature
+
     begun = time.perf_counter()
-    chain(*(app.signature(task, immutable=True) for _ in range(count)), app=app).apply_async()
+    chain(*(link(minute) for minute in range(count)), app=app).apply_async()
     return {"seconds": time.perf_counter() - begun}
