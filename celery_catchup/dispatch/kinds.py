@@ -9,9 +9,8 @@ way is part of the kind, and what cannot be told for certain has none: Celery ma
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from celery.beat import ScheduleEntry
@@ -23,7 +22,8 @@ from celery_catchup.dispatch.marks import mark, sealed
 from celery_catchup.dispatch.messages import makes_messages_as_celery_does
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
-from celery_catchup.store.rendering import Shared, with_gaps_for_marks
+from celery_catchup.store.batches import SharedTemplate
+from celery_catchup.store.rendering import Form, Shared, with_gaps_for_marks
 
 _MOST = 10_000
 """Kinds that are kept; a schedule has a handful."""
@@ -41,26 +41,22 @@ class _Kind:
     """The template of an entry, with gaps where others have their own."""
 
     first: Template
-    form: str | None
+    form: Form | None
     tried: bool = False
 
-    @cached_property
-    def _fast(self) -> str:
-        return with_gaps_for_marks(self.form or "")
-
-    def filled(self, parts: Mapping[str, str]) -> Template | None:
+    def filled(self, parts: Mapping[str, str], entry: str) -> Template | None:
         """The template of another entry; None when it cannot be put together."""
-        if self.form is None:
-            return None
-        first = self.first
-        return Template(
-            self.form % parts,
-            first.queue,
-            first.db,
-            first.expires_ms,
-            first.countdown_ms,
-            shared=Shared(self._fast, parts),
-        )
+        return None if self.form is None else SharedTemplate(Shared(self.form, parts, entry), self.first)
+
+
+class _Common(NamedTuple):
+    """What an entry's message is made of but for the entry's name: the key of its kind; its parts as
+    JSON, by the names of their fields; and how those fields begin in all of the kind, up to the last
+    mark inside."""
+
+    key: Hashable
+    parts: Mapping[str, str]
+    begins: tuple[tuple[str, str], ...]
 
 
 class Kinds:
@@ -71,12 +67,14 @@ class Kinds:
         self._kinds: dict[Hashable, _Kind] = {}
         self._traits: dict[str, Hashable] = {}
         self._without_arguments: dict[str | None, _Arguments] = {}
+        self._bare: dict[Hashable, _Common] = {}
 
     def clear(self) -> None:
         """Start anew: the broker, or how messages reach it, may be another."""
         self._kinds.clear()
         self._traits.clear()
         self._without_arguments.clear()
+        self._bare.clear()
 
     def template(
         self,
@@ -88,20 +86,35 @@ class Kinds:
     ) -> Template:
         """The template of an entry; ``make`` lets Celery make it, and raises what is wrong with it."""
         try:
-            parts, common = self._parts(entry, policy_entry, badge)
-            key = (common, badge, self._traits_of(entry), _frozen(entry.options))
+            common = self._common_of(entry, badge, named=policy_entry is not None)
         except Exception:  # noqa: BLE001 - whatever it is, Celery finds it too and says it better
             return make()
-        kind = self._kinds.get(key)
+        name = "" if policy_entry is None else sealed(policy_entry)
+        kind = self._kinds.get(common.key)
         if kind is not None and kind.tried:
-            return kind.filled(parts) or make()
+            return kind.filled(common.parts, name) or make()
         template = make()
         if kind is not None:
+            filled = kind.filled(common.parts, name)
             kind.tried = True
-            kind.form = kind.form if kind.filled(parts) == template else None
+            kind.form = kind.form if filled and filled.encoded() == template.encoded() else None
         elif len(self._kinds) < _MOST:
-            self._kinds[key] = _Kind(template, _form(template.message, parts, common))
+            self._kinds[common.key] = _Kind(template, _form(template.message, common, name))
         return template
+
+    def _common_of(self, entry: ScheduleEntry, badge: MarkTasks, *, named: bool) -> _Common:
+        """Of entries with a task and nothing else it is found once for each task."""
+        if entry.args or entry.kwargs or entry.options:
+            return self._common(entry, badge, named=named)
+        known = (entry.task, self._app.tasks.get(entry.task), badge, named)
+        if known not in self._bare:
+            self._bare[known] = self._common(entry, badge, named=named)
+        return self._bare[known]
+
+    def _common(self, entry: ScheduleEntry, badge: MarkTasks, *, named: bool) -> _Common:
+        parts, begins = self._parts(entry, badge)
+        key = (begins, badge, named, self._traits_of(entry), _frozen(entry.options))
+        return _Common(key, parts, (*begins, (names.ENTRY, "")) if named else begins)
 
     def _traits_of(self, entry: ScheduleEntry) -> Hashable:
         """What the task, and its name, add to a message."""
@@ -120,10 +133,9 @@ class Kinds:
         return None
 
     def _parts(
-        self, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks
+        self, entry: ScheduleEntry, badge: MarkTasks
     ) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
-        """What two messages of a kind differ in, as JSON, by the names of their fields; and how those
-        fields begin in all of them, up to the last mark inside."""
+        """What two messages of a kind differ in but for the entry's name, and how those fields begin."""
         options, given = entry.options, self._arguments(entry)
         shown_kwargs = options.get("kwargsrepr", given.kwargsrepr)
         theirs = "kwargsrepr" in options or (entry.kwargs and badges.KEYS & set(entry.kwargs))
@@ -136,8 +148,6 @@ class Kinds:
         }
         if badge in (MarkTasks.NAME, MarkTasks.BOTH) and options.get("shadow") is None:
             values["shadow"] = badges.badged_name(entry.task)
-        if policy_entry is not None:
-            values[names.ENTRY] = policy_entry
         parts, common = {"body": f'"{given.body}"'}, [("body", "")]
         for name, value in values.items():
             text = sealed(value)
@@ -199,13 +209,13 @@ def _body(body: Any, serializer: str) -> str:
     return b64encode(data).decode("ascii")
 
 
-def _form(message: str, parts: Mapping[str, str], common: Iterable[tuple[str, str]]) -> str | None:
+def _form(message: str, common: _Common, entry: str) -> Form | None:
     """The message as a format, with a gap for each part; None when one of them is not found, once."""
-    form = message.replace("%", "%%")
-    for name, begins in common:
+    parts, form = {**common.parts, names.ENTRY: entry}, message.replace("%", "%%")
+    for name, begins in common.begins:
         before = f'"{name}": {begins}'.replace("%", "%%")
         found = before + parts[name].replace("%", "%%")
         if form.count(found) != 1:
             return None
         form = form.replace(found, f"{before}%({name})s")
-    return form
+    return Form(form, with_gaps_for_marks(form))

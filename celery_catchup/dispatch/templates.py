@@ -74,12 +74,21 @@ class Entries:
         key, fields, task = (entry.name, policy_entry), _fields(entry), self._app.tasks.get(entry.task)
         try:
             # A copy: an entry that is changed in place is noticed. What is empty needs no such care.
-            copied = tuple([copy.deepcopy(one) if one else type(one)() for one in fields])
+            copied = tuple([copy.deepcopy(one) if one else _empty(one) for one in fields])
             self._known[key] = Known(copied, task)
         except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
             self._known.pop(key, None)
             return Known(fields, task)
         return self._known[key]
+
+
+# They are only compared with, so one for all entries will do.
+_EMPTY: dict[type, Any] = {dict: {}, list: [], tuple: ()}
+
+
+def _empty(one: Any) -> Any:
+    kind = type(one)
+    return _EMPTY[kind] if kind in _EMPTY else kind()
 
 
 def _fields(entry: ScheduleEntry) -> tuple[Any, ...]:

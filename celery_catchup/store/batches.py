@@ -27,8 +27,6 @@ class Template:
     expires_ms: int | None = None
     countdown_ms: int | None = None
     run: str | None = None
-    shared: Shared | None = field(default=None, compare=False, repr=False)
-    """The same message in a form that is faster to fill."""
 
     def encoded(self) -> str:
         """What is stored."""
@@ -42,6 +40,26 @@ class Template:
         hashed = blake2b(self.message.encode(), digest_size=12)
         hashed.update(repr((self.queue, self.db, self.expires_ms, self.countdown_ms)).encode())
         return hashed.hexdigest() if self.run is None else f"{self.run}:{hashed.hexdigest()}"
+
+
+class SharedTemplate(Template):
+    """A template that keeps no text of its own: it is one of many that differ in a few places."""
+
+    def __init__(self, shared: Shared, like: Template) -> None:
+        """It goes where ``like`` goes."""
+        vars(self).update(
+            queue=like.queue,
+            db=like.db,
+            expires_ms=like.expires_ms,
+            countdown_ms=like.countdown_ms,
+            shared=shared,
+        )
+
+    @property
+    def message(self) -> str:
+        """Made when it is asked for."""
+        shared: Shared = vars(self)["shared"]
+        return shared.message
 
 
 @dataclass(slots=True)

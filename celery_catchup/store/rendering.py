@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from celery_catchup import header_names as names
 from celery_catchup.model import Instant, Trigger, to_rfc3339
 
 _MARKS = re.compile(
@@ -54,24 +55,48 @@ def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now
     Of the run ``slot``, ``trigger``, ``attempt``, ``sends`` and, unless it has none, ``previous``
     are read. ``now`` is what relative expiry and countdown count from.
     """
+    values = _values(run_id, run, template.get("expires_ms"), template.get("countdown_ms"), now)
+    shared: Shared | None = template.get("shared")
+    return _form(template["message"]) % values if shared is None else shared.rendered(values)
+
+
+def _values(
+    run_id: str, run: Mapping[str, Any], expires_ms: int | None, countdown_ms: int | None, now: Instant
+) -> dict[str, str]:
+    """What stands in the place of each mark."""
     values = facts(run_id, run)
     values["task_id"] = task_id(run_id, run["attempt"])
     values["delivery_tag"] = f"{run_id}:{run['sends']}"
-    values["expires"] = _later(template.get("expires_ms"), now)
-    values["eta"] = _later(template.get("countdown_ms"), now)
+    values["expires"] = _later(expires_ms, now)
+    values["eta"] = _later(countdown_ms, now)
     values["is_catchup"] = "true" if is_catchup(run) else "false"
-    shared = template.get("shared")
-    if shared is not None:
-        return str(shared.form % {**shared.parts, **values})
-    return _form(template["message"]) % values
+    return values
+
+
+class Form(NamedTuple):
+    """A message that many entries share, with a gap for what each has of its own; and the same with
+    gaps for the marks, too, which are searched for once."""
+
+    marked: str
+    open: str
 
 
 class Shared(NamedTuple):
-    """A template as a form that many entries share, with marks searched for once, and what this one fills
-    into its gaps."""
+    """A template as a form, and what fills its gaps: ``parts``, which entries may have in common, and
+    the name of the entry as JSON."""
 
-    form: str
+    form: Form
     parts: Mapping[str, str]
+    entry: str
+
+    @property
+    def message(self) -> str:
+        """The text with marks; made anew each time, because thousands of them would be kept for nothing."""
+        return self.form.marked % {**self.parts, names.ENTRY: self.entry}
+
+    def rendered(self, values: Mapping[str, str]) -> str:
+        """The text with these values in the place of its marks."""
+        return self.form.open % {**self.parts, **values, names.ENTRY: self.entry}
 
 
 def with_gaps_for_marks(form: str) -> str:
