@@ -218,4 +218,4 @@ def _form(message: str, common: _Common, entry: str) -> Form | None:
         if form.count(found) != 1:
             return None
         form = form.replace(found, f"{before}%({name})s")
-    return Form(form, with_gaps_for_marks(form))
+    return Form(form, with_gaps_for_marks(form), names.ENTRY)

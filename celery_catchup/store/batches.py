@@ -13,9 +13,9 @@ from celery_catchup.model import Instant, Skip
 from celery_catchup.store.rendering import Shared
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Template:
-    """A message with marks where two runs differ, and where it goes.
+    """A message with marks where two runs differ, and where it goes; the same as another of that content.
 
     Without a queue the broker is not this Redis: runs wait in the outbox instead. ``run`` is the id
     of the run that it was made for, when no other can be sent from it; it is kept as long as the run.
@@ -40,6 +40,12 @@ class Template:
         hashed = blake2b(self.message.encode(), digest_size=12)
         hashed.update(repr((self.queue, self.db, self.expires_ms, self.countdown_ms)).encode())
         return hashed.hexdigest() if self.run is None else f"{self.run}:{hashed.hexdigest()}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
 
 class SharedTemplate(Template):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from celery_catchup import header_names as names
 from celery_catchup.model import Instant, Trigger, to_rfc3339
 
 _MARKS = re.compile(
@@ -79,6 +78,8 @@ class Form(NamedTuple):
 
     marked: str
     open: str
+    named: str
+    """The gap for the entry's name."""
 
 
 class Shared(NamedTuple):
@@ -92,11 +93,11 @@ class Shared(NamedTuple):
     @property
     def message(self) -> str:
         """The text with marks; made anew each time, because thousands of them would be kept for nothing."""
-        return self.form.marked % {**self.parts, names.ENTRY: self.entry}
+        return self.form.marked % {**self.parts, self.form.named: self.entry}
 
     def rendered(self, values: Mapping[str, str]) -> str:
         """The text with these values in the place of its marks."""
-        return self.form.open % {**self.parts, **values, names.ENTRY: self.entry}
+        return self.form.open % {**self.parts, **values, self.form.named: self.entry}
 
 
 def with_gaps_for_marks(form: str) -> str:
