@@ -16,8 +16,8 @@ from celery import beat
 
 from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.configuration import Configuration, load
-from celery_catchup.declarations import CatchupEntry, Division, divide, made_entries
+from celery_catchup.configuration import Configuration
+from celery_catchup.declarations import CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import (
     ConfigurationError,
@@ -32,6 +32,7 @@ from celery_catchup.logs import logfmt, speak_at_info, warn_of
 from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.plain import PlainEntries
+from celery_catchup.rereading import read
 from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
@@ -72,7 +73,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             # The banner's scheduler: wrong configuration shows before anything starts, and without I/O.
             with _mistakes_end_it():
                 self._fill(app.conf.beat_schedule)
-                self._checked_configuration()
+                self._checked_configuration(keep=True)
 
     # -- set-up ----------------------------------------------------------------------------
 
@@ -149,17 +150,16 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         with _mistakes_end_it():
             return self._checked_configuration()
 
-    def _checked_configuration(self) -> tuple[Configuration, Division]:
+    def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, Division]:
         """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
         }
-        raw, timezone, mistakes = raw_settings(self.app), self.app.timezone, Mistakes()
+        raw, mistakes = raw_settings(self.app), Mistakes()
         with mistakes.gathered():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.gathered():
-            configuration = load(raw, declared=declared, timezone=timezone)
-            division = divide(self.schedule, configuration, timezone=timezone)
+            configuration, division = read(self.app, self.schedule, declared, raw, keep=keep)
         if mistakes:
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
@@ -243,7 +243,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if term == self._term:
             return
         work.probe(strict=not self._welcome)
-        stored = work.states.load()
+        stored = work.states.load(names=plain.entries)
         new = plain.load(stored.last_runs, now, decided=stored.decided)
         if not new or work.engine.send_plain(new, now):
             plain.noted(new)

@@ -14,8 +14,9 @@ import redis
 from celery import Celery
 from celery.schedules import crontab, schedule
 
+from celery_catchup import rereading
 from celery_catchup.beat import Scheduler
-from celery_catchup.declarations import CatchupEntry
+from celery_catchup.declarations import CatchupEntry, divide
 from celery_catchup.dispatch import DispatchError
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.plain import PlainEntries
@@ -484,6 +485,50 @@ def test_a_lazy_scheduler_asks_nothing_of_anybody(app: Clocked) -> None:
     assert list(scheduler.schedule) == ["a"]
     assert scheduler.info == "    . store -> redis://127.0.0.1:1/0"
     scheduler.close()
+
+
+def test_what_the_banner_has_looked_at_is_looked_at_once(
+    app: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: looked.append(1) or divide(*args, **kw))
+    app.conf.update(
+        broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
+    )
+
+    Scheduler(app=app, lazy=True).close()
+    Scheduler(app=app).close()
+    assert len(looked) == 1
+    Scheduler(app=app).close()
+    assert len(looked) == 2  # kept for one that follows, and no longer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"beat_schedule": {"a": {"task": "a", "schedule": "5 * * * *"}}},
+        {"beat_schedule": {"a": {"task": "b", "schedule": "0 * * * *"}}},
+        {"beat_schedule": {"a": {"task": "a", "schedule": "0 * * * *", "options": {"priority": 3}}}},
+        {"catchup_entries": {"*": {"window": "6h"}}},
+        {"timezone": "Europe/Vienna"},
+    ],
+    ids=["schedule", "task", "options", "policy", "zone"],
+)
+def test_what_changes_after_the_banner_is_looked_at(
+    app: Clocked, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    looked = []
+    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: looked.append(1) or divide(*args, **kw))
+    app.conf.update(
+        broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
+    )
+
+    Scheduler(app=app, lazy=True).close()
+    vars(app).pop("timezone", None)  # Celery's app remembers it
+    app.conf.update(change)
+    Scheduler(app=app).close()
+
+    assert len(looked) == 2
 
 
 def test_a_scheduler_can_be_closed_before_its_first_tick_and_twice(app: Clocked) -> None:
