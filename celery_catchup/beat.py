@@ -16,6 +16,7 @@ from celery import beat
 
 from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.collecting import collected_later
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError
@@ -68,12 +69,13 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term, self._welcome = -1, False
         self._troubles = BeatTroubles(self._tell, logger=logger, monotonic=self.clock.monotonic)
-        super().__init__(app, *args, lazy=lazy, **kwargs)
-        if lazy:
-            # The banner's scheduler: wrong configuration shows before anything starts, and without I/O.
-            with _mistakes_end_it():
-                self._fill(app.conf.beat_schedule)
-                self._checked_configuration(keep=True)
+        with collected_later():
+            super().__init__(app, *args, lazy=lazy, **kwargs)
+            if lazy:
+                # The banner's: wrong configuration shows before anything starts, and without I/O.
+                with _mistakes_end_it():
+                    self._fill(app.conf.beat_schedule)
+                    self._checked_configuration(keep=True)
 
     # -- set-up ----------------------------------------------------------------------------
 
@@ -173,7 +175,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._ticking = True
         begun = self.clock.monotonic()
         try:
-            wait = self._tick()
+            with collected_later():
+                wait = self._tick()
         except DriftError as error:
             self._refuse_to_start(str(error))
         except DispatchFailedError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -62,17 +61,11 @@ class Advance:
     def advance(self, now: Instant) -> None:
         """Decide the slots that are due: live ones of all entries first, then a bounded part of
         what is being caught up. `FencedError` and `StaleWatermarkError` when somebody else leads."""
-        # Thousands of values are made and let go of; what is left over in circles can wait until then.
-        collected = gc.isenabled()
-        gc.disable()
         try:
             self._decide_due(now)
         except BaseException:
             self.roster.let_go()
             raise
-        finally:
-            if collected:
-                gc.enable()
 
     def _decide_due(self, now: Instant) -> None:
         self._queue(self.roster.due(now), now)
