@@ -20,13 +20,7 @@ from celery_catchup.collecting import collected_later
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError
-from celery_catchup.errors import (
-    ConfigurationError,
-    DriftError,
-    SourceError,
-    StoreError,
-    UnfitStoreError,
-)
+from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.foresight import app_cautions
 from celery_catchup.logs import logfmt, speak_at_info, warn_of

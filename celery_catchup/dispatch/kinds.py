@@ -23,7 +23,7 @@ from celery_catchup.dispatch.messages import makes_messages_as_celery_does
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
 from celery_catchup.store.batches import SharedTemplate
-from celery_catchup.store.rendering import Form, Shared, with_gaps_for_marks
+from celery_catchup.store.rendering import Form, Shared, form_of
 
 _MOST = 10_000
 """Kinds that are kept; a schedule has a handful."""
@@ -218,4 +218,4 @@ def _form(message: str, common: _Common, entry: str) -> Form | None:
         if form.count(found) != 1:
             return None
         form = form.replace(found, f"{before}%({name})s")
-    return Form(form, with_gaps_for_marks(form), names.ENTRY)
+    return form_of(form, named=names.ENTRY)

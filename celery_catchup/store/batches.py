@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -30,9 +30,8 @@ class Template:
 
     def encoded(self) -> str:
         """What is stored."""
-        fields = ("message", "queue", "db", "expires_ms", "countdown_ms")
-        values = ((name, getattr(self, name)) for name in fields)
-        return json.dumps({name: value for name, value in values if value is not None})
+        place = _place(self.queue, self.db, self.expires_ms, self.countdown_ms)
+        return f'{{"message": {json.dumps(self.message)}{place}'
 
     @cached_property
     def id(self) -> str:
@@ -64,8 +63,25 @@ class SharedTemplate(Template):
     @property
     def message(self) -> str:
         """Made when it is asked for."""
+        return self._shared.message
+
+    def encoded(self) -> str:
+        """What is stored."""
+        place = _place(self.queue, self.db, self.expires_ms, self.countdown_ms)
+        return f'{{"message": "{self._shared.encoded()}"{place}'
+
+    @property
+    def _shared(self) -> Shared:
         shared: Shared = vars(self)["shared"]
-        return shared.message
+        return shared
+
+
+@lru_cache(maxsize=256)  # thousands of templates go to a handful of places
+def _place(queue: str | None, db: int | None, expires_ms: int | None, countdown_ms: int | None) -> str:
+    """Where a message goes, and when: JSON that goes on behind the message."""
+    fields = {"queue": queue, "db": db, "expires_ms": expires_ms, "countdown_ms": countdown_ms}
+    written = {name: value for name, value in fields.items() if value is not None}
+    return f", {json.dumps(written)[1:]}" if written else "}"
 
 
 @dataclass(slots=True)

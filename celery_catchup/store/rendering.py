@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant, Trigger, to_rfc3339
@@ -73,13 +74,27 @@ def _values(
 
 
 class Form(NamedTuple):
-    """A message that many entries share, with a gap for what each has of its own; and the same with
-    gaps for the marks, too, which are searched for once."""
+    """A message that many entries share, as a format (with ``%`` doubled).
+
+    marked   with a gap for what each entry has of its own
+    open     with gaps for the marks, too, which are searched for once
+    encoded  the first as JSON, without its quotes
+    named    the gap for the entry's name
+    """
 
     marked: str
     open: str
+    encoded: str
     named: str
-    """The gap for the entry's name."""
+
+
+def form_of(marked: str, *, named: str) -> Form:
+    """A form from its text with gaps."""
+    return Form(marked, _with_gaps_for_marks(marked), _escaped(marked), named)
+
+
+def _escaped(text: str) -> str:
+    return encode_basestring_ascii(text)[1:-1]
 
 
 class Shared(NamedTuple):
@@ -95,19 +110,24 @@ class Shared(NamedTuple):
         """The text with marks; made anew each time, because thousands of them would be kept for nothing."""
         return self.form.marked % {**self.parts, self.form.named: self.entry}
 
+    def encoded(self) -> str:
+        """The same text as JSON, without its quotes: only what fills the gaps has still to be encoded."""
+        parts = {name: _escaped(text) for name, text in self.parts.items()}
+        return self.form.encoded % {**parts, self.form.named: _escaped(self.entry)}
+
     def rendered(self, values: Mapping[str, str]) -> str:
         """The text with these values in the place of its marks."""
         return self.form.open % {**self.parts, **values, self.form.named: self.entry}
 
 
-def with_gaps_for_marks(form: str) -> str:
+def _with_gaps_for_marks(form: str) -> str:
     """A format (with ``%`` doubled) whose marks are gaps, too, by their names."""
     return _MARKS.sub(lambda found: f"%({found[found.lastgroup or 0]})s", form)
 
 
 @lru_cache(maxsize=1024)
 def _form(message: str) -> str:
-    return with_gaps_for_marks(message.replace("%", "%%"))
+    return _with_gaps_for_marks(message.replace("%", "%%"))
 
 
 def _later(milliseconds: int | None, now: Instant) -> str:
