@@ -172,7 +172,7 @@ def identity(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_
         f"{len(namespace)}:{namespace}\x1f{len(entry)}:{entry}\x1f{len(schedule)}:{schedule}"
         f"\x1f{len(at)}:{at}\x1f{len(tenant)}:{tenant}\x1f{len(logic_version)}:{logic_version}"
     )
-    hexes = sha1(_RUNS.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    hexes = sha1(_RUNS + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(hexes[16], 16) & 3]
     return f"{hexes[:8]}-{hexes[8:12]}-5{hexes[13:16]}-{variant}{hexes[17:20]}-{hexes[20:32]}"
 
@@ -182,4 +182,4 @@ def attempt_id(run: uuid.UUID, attempt: int) -> uuid.UUID:
     return uuid.uuid5(run, f"attempt:{attempt}")
 
 
-_RUNS = uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11")
+_RUNS = uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11").bytes
