@@ -195,6 +195,8 @@ class Weather:
         leaders[0].process.die()
         for _ in range(48):
             self.hub.sleep(5 * MINUTE)
+            if self.over:
+                return  # nothing is forgotten any more, or nobody could say what has to be there
             if any(one.process.stopped_until > self.hub.now + HOUR for one in self._leaders()):
                 self.world.roll_back()
                 return
