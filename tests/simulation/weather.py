@@ -179,7 +179,12 @@ class Weather:
         if self.hub.random.random() < 0.6:
             self.leader_frozen()
             self.hub.sleep(self.hub.random.randint(MINUTE, 70 * MINUTE))
-        self.world.roll_back()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Not when the weather is over: a resume could be forgotten, and nobody would come to repeat it."""
+        if not self.over:
+            self.world.roll_back()
 
     def forgetful_failover(self) -> None:
         """A new leader stops in the midst of a tick; the server forgets that there was one, and another beat
@@ -195,10 +200,8 @@ class Weather:
         leaders[0].process.die()
         for _ in range(48):
             self.hub.sleep(5 * MINUTE)
-            if self.over:
-                return  # nothing is forgotten any more, or nobody could say what has to be there
             if any(one.process.stopped_until > self.hub.now + HOUR for one in self._leaders()):
-                self.world.roll_back()
+                self._forget()
                 return
 
     # -- people ------------------------------------------------------------------------------
