@@ -166,6 +166,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Do what is due; the seconds to sleep. No trouble of Redis or the broker leaves it."""
+        if self._interrupted:
+            raise SystemExit  # sentry-sdk swallows the one that Celery raises while it looks at a log line
         self._ticking = True
         begun = self.clock.monotonic()
         try:

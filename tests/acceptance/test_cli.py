@@ -76,6 +76,8 @@ class Operator:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # A shell lets programs in its background ignore Ctrl-C, and they pass that on.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._running.append(process)
         return process

@@ -25,6 +25,7 @@ from celery_catchup.model import to_instant
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat, Broker
+from tests.integration.operating import Project
 
 HOURLY = "0 * * * *"
 TEN, ELEVEN, NOON = "2026-02-07T10:00:00Z", "2026-02-07T11:00:00Z", "2026-02-07T12:00:00Z"
@@ -560,3 +561,16 @@ def test_a_run_that_no_queue_takes_keeps_nobody_back_and_is_tried_less_and_less_
     assert broker.published == [TEN]
     assert [event.retry_in for event in beat.told(EntryFailed)] == [1.0]
     assert len(beat.ledger.outbox(10)) == 1
+
+
+def test_a_beat_that_was_told_to_end_ends_although_somebody_swallows_the_exit(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Project(redis_url, clock).beat() as scheduler:
+        scheduler.tick()
+        # As Celery's handler of SIGTERM does in the midst of a tick; the exit that it raises never comes.
+        monkeypatch.setattr(scheduler, "_sleep", lambda _: scheduler.close() or 1.0)
+        scheduler.tick()
+
+        with pytest.raises(SystemExit):
+            scheduler.tick()

@@ -85,7 +85,7 @@ end
 -- with one of `raws`. Marks are looked for as plain text, which takes less than half the time of a pattern.
 local function fill(text, texts, raws)
   local parts, copied, at = {}, 1, 1
-  while true do
+  for _ = 1, #text do
     local mark, behind = string.find(text, '@catchup', at, true)
     if not mark then break end
     local kind, name, after = string.match(text, '^([:!])([a-z_]+)@()', behind + 1)
