@@ -16,7 +16,7 @@ from celery import beat
 
 from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.collecting import collected_later
+from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError
@@ -190,7 +190,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._troubles.happened("inner", explain(error))
         finally:
             self._ticking = False
-        self._welcome = True
+        if not self._welcome:
+            self._welcome = True
+            keep_what_is_there()
         self._troubles.over("redis", "inner")
         leading = self._work is not None and self._work.engine.leading
         self._tell(Ticked(self.clock.monotonic() - begun, leading))
@@ -276,6 +278,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             else:
                 self._work = None
                 work.close(interrupted=self._interrupted)
+                let_go_of_it()
         super().close()
         if self._exit_code:
             # Celery takes an exit in a tick for the end of its loop, which would be a success.

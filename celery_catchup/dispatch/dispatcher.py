@@ -190,7 +190,7 @@ class Dispatcher:
                 known.caught = self._made(message_of(self._app, entry, policy_entry=policy_entry))
             return known.caught.template(badge)
 
-        return self._kinds.template(entry, policy_entry=policy_entry, badge=badge, make=make)
+        return self._kinds.template(entry, named=policy_entry is not None, badge=badge, make=make)
 
     def _made(self, message: Message) -> Caught:
         seen = self._captured(message)

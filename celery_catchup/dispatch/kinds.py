@@ -1,4 +1,4 @@
-"""Kinds: entries whose messages differ in nothing but task, arguments and name share one capture.
+"""Kinds: entries whose messages differ in nothing but task and arguments share one capture.
 
 Letting Celery make a message costs as much as sending it. So the first two messages of a kind are
 made by Celery; the second one is also put together from the first, and only when both are the same
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from celery.beat import ScheduleEntry
 from kombu import serialization
 
 from celery_catchup import badges
-from celery_catchup import header_names as names
 from celery_catchup.dispatch.marks import mark, sealed
 from celery_catchup.dispatch.messages import makes_messages_as_celery_does
 from celery_catchup.settings import MarkTasks
@@ -26,7 +25,7 @@ from celery_catchup.store.batches import SharedTemplate
 from celery_catchup.store.rendering import Form, Shared, form_of
 
 _MOST = 10_000
-"""Kinds that are kept; a schedule has a handful."""
+"""Kinds that are kept, and templates of each; a schedule has a handful."""
 _dumps: Any = serialization.dumps  # kombu's functions carry no types
 _MARK = "@catchup:scheduled_time@"
 _PLAIN = (str, int, float, bool, type(None))
@@ -43,16 +42,25 @@ class _Kind:
     first: Template
     form: Form | None
     tried: bool = False
+    known: dict[tuple[str, ...], Template] = field(default_factory=dict)
 
-    def filled(self, parts: Mapping[str, str], entry: str) -> Template | None:
-        """The template of another entry; None when it cannot be put together."""
-        return None if self.form is None else SharedTemplate(Shared(self.form, parts, entry), self.first)
+    def filled(self, parts: Mapping[str, str]) -> Template | None:
+        """The template of another entry, the same for all with these parts; None when it cannot be
+        put together."""
+        if self.form is None:
+            return None
+        key = tuple(parts.values())
+        found = self.known.get(key)
+        if found is None:
+            found = SharedTemplate(Shared(self.form, parts), self.first)
+            if len(self.known) < _MOST:
+                self.known[key] = found
+        return found
 
 
 class _Common(NamedTuple):
-    """What an entry's message is made of but for the entry's name: the key of its kind; its parts as
-    JSON, by the names of their fields; and how those fields begin in all of the kind, up to the last
-    mark inside."""
+    """What an entry's message is made of: the key of its kind; its parts as JSON, by the names of their
+    fields; and how those fields begin in all of the kind, up to the last mark inside."""
 
     key: Hashable
     parts: Mapping[str, str]
@@ -80,26 +88,26 @@ class Kinds:
         self,
         entry: ScheduleEntry,
         *,
-        policy_entry: str | None,
+        named: bool,
         badge: MarkTasks,
         make: Callable[[], Template],
     ) -> Template:
-        """The template of an entry; ``make`` lets Celery make it, and raises what is wrong with it."""
+        """The template of an entry; ``make`` lets Celery make it, and raises what is wrong with it.
+        ``named``: the message tells the entry's name."""
         try:
-            common = self._common_of(entry, badge, named=policy_entry is not None)
+            common = self._common_of(entry, badge, named=named)
         except Exception:  # noqa: BLE001 - whatever it is, Celery finds it too and says it better
             return make()
-        name = "" if policy_entry is None else sealed(policy_entry)
         kind = self._kinds.get(common.key)
         if kind is not None and kind.tried:
-            return kind.filled(common.parts, name) or make()
+            return kind.filled(common.parts) or make()
         template = make()
         if kind is not None:
-            filled = kind.filled(common.parts, name)
+            filled = kind.filled(common.parts)
             kind.tried = True
             kind.form = kind.form if filled and filled.encoded() == template.encoded() else None
         elif len(self._kinds) < _MOST:
-            self._kinds[common.key] = _Kind(template, _form(template.message, common, name))
+            self._kinds[common.key] = _Kind(template, _form(template.message, common))
         return template
 
     def _common_of(self, entry: ScheduleEntry, badge: MarkTasks, *, named: bool) -> _Common:
@@ -114,7 +122,7 @@ class Kinds:
     def _common(self, entry: ScheduleEntry, badge: MarkTasks, *, named: bool) -> _Common:
         parts, begins = self._parts(entry, badge)
         key = (begins, badge, named, self._traits_of(entry), _frozen(entry.options))
-        return _Common(key, parts, (*begins, (names.ENTRY, "")) if named else begins)
+        return _Common(key, parts, begins)
 
     def _traits_of(self, entry: ScheduleEntry) -> Hashable:
         """What the task, and its name, add to a message."""
@@ -135,7 +143,7 @@ class Kinds:
     def _parts(
         self, entry: ScheduleEntry, badge: MarkTasks
     ) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
-        """What two messages of a kind differ in but for the entry's name, and how those fields begin."""
+        """What two messages of a kind differ in, and how those fields begin."""
         options, given = entry.options, self._arguments(entry)
         shown_kwargs = options.get("kwargsrepr", given.kwargsrepr)
         theirs = "kwargsrepr" in options or (entry.kwargs and badges.KEYS & set(entry.kwargs))
@@ -209,13 +217,13 @@ def _body(body: Any, serializer: str) -> str:
     return b64encode(data).decode("ascii")
 
 
-def _form(message: str, common: _Common, entry: str) -> Form | None:
+def _form(message: str, common: _Common) -> Form | None:
     """The message as a format, with a gap for each part; None when one of them is not found, once."""
-    parts, form = {**common.parts, names.ENTRY: entry}, message.replace("%", "%%")
+    parts, form = common.parts, message.replace("%", "%%")
     for name, begins in common.begins:
         before = f'"{name}": {begins}'.replace("%", "%%")
         found = before + parts[name].replace("%", "%%")
         if form.count(found) != 1:
             return None
         form = form.replace(found, f"{before}%({name})s")
-    return form_of(form, named=names.ENTRY)
+    return form_of(form)

@@ -212,7 +212,7 @@ def _headers(policy_entry: str | None, run_id: str | None, run: Mapping[str, Any
     headers[names.IS_CATCHUP] = value_mark("is_catchup") if run is None else is_catchup(run)
     headers["celery_beat_task"] = True
     if policy_entry is not None:
-        headers[names.ENTRY] = policy_entry
+        headers[names.ENTRY] = mark("entry") if run is None else policy_entry
     return headers
 
 

@@ -2,7 +2,8 @@
 
 A mark inside a string reads ``@catchup:task_id@``; one that stands for a whole JSON value is
 written with its quotes, ``"@catchup!is_catchup@"``. `render` gives what the function of that
-name in ``lua/library.lua`` gives: a message is the same whoever sends it.
+name in ``lua/library.lua`` gives: a message is the same whoever sends it, but for how an entry's
+name is escaped that is not plain ASCII.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from celery_catchup.model import Instant, Trigger, to_rfc3339
 
 _MARKS = re.compile(
     r'"@catchup!(?P<value>is_catchup)@"'
-    r"|@catchup:(?P<text>task_id|delivery_tag|run_id|trigger_type|scheduled_time"
+    r"|@catchup:(?P<text>task_id|delivery_tag|run_id|entry|trigger_type|scheduled_time"
     r"|interval_start|interval_end|expires|eta)@"
 )
 
@@ -53,7 +54,7 @@ def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now
     """Fill in a template, as it is stored, for one sending of a run.
 
     Of the run ``slot``, ``trigger``, ``attempt``, ``sends`` and, unless it has none, ``previous``
-    are read. ``now`` is what relative expiry and countdown count from.
+    and ``entry`` are read. ``now`` is what relative expiry and countdown count from.
     """
     values = _values(run_id, run, template.get("expires_ms"), template.get("countdown_ms"), now)
     shared: Shared | None = template.get("shared")
@@ -65,6 +66,7 @@ def _values(
 ) -> dict[str, str]:
     """What stands in the place of each mark."""
     values = facts(run_id, run)
+    values["entry"] = _escaped(run.get("entry", ""))
     values["task_id"] = task_id(run_id, run["attempt"])
     values["delivery_tag"] = f"{run_id}:{run['sends']}"
     values["expires"] = _later(expires_ms, now)
@@ -79,18 +81,16 @@ class Form(NamedTuple):
     marked   with a gap for what each entry has of its own
     open     with gaps for the marks, too, which are searched for once
     encoded  the first as JSON, without its quotes
-    named    the gap for the entry's name
     """
 
     marked: str
     open: str
     encoded: str
-    named: str
 
 
-def form_of(marked: str, *, named: str) -> Form:
+def form_of(marked: str) -> Form:
     """A form from its text with gaps."""
-    return Form(marked, _with_gaps_for_marks(marked), _escaped(marked), named)
+    return Form(marked, _with_gaps_for_marks(marked), _escaped(marked))
 
 
 def _escaped(text: str) -> str:
@@ -98,26 +98,23 @@ def _escaped(text: str) -> str:
 
 
 class Shared(NamedTuple):
-    """A template as a form, and what fills its gaps: ``parts``, which entries may have in common, and
-    the name of the entry as JSON."""
+    """A template as a form, and what fills its gaps."""
 
     form: Form
     parts: Mapping[str, str]
-    entry: str
 
     @property
     def message(self) -> str:
         """The text with marks; made anew each time, because thousands of them would be kept for nothing."""
-        return self.form.marked % {**self.parts, self.form.named: self.entry}
+        return self.form.marked % self.parts
 
     def encoded(self) -> str:
         """The same text as JSON, without its quotes: only what fills the gaps has still to be encoded."""
-        parts = {name: _escaped(text) for name, text in self.parts.items()}
-        return self.form.encoded % {**parts, self.form.named: _escaped(self.entry)}
+        return self.form.encoded % {name: _escaped(text) for name, text in self.parts.items()}
 
     def rendered(self, values: Mapping[str, str]) -> str:
         """The text with these values in the place of its marks."""
-        return self.form.open % {**self.parts, **values, self.form.named: self.entry}
+        return self.form.open % {**self.parts, **values}
 
 
 def _with_gaps_for_marks(form: str) -> str:

@@ -64,6 +64,7 @@ def an_entry(app: Celery, task: str = "proj.etl", *, name: str = "hourly", **fie
 def a_run(trigger: Trigger = Trigger.CATCHUP, *, attempt: int = 1, sends: int = 1) -> dict[str, Any]:
     """A run as the ledger keeps it."""
     return {
+        "entry": "hourly",
         "slot": SLOT,
         "previous": PREVIOUS,
         "trigger": str(trigger),

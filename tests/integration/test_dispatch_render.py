@@ -23,6 +23,7 @@ NAMES = (
     "task_id",
     "delivery_tag",
     "run_id",
+    "entry",
     "trigger_type",
     "scheduled_time",
     "interval_start",
@@ -51,6 +52,8 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "attempt": draw(st.integers(1, 10**6)),
         "sends": draw(st.integers(1, 10**6)),
     }
+    if draw(st.booleans()):
+        run["entry"] = draw(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
     previous = draw(st.none() | instants)
     return run if previous is None else run | {"previous": previous}
 
@@ -86,3 +89,15 @@ def test_both_give_the_same_message(
 
     assert lua_render(template, str(run_id), run, now) == ours
     json.loads(ours)
+
+
+@settings(max_examples=100, deadline=None)
+@given(template=templates(), run=runs(), name=st.text(min_size=1))
+def test_any_name_arrives_as_it_is(
+    lua_render: Callable[..., str], template: dict[str, Any], run: dict[str, Any], name: str
+) -> None:
+    named = {**run, "entry": name}
+    ours, theirs = render(template, "r1", named, 0), lua_render(template, "r1", named, 0)
+
+    assert json.loads(ours) == json.loads(theirs)
+    assert json.loads(ours)["h_entry"].endswith(name)

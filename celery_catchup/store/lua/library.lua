@@ -103,6 +103,11 @@ local function fill(text, texts, raws)
   return table.concat(parts)
 end
 
+-- A text as it is written inside a string of JSON.
+local function inside_json(text)
+  return (string.gsub(string.sub(cjson.encode(text), 2, -2), '\\/', '/'))
+end
+
 -- Fill in what differs between two messages of one template.
 local function render(template, id, run, now)
   local slot = rfc3339(run.slot)
@@ -110,6 +115,7 @@ local function render(template, id, run, now)
     task_id = task_id(id, run.attempt),
     delivery_tag = id .. ':' .. string.format('%d', run.sends),
     run_id = id,
+    entry = run.entry and inside_json(run.entry) or '',
     trigger_type = run.trigger,
     scheduled_time = slot,
     interval_start = run.previous and rfc3339(run.previous) or '',
