@@ -81,7 +81,7 @@ class Leadership:
         self.epoch = epoch if leads else 0
         self._trusted_until = begun + self._ttl_ms / 1000 * (1 - _MARGIN) if leads else 0.0
         # Dated when the answer is here: this process may have been stopped since the question.
-        self._observe(f"{epoch}:{beat}", self._clock.monotonic(), ttl_ms)
+        self._observe(f"{_text(owner)} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), renewed=bool(leads))
         return Term(
             bool(leads),

@@ -267,6 +267,36 @@ def test_a_dead_leader_is_replaced_within_its_lease(redis_url: str, clock: FakeC
     assert 9 <= waited <= 11
 
 
+def test_a_leader_that_wakes_leaves_the_lead_to_one_who_got_its_numbers_from_a_server_that_forgot(
+    redis_url: str, clock: FakeClock
+) -> None:
+    entries = {"etl": (HOURLY, {"window": "1h"})}
+    frozen, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    frozen.tick()
+    frozen.client.flushdb()
+    standby.tick()
+    clock.advance(seconds=11)
+    leader = frozen.client.hgetall(Keys(NAMESPACE).leader)
+
+    assert (leader[b"epoch"], leader[b"beat"]) == (b"1", b"1")  # as when it was frozen
+    assert not frozen.tick()
+
+
+@pytest.mark.parametrize(("field", "value"), [("beat", None), ("beat", "x"), ("epoch", "x")])
+def test_a_damaged_record_of_a_dead_leader_locks_nobody_out(
+    redis_url: str, clock: FakeClock, field: str, value: str | None
+) -> None:
+    entries = {"etl": (HOURLY, {"window": "1h"})}
+    leader, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    leader.tick()
+    place = Keys(NAMESPACE).leader
+    leader.client.hdel(place, field) if value is None else leader.client.hset(place, field, value)
+
+    assert not standby.tick()
+    clock.advance(seconds=11)
+    assert standby.tick()
+
+
 def test_a_leader_that_stops_hands_over_at_once(redis_url: str, clock: FakeClock) -> None:
     entries = {"etl": (HOURLY, {"window": "1h"})}
     leader, standby = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)

@@ -15,7 +15,8 @@
 -- KEYS outages    zset    times in which nobody led, "since until" by their end (ms)
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
--- ARGV seen               "epoch:beat" of a record that stayed unchanged for its length, or ""
+-- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
+--                         numbers alone could be another's, once the server has forgotten some of them
 -- ARGV beat               the last one that the owner knows of, or 0
 -- ARGV watermark          everything up to here is decided, or "" to leave it; it is left too when the
 --                         record is older than the owner knows: the server has then forgotten decisions
@@ -30,6 +31,7 @@ local strange = kind ~= 'hash' and kind ~= 'none'
 -- Something else in its place counts as a leader that never moves: it is taken over like any other.
 local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
 local free = not record[1] or not record[2]
+local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') or 0
 local changes = tonumber(redis.call('GET', version) or '0') or 0
 local time = redis.call('TIME')
 local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -38,14 +40,14 @@ local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local delayed = tonumber(first[2] or '-1')
 local overdue = redis.call('ZCOUNT', KEYS[7], '-inf', server) + redis.call('ZCOUNT', KEYS[8], '-inf', server)
 
-if not free and record[1] ~= owner and (record[2] .. ':' .. (record[3] or '')) ~= seen then
-  return { 0, tonumber(record[2]), tonumber(record[3]) or 0, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
+if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then
+  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
 end
 
-local forgotten = record[1] ~= owner or (tonumber(record[3]) or 0) < tonumber(known)
-local epoch, beat = tonumber(record[2]), (tonumber(record[3]) or 0) + 1
+local forgotten = record[1] ~= owner or beats < tonumber(known)
+local epoch, beat = term, beats + 1
 if record[1] ~= owner then
-  epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, tonumber(record[2] or '0') or 0) + 1
+  epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, term) + 1
   beat = 1
   redis.call('HSET', meta, 'epoch', epoch)
 end
