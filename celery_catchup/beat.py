@@ -192,7 +192,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._ticking = False
         if not self._welcome:
             self._welcome = True
-            keep_what_is_there()
+            keep_what_is_there(len(self.schedule))
         self._troubles.over("redis", "inner")
         leading = self._work is not None and self._work.engine.leading
         self._tell(Ticked(self.clock.monotonic() - begun, leading))

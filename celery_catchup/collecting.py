@@ -20,11 +20,16 @@ def collected_later() -> Iterator[None]:
             gc.enable()
 
 
-def keep_what_is_there() -> None:
-    """What lives now is taken to live on, and is not looked at again: with thousands of entries each look
-    at all of it would make slots late. Garbage of the start goes first."""
-    gc.collect()
-    gc.freeze()
+_MANY = 1_000
+"""Entries from which on it takes so long to look at all of them that slots are late."""
+
+
+def keep_what_is_there(entries: int) -> None:
+    """What lives now is taken to live on and is not looked at again, when there are many entries.
+    Garbage of the start goes first."""
+    if entries >= _MANY:
+        gc.collect()
+        gc.freeze()
 
 
 def let_go_of_it() -> None:

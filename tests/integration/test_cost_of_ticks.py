@@ -40,10 +40,12 @@ class Traffic:
 class CostedBeat:
     """The real scheduler, on a clock of the test's own."""
 
-    def __init__(self, url: str, count: int, policy: object, minute: str = "0") -> None:
+    def __init__(self, url: str, count: int, policy: object, minute: str = "0", *, alike: bool) -> None:
         app = Celery("tests.costs", broker=url, set_as_current=False)
         entry = {"task": "proj.etl", "schedule": crontab(minute=minute)}
-        app.conf.beat_schedule = {f"entry-{n}": {**entry, "args": (n,)} for n in range(count)}
+        app.conf.beat_schedule = {
+            f"entry-{n}": entry if alike else {**entry, "args": (n,)} for n in range(count)
+        }
         app.conf.update(catchup_entries={"*": policy}, catchup_namespace=NAMESPACE, result_expires=None)
         self.clock, self.app, self.count = FakeClock("2026-02-07T09:05:00Z"), app, count
         self.scheduler: Any = None
@@ -69,8 +71,10 @@ class CostedBeat:
 def beat_of(redis_url: str) -> Iterator[Callable[..., CostedBeat]]:
     made: list[CostedBeat] = []
 
-    def start(count: int = MANY, policy: object = POLICY, minute: str = "0") -> CostedBeat:
-        made.append(CostedBeat(redis_url, count, policy, minute))
+    def start(
+        count: int = MANY, policy: object = POLICY, minute: str = "0", *, alike: bool = False
+    ) -> CostedBeat:
+        made.append(CostedBeat(redis_url, count, policy, minute, alike=alike))
         return made[-1]
 
     yield start
@@ -245,6 +249,20 @@ def test_entries_that_missed_slots_are_read_and_written_together(
     assert runs_on_record(redis_url) == MANY
 
 
+def test_entries_that_differ_in_their_names_share_one_stored_message(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of(alike=True)
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    traffic.sendings.clear()
+
+    beat.tick()
+
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.hlen(Keys(NAMESPACE).templates) == 1
+    assert traffic.bytes / MANY < 2_000
+
+
 # -- memory ----------------------------------------------------------------------------------
 
 
@@ -262,6 +280,18 @@ def test_an_entry_needs_a_few_kilobytes(beat_of: Callable[..., CostedBeat]) -> N
         beat.scheduler.close()
 
     assert (sizes[1] - sizes[0]) / 400 < 9_000
+
+
+def test_the_garbage_collector_does_not_look_at_thousands_of_entries_again(
+    beat_of: Callable[..., CostedBeat],
+) -> None:
+    assert gc.get_freeze_count() == 0
+    beat = beat_of(1_000)
+    kept = gc.get_freeze_count()
+    beat.scheduler.close()
+
+    assert kept > 1_000
+    assert gc.get_freeze_count() == 0
 
 
 def _never(*_: Any, **__: Any) -> Any:
