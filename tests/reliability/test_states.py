@@ -324,31 +324,31 @@ def test_five_years_of_minutes_are_planned_in_no_time_and_no_memory() -> None:
 
 def test_ten_thousand_entries_start_in_time_and_cost_little_when_nothing_is_due(redis_url: str) -> None:
     clock = FakeClock(NINE)
-    begun = time.perf_counter()
+    begun = time.process_time()  # what others do on this machine does not count
     beat = Beat(redis_url, clock, {f"entry-{number}": ETL["etl"] for number in range(10_000)})
     beat.tick()
-    started = time.perf_counter() - begun
+    started = time.process_time() - begun
     begun = time.perf_counter()
     beat.tick()
 
     assert time.perf_counter() - begun < 1
-    assert started < 15  # five on an idle machine
+    assert started < 5
 
 
 def test_when_all_are_due_at_once_they_are_sent_in_batches_between_which_the_lease_is_renewed(
     redis_url: str,
 ) -> None:
     clock = FakeClock(NINE)
-    beat = Beat(redis_url, clock, {f"entry-{number}": ETL["etl"] for number in range(2_000)})
+    beat = Beat(redis_url, clock, {f"entry-{number}": ETL["etl"] for number in range(10_000)})
     beat.tick()
     clock.set(TEN)
     counts, beats = [0], set()
-    while len(counts) < 20 and counts[-1] < 2_000:
+    while len(counts) < 50 and counts[-1] < 10_000:
         beat.tick()
         counts.append(int(beat.client.llen("celery")))
         beats.add(beat.client.hget(beat.keys.leader, "beat"))
 
     batches = [after - before for before, after in pairwise(counts)]
-    assert sum(batches) == 2_000
+    assert sum(batches) == 10_000
     assert max(batches) <= beat.engine.settings.batch_size
     assert len(beats) == len(batches)

@@ -41,25 +41,33 @@ def hostile_crons(count: int) -> list[str]:
     return made
 
 
+def used(text: str, dialect: Dialect) -> bool:
+    """Read an expression and ask it everything; whether it could be read."""
+    try:
+        table = parse_cron(text, dialect=dialect)
+    except CronError:
+        return False
+    table.next_after(NOW)
+    table.previous_before(NOW)
+    table.minimum_distance()
+    return True
+
+
 def test_no_cron_string_takes_long() -> None:
-    slowest, read = 0.0, 0
+    read = 0
     for text in hostile_crons(1000):
         for dialect in Dialect:
-            begun = time.process_time()
-            try:
-                table = parse_cron(text, dialect=dialect)
-            except CronError:
-                continue
-            finally:
-                slowest = max(slowest, time.process_time() - begun)
-            begun = time.process_time()
-            table.next_after(NOW)
-            table.previous_before(NOW)
-            table.minimum_distance()
-            read, slowest = read + 1, max(slowest, time.process_time() - begun)
+            took = 1.0
+            for _ in range(5):  # the processor of a shared machine may be slow for a moment
+                begun = time.process_time()
+                readable = used(text, dialect)
+                took = min(took, time.process_time() - begun)
+                if took < 0.05:
+                    break
+            read += readable
+            assert took < 0.05, text[:100]
 
     assert read > 50
-    assert slowest < 0.25  # 50 ms on an idle machine, and this is a shared one
 
 
 @pytest.mark.parametrize(
