@@ -199,6 +199,9 @@ class Oracle:
 
     def _on_claim(self, process: Process, args: list[str], answer: Any) -> None:
         if answer[0] == b"granted":
+            before = (args[0], self.holders.get(args[0], ""))
+            if self.leases.get(before, 0) <= self.network.server_ms:
+                self.leases[before] = 0  # it ran out; a server's clock that is put back does not revive it
             self.leases[args[0], args[1]] = self.network.server_ms + self.run_lease_ms
             self.holders[args[0]] = args[1]
             record = self.runs[args[0]]
