@@ -282,6 +282,29 @@ def test_a_leader_that_wakes_leaves_the_lead_to_one_who_got_its_numbers_from_a_s
     assert not frozen.tick()
 
 
+def test_a_leader_in_its_second_term_notices_that_the_server_is_back_in_its_longer_first(
+    redis_url: str, clock: FakeClock
+) -> None:
+    entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}
+    leader, other = Beat(redis_url, clock, entries), Beat(redis_url, clock, entries)
+    for _ in range(20):
+        leader.tick()
+    kept: Any = {key: leader.client.dump(key) for key in leader.client.scan_iter()}
+    leader.engine.resign()
+    other.tick()
+    other.engine.resign()
+    leader.run_for(seconds=2 * 3600, step=600)
+    sent = leader.sent()
+
+    leader.client.flushdb()
+    for key, value in kept.items():
+        leader.client.restore(key, 0, value)
+    leader.tick()
+
+    assert sent == [TEN, ELEVEN]
+    assert leader.sent() == sent  # all of it was forgotten, and is decided anew
+
+
 @pytest.mark.parametrize(("field", "value"), [("beat", None), ("beat", "x"), ("epoch", "x")])
 def test_a_damaged_record_of_a_dead_leader_locks_nobody_out(
     redis_url: str, clock: FakeClock, field: str, value: str | None

@@ -17,14 +17,15 @@
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
 --                         numbers alone could be another's, once the server has forgotten some of them
--- ARGV beat               the last one that the owner knows of, or 0
+-- ARGV known_epoch, known_beat   the latest record that the owner knows of, or zeros
 -- ARGV watermark          everything up to here is decided, or "" to leave it; it is left too when the
 --                         record is older than the owner knows: the server has then forgotten decisions
 -- ARGV now_ms             slot time of this tick
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
 --          when the first delayed run may go or -1, how many runs are lost or to be tried again}
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, ttl, seen, known, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
+local known_epoch, known_beat = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local kind = redis.call('TYPE', leader).ok
 local strange = kind ~= 'hash' and kind ~= 'none'
@@ -44,7 +45,7 @@ if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term
   return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
 end
 
-local forgotten = record[1] ~= owner or beats < tonumber(known)
+local forgotten = record[1] ~= owner or term < known_epoch or (term == known_epoch and beats < known_beat)
 local epoch, beat = term, beats + 1
 if record[1] ~= owner then
   epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, term) + 1
