@@ -192,6 +192,8 @@ class EmbeddedServer:
             "dir": str(self.data_dir),
             "save": "",
             "appendonly": "yes" if self.appendonly else "no",
+            # With its default a busy disk lets it acknowledge what is not written yet.
+            "appendfsync": "always",
         }
         if self.socket is not None:
             settings |= {"unixsocket": str(self.socket), "unixsocketperm": "700"}
