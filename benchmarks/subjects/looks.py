@@ -18,6 +18,7 @@ from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs, show_run
 from celery_catchup.operations.status import status
 from celery_catchup.store import Keys
+from celery_catchup.store.listing import IDS_LOOKED_AT
 
 _PART = 5_000
 _MINUTE = 60_000
@@ -74,7 +75,8 @@ def fill(*, url: str, folder: str, runs: int, entries: int) -> None:
 def look(*, url: str, folder: str, runs: int, entries: int) -> dict[str, float]:
     """Seconds for each question, the first time it is asked."""
     with redis.Redis.from_url(url) as client:
-        found: Any = client.zrange(Keys(NAMESPACE).runs, runs // 2, runs // 2)
+        place = min(runs, IDS_LOOKED_AT) // 2  # ids are searched for among so many of the newest
+        found: Any = client.zrevrange(Keys(NAMESPACE).runs, place, place)
     middle = found[0].decode()
     long_ago = datetime.fromtimestamp(time.time() - 86400, UTC)
     desk = Desk(_app(url, folder, entries))
