@@ -10,7 +10,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.measuring import Findings, bars_table, printed
+from benchmarks.measuring import Findings, Row, bars_table, printed
 from benchmarks.page import write
 from benchmarks.scales import SCALES
 from benchmarks.stage import Stage
@@ -30,16 +30,21 @@ BENCHMARKS = {
 
 
 def main(arguments: list[str]) -> int:
-    """0 whatever the bars say: the verdicts are printed."""
+    """0 whatever the bars say: the verdicts are printed. 1 when something could not be measured; the
+    rest is shown and written all the same."""
     options = _parser().parse_args(arguments)
     scale = SCALES["quick" if options.quick else options.scale]
-    found, begun = Findings(), time.monotonic()
+    found, begun, failed = Findings(), time.monotonic(), False
     with EmbeddedServer() as server, tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         stage = Stage(scale, server, Path(folder))
         for name in options.only or BENCHMARKS:
             print(f"== {name}: {BENCHMARKS[name]}", file=sys.stderr, flush=True)
             stage.clear()
-            part = import_module(f"benchmarks.{name}").measure(stage)
+            try:
+                part = import_module(f"benchmarks.{name}").measure(stage)
+            except RuntimeError as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                part, failed = Findings(bars=[Row.unknown(BENCHMARKS[name], "failed")]), True
             for table in part.tables:
                 print(printed(table), flush=True)
             found.extend(part)
@@ -48,7 +53,7 @@ def main(arguments: list[str]) -> int:
     print(f"\n{_summary(found)}; {time.monotonic() - begun:.0f} s in all.")
     if options.write or not (options.only or options.no_write or scale.name != "full"):
         print(f"Written to {write(found, scale)}.")
-    return 0
+    return int(failed)
 
 
 def _parser() -> argparse.ArgumentParser:
