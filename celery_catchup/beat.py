@@ -278,7 +278,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             else:
                 self._work = None
                 work.close(interrupted=self._interrupted)
-                let_go_of_it()
+                let_go_of_it(len(self.schedule))
         super().close()
         if self._exit_code:
             # Celery takes an exit in a tick for the end of its loop, which would be a success.

@@ -32,6 +32,7 @@ def keep_what_is_there(entries: int) -> None:
         gc.freeze()
 
 
-def let_go_of_it() -> None:
-    """What was kept may be garbage by now."""
-    gc.unfreeze()
+def let_go_of_it(entries: int) -> None:
+    """What was kept may be garbage by now. With few entries nothing was, and what somebody else keeps stays."""
+    if entries >= _MANY:
+        gc.unfreeze()

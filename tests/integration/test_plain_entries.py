@@ -487,15 +487,18 @@ def test_a_lazy_scheduler_asks_nothing_of_anybody(app: Clocked) -> None:
     scheduler.close()
 
 
-def test_what_the_banner_has_looked_at_is_looked_at_once(
-    app: Clocked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked = []
-    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: looked.append(1) or divide(*args, **kw))
+@pytest.fixture
+def looked(app: Clocked, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows each time the entries of the app are looked at."""
+    times: list[int] = []
+    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: times.append(1) or divide(*args, **kw))
     app.conf.update(
         broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
     )
+    return times
 
+
+def test_what_the_banner_has_looked_at_is_looked_at_once(app: Clocked, looked: list[int]) -> None:
     Scheduler(app=app, lazy=True).close()
     Scheduler(app=app).close()
     assert len(looked) == 1
@@ -515,14 +518,8 @@ def test_what_the_banner_has_looked_at_is_looked_at_once(
     ids=["schedule", "task", "options", "policy", "zone"],
 )
 def test_what_changes_after_the_banner_is_looked_at(
-    app: Clocked, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+    app: Clocked, looked: list[int], change: dict[str, Any]
 ) -> None:
-    looked = []
-    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: looked.append(1) or divide(*args, **kw))
-    app.conf.update(
-        broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
-    )
-
     Scheduler(app=app, lazy=True).close()
     vars(app).pop("timezone", None)  # Celery's app remembers it
     app.conf.update(change)
