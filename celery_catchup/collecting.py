@@ -33,6 +33,6 @@ def keep_what_is_there(entries: int) -> None:
 
 
 def let_go_of_it(entries: int) -> None:
-    """What was kept may be garbage by now. With few entries nothing was, and what somebody else keeps stays."""
+    """What was kept may be garbage by now. With few entries nothing was, and what others keep stays."""
     if entries >= _MANY:
         gc.unfreeze()
