@@ -42,8 +42,11 @@ class Accounts:
             if expected.kind != "plain":
                 self._account(expected, skips[name], ledger, until)
         for run_id, run in ledger.items():
-            if run["state"] in ("waiting", "queued", "running") and run["slot"] < until:
+            open_still = run["state"] in ("waiting", "queued", "running") and not run.get("unreported")
+            if open_still and run["slot"] < until:
                 self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
+            if run["state"] == "dead" and not self.oracle.runs[run_id].executions:
+                self.oracle.fail("dead without an execution", run["entry"], run["slot"], run_id)
         if not all(
             self.oracle.plain.get(slot)
             for slot in self.oracle.entries["plain"].slots(until - 4 * HOUR, until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tests.simulation.hub import Process
 
@@ -24,6 +25,8 @@ class Execution:
     process: Process
     token: str
     began: int
+    task: Any = None
+    plugin: bool = True
     outcome: str = ""
 
     @property
@@ -44,3 +47,12 @@ class Record:
     closed: bool = False
     succeeded: int = 0
     reopened: bool = False
+    executions: int = 0
+    unclaimed: int = 0
+    """Executions by workers without the plugin."""
+    state: str = "queued"
+    """As far as answers of the server tell it: queued, running, waiting; "" after a roll-back."""
+    sent_at: int = 0
+    """When the broker got its latest message, or when that may start if it has an ETA; 0 for never."""
+    expires_at: int = 0
+    replaced: bool = False
