@@ -43,7 +43,9 @@ class Accounts:
                 self._account(expected, skips[name], ledger, until)
         for run_id, run in ledger.items():
             open_still = run["state"] in ("waiting", "queued", "running") and not run.get("unreported")
-            if open_still and run["slot"] < until:
+            # Without the plugin a chain goes on at the pace of the leader's looks.
+            slow = not self.oracle.natives and self.oracle.entries[run["entry"]].chained
+            if open_still and run["slot"] < until and not slow:
                 self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
             if run["state"] == "dead" and not self.oracle.runs[run_id].executions:
                 self.oracle.fail("dead without an execution", run["entry"], run["slot"], run_id)

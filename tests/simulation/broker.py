@@ -37,6 +37,10 @@ class Delivery:
         return "" if self.headers.get("borrowed") else str(self.headers.get(names.RUN_ID, ""))
 
     @property
+    def slot_ms(self) -> int:
+        return _instant(self.headers[names.SCHEDULED_TIME])
+
+    @property
     def starts_at(self) -> int:
         """When a worker may start it, in milliseconds (ETA, countdown); 0 for at once."""
         return _instant(self.headers.get("eta"))

@@ -24,12 +24,15 @@ class QueueRules:
 
     def sent(self, record: Record, delivery: Delivery) -> None:
         """The broker got a message of the run."""
+        record.entry = record.entry or delivery.headers["entry"]
+        record.slot_ms = record.slot_ms or delivery.slot_ms
         record.sent_at = max(self.broker.hub.now, delivery.starts_at)
         record.expires_at = delivery.expires_at
+        record.expires_first = min(record.expires_first or delivery.expires_at, delivery.expires_at)
 
     def claimed(self, record: Record) -> None:
         """A worker got the run: the queue drains, at least up to its message."""
-        record.state = "running"
+        record.state, record.expires_first = "running", 0
         self.drained_to = max(self.drained_to, record.sent_at)
 
     def exists(self, run_id: str) -> bool:
@@ -64,7 +67,7 @@ class QueueRules:
     def expired(self, record: Record) -> None:
         """The run was recorded as expired."""
         now = self.broker.hub.now
-        if not record.expires_at or record.expires_at > now + SETTLED:
+        if not record.expires_first or record.expires_first > now + SETTLED:
             self.fail("recorded as expired before its time", *_name(record))
 
     def assumed(self, record: Record, *, natives: int, strangers: int) -> None:

@@ -55,4 +55,6 @@ class Record:
     sent_at: int = 0
     """When the broker got its latest message, or when that may start if it has an ETA; 0 for never."""
     expires_at: int = 0
-    replaced: bool = False
+    """When its latest message expires; 0 for never."""
+    expires_first: int = 0
+    """The same of the first of its messages since it was last claimed."""
