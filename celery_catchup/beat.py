@@ -224,7 +224,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         engine.advance(now)
         plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
         engine.release(now)
-        work.roll.call()
+        work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
         return self._sleep(now)

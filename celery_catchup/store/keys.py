@@ -41,6 +41,9 @@ class Keys:
         self.backfills = f"{prefix}:backfills"
         self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
+        self.consumers = f"{prefix}:consumers"
+        self.drained = f"{prefix}:drained"
+        self.contact = f"{prefix}:contact"
         self.outages = f"{prefix}:outages"
         self.hours = f"{prefix}:hours"
 

@@ -151,10 +151,25 @@ local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
--- How long a message may wait in its queue before its run is sent again: five minutes, and twice as
--- long each time. A copy costs nothing, because only one can be claimed.
+-- How long after it was sent the leader first looks for evidence that a message was lost: five minutes,
+-- and twice as long after each copy. A message that merely waits is never sent again.
 local function patience(sends)
   return 300000 * 2 ^ math.min(sends - 1, 8)
+end
+
+-- Note that the store can be reached. A gap of more than half a run's lease begins a new stretch:
+-- workers could not renew meanwhile, so their runs are left alone for one lease length (see may_take_over).
+local function note_contact(key, now, ttl)
+  local contact = redis.call('HMGET', key, 'at', 'since')
+  local at, since = tonumber(contact[1] or ''), tonumber(contact[2] or '')
+  if not at or not since or math.abs(now - at) > ttl / 2 then since = now end
+  redis.call('HSET', key, 'at', string.format('%.0f', now), 'since', string.format('%.0f', since))
+end
+
+-- Whether workers have had one lease length to renew since the store was last out of reach.
+local function may_take_over(key, now, ttl)
+  local since = tonumber(redis.call('HGET', key, 'since') or '')
+  return not since or now - since >= ttl
 end
 
 -- What happened in the hour of `now`, and its place. Eight days are kept, in a ring: an hour is
@@ -212,19 +227,35 @@ local function remember(run, outcome, ended, error)
   run.past, run.attempt_started = past, nil
 end
 
--- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.
--- The lease that it gets is the time in which somebody has to claim it, by the server's clock:
--- `now` may be the leader's idea of time. What a worker releases into the outbox (`keys.unpublished`)
--- it publishes itself; the leader does it should the worker die.
-local function dispatch(keys, id, run, own_db, now)
-  run.state, run.sends, run.queued = 'queued', run.sends + 1, now
-  run.handed = keys.unpublished and true or nil
+-- When the leader looks whether a message was lost. It counts from when the message may start; one that
+-- expires is looked at half a minute after that, because clocks differ.
+local function look_at(sent, sends, expires)
+  local look = sent + patience(math.max(sends, 1))
+  return expires and math.min(look, expires + 30000) or look
+end
+
+-- Record that a run's message is with the broker since `sent` (server's clock).
+local function record_sent(keys, id, run, sent, countdown, expires)
+  run.sent = sent + (countdown or 0)
+  run.expires = expires and sent + expires or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
-  redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
+  redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id)
+end
+
+-- Send a run's message: pushed here and now on an atomic broker, else put into the outbox. A run in the
+-- outbox has no lease: nothing can be lost that was not sent. `now` may be the leader's idea of time.
+-- What a worker releases into the outbox (`keys.unpublished`) it publishes itself; the leader does it
+-- should the worker die.
+local function dispatch(keys, id, run, own_db, now)
+  run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
+  run.handed = keys.unpublished and true or nil
   local template = read_json(redis.call('HGET', keys.templates, run.template))
   if template.queue then
+    record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else
+    redis.call('HSET', keys.ledger, id, cjson.encode(run))
+    redis.call('ZREM', keys.leases, id)
     -- one after the other, however many are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
