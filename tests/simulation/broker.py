@@ -30,6 +30,9 @@ class Delivery:
     headers: Mapping[str, Any]
     retries: int = 0
     redelivered: bool = False
+    """It was with a worker before: it waits in front of the others then."""
+    handed_back: bool = False
+    """A worker that could not claim it has sent it again; the store does not know that."""
 
     @property
     def run_id(self) -> str:
@@ -109,7 +112,8 @@ class Broker:
             raise DispatchError("unreachable", "simulated: no confirmation")
 
     def accept(self, delivery: Delivery, *, after: int = 0) -> None:
-        self.accepted(delivery)
+        if not delivery.handed_back:
+            self.accepted(delivery)
         copies = 1
         if self.hub.random.random() < self.trouble:
             self._count_fault("doubled")
@@ -130,7 +134,10 @@ class Broker:
         self.hub.spawn(self.process, lambda: self._arrive(number), after=after + delay)
 
     def _arrive(self, number: int) -> None:
-        self._ready.append(number)
+        if number in self.held and self.held[number].redelivered:
+            self._ready.appendleft(number)
+        else:
+            self._ready.append(number)
         self.offer()
 
     def _count_fault(self, fault: str) -> None:
@@ -140,8 +147,11 @@ class Broker:
 
     @property
     def depth(self) -> int:
-        """Messages that wait for a worker."""
-        return len(self._ready)
+        """Messages in the queue, as the broker tells it: only Redis counts unacknowledged ones, too."""
+        return self._held_back() if self.atomic else len(self._ready)
+
+    def _held_back(self) -> int:
+        return len(self._ready) + sum(number in self.held for _, number in self._unacknowledged)
 
     def offer(self) -> None:
         """Hand over what waits, oldest first, as far as workers take it."""
@@ -229,12 +239,15 @@ class SimulatedDispatcher:
         if "expires" in entry.options:
             told["expires"] = "@catchup:expires@"
             place["expires_ms"] = round(entry.options["expires"] * 1000)
-        return Template(json.dumps(told), **place)
+        return Template(json.dumps(told), routing_key=QUEUE, queue_name=QUEUE, **place)
 
     def publish(
         self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
     ) -> None:
         self.broker.publish(render(template, run_id, run, now))
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        return self.broker.depth if self.broker.reachable() else None
 
     def plain(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         run_id = str(uuid.UUID(int=self.broker.hub.random.getrandbits(128), version=4))

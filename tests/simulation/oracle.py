@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ WRITES = {
     "recover": lambda answer: answer != b"fenced",
     "fill": lambda answer: answer[0] == b"ok",
     "trim": lambda answer: answer is not None,
+    "postpone": lambda answer: answer is not None,
 }
 """What only the leader may write, and how its answer looks when it was written."""
 
@@ -65,9 +66,11 @@ class Oracle:
     strangers: int = 0
     """Workers without it."""
     beats: dict[str, Process] = field(default_factory=dict)
+    stranger_is_known: Callable[[], bool] = lambda: False
+    """Whether a worker without the plugin is there, for so long that the leader has to know it."""
 
     def __post_init__(self) -> None:
-        self.rules = QueueRules(self.broker, self.fail)
+        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail)
 
     @property
     def looked_at(self) -> list[tuple[str, ...]]:
@@ -265,6 +268,8 @@ class Oracle:
     def _on_renew(self, process: Process, args: list[str], answer: Any) -> None:
         lost = {_text(run) for run in answer}
         for run_id, owner in zip(args[2::2], args[3::2], strict=True):
+            if not owner:
+                continue  # a message that waits in its worker
             if run_id not in lost:
                 self.leases[run_id, owner] = self.network.server_ms + self.run_lease_ms
             else:
@@ -317,7 +322,7 @@ class Oracle:
         run_id, record = args[3], self.runs[args[3]]
         match answer:
             case b"sent":
-                self.rules.sent_again(run_id, record)
+                self.rules.sent_again(run_id, record, mixed=self.stranger_is_known())
             case b"dead":
                 record.closed = True
                 self.rules.dead(run_id, record)

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.broker import Broker, Delivery
-from tests.simulation.records import Record
+from tests.simulation.expectations import ENTRIES
+from tests.simulation.records import Record, Sent
 
+LIFETIMES = {one.name: one.options["expires"] for one in ENTRIES if "expires" in one.options}
+"""Seconds in which a message of the entry has to be started."""
 SETTLED = 600_000
 """Milliseconds by which clocks may differ, and a look may be late."""
 
@@ -18,6 +21,7 @@ class QueueRules:
     """Follows every message from outside, and judges what the leader makes of runs that nobody claimed."""
 
     broker: Broker
+    server_ms: Callable[[], int]
     fail: Callable[..., None]
     drained_to: int = 0
     """When the latest message was sent of those that workers have claimed."""
@@ -26,49 +30,61 @@ class QueueRules:
         """The broker got a message of the run."""
         record.entry = record.entry or delivery.headers["entry"]
         record.slot_ms = record.slot_ms or delivery.slot_ms
-        record.sent_at = max(self.broker.hub.now, delivery.starts_at)
-        record.expires_at = delivery.expires_at
-        record.expires_first = min(record.expires_first or delivery.expires_at, delivery.expires_at)
+        at = max(self.broker.hub.now, delivery.starts_at)
+        beside = self.broker.messages[delivery.run_id] > 0
+        earliest, latest = self._expiry(delivery)
+        record.before, record.sent = record.sent, Sent(at, latest, beside)
+        record.expires_first = min(record.expires_first or earliest, earliest)
+
+    def _expiry(self, delivery: Delivery) -> tuple[int, int]:
+        """Between which times the message expires, by the clock of whoever looks: its sender has its own."""
+        lifetime = 1000 * LIFETIMES.get(delivery.headers["entry"], 0)
+        if not lifetime:
+            return 0, 0
+        ends = (delivery.expires_at, self.broker.hub.now + lifetime, self.server_ms() + lifetime)
+        return min(ends), max(ends)
 
     def claimed(self, record: Record) -> None:
         """A worker got the run: the queue drains, at least up to its message."""
         record.state, record.expires_first = "running", 0
-        self.drained_to = max(self.drained_to, record.sent_at)
+        self.drained_to = max(self.drained_to, record.sent.at)
 
-    def exists(self, run_id: str) -> bool:
-        """Whether a message of the run is in the queue or at a worker."""
-        return self.broker.messages[run_id] > 0
-
-    def sent_again(self, run_id: str, record: Record) -> None:
-        """The leader has sent the run again: look at what it knew."""
+    def sent_again(self, run_id: str, record: Record, *, mixed: bool) -> None:
+        """The leader has sent the run again: look at what it knew. ``mixed``: that a worker without the
+        plugin consumes the queue."""
         if record.state == "queued":
-            self._judge_copy(run_id, record)
+            self._judge_copy(run_id, record, mixed=mixed)
         if record.state:
             record.state = "queued"
 
-    def _judge_copy(self, run_id: str, record: Record) -> None:
-        if not record.sent_at:
-            if not self.broker.atomic:
-                self.fail("sent again while it is in the outbox", *_name(record))
-        elif 0 < record.expires_at < self.broker.hub.now:
+    def _judge_copy(self, run_id: str, record: Record, *, mixed: bool) -> None:
+        atomic = self.broker.atomic  # then the copy is with the broker already
+        exists = record.sent.beside if atomic else self.broker.messages[run_id] > 0
+        sent = record.before if atomic else record.sent
+        if not sent.at:
+            self.fail("sent again before its message was sent", *_name(record))
+        elif 0 < sent.expires < min(self.broker.hub.now, self.server_ms()) - SETTLED:
             self.fail("an expired run was sent again", *_name(record))
-        elif record.unclaimed:
+        elif record.unclaimed and mixed:
             self.fail("executed by a worker without the plugin, and sent again", *_name(record))
-        elif self.exists(run_id) and self.drained_to <= record.sent_at:
-            self.fail("a copy was sent into a queue that does not drain", *_name(record))
+        elif exists and self.drained_to <= sent.at:
+            began = self.broker.hub.start_ms
+            times = f"sent at {sent.at - began}, drained to {self.drained_to - began}"
+            self.fail("a copy was sent into a queue that does not drain", *_name(record), times)
 
     def dead(self, run_id: str, record: Record) -> None:
         """The leader has given the run up."""
         if not record.executions:
             self.fail("dead without an execution", *_name(record))
-        elif record.state == "queued" and self.exists(run_id):
+        elif record.state == "queued" and self.broker.messages[run_id] > 0:
             self.fail("dead while its message waits", *_name(record))
 
     def expired(self, record: Record) -> None:
         """The run was recorded as expired."""
-        now = self.broker.hub.now
+        now = max(self.broker.hub.now, self.server_ms())
         if not record.expires_first or record.expires_first > now + SETTLED:
-            self.fail("recorded as expired before its time", *_name(record))
+            left = (record.expires_first - now) // 1000
+            self.fail("recorded as expired before its time", *_name(record), left, "s left")
 
     def assumed(self, record: Record, *, natives: int, strangers: int) -> None:
         """The run is taken to have been executed without a report."""

@@ -34,6 +34,18 @@ class Execution:
         return round(datetime.fromisoformat(self.slot).timestamp() * 1000)
 
 
+@dataclass(frozen=True)
+class Sent:
+    """The latest message of a run, as its broker knows it."""
+
+    at: int = 0
+    """When the broker got it, or when it may start if it has an ETA; 0 for never."""
+    expires: int = 0
+    """When it expires; 0 for never."""
+    beside: bool = False
+    """Whether there was an older message of the run."""
+
+
 @dataclass
 class Record:
     """What is known of one run from outside."""
@@ -52,9 +64,8 @@ class Record:
     """Executions by workers without the plugin."""
     state: str = "queued"
     """As far as answers of the server tell it: queued, running, waiting; "" after a roll-back."""
-    sent_at: int = 0
-    """When the broker got its latest message, or when that may start if it has an ETA; 0 for never."""
-    expires_at: int = 0
-    """When its latest message expires; 0 for never."""
+    sent: Sent = Sent()
+    before: Sent = Sent()
+    """The same, as it was before that."""
     expires_first: int = 0
     """The same of the first of its messages since it was last claimed."""

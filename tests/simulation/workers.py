@@ -16,12 +16,14 @@ from celery_catchup.plugin import claims, endings
 from celery_catchup.plugin import station as stations
 from celery_catchup.plugin.deliveries import TOKEN, new_token
 from tests.simulation.broker import Broker, Delivery
-from tests.simulation.expectations import MINUTE
+from tests.simulation.expectations import HOUR, MINUTE
 from tests.simulation.hub import CrashError, Hub, Process
 from tests.simulation.oracle import Oracle
 from tests.simulation.records import Execution
 from tests.simulation.server import QUEUE
 
+KNOWN = 2 * HOUR
+"""Milliseconds in which the leader has to notice that a worker has no plugin."""
 CHILD = "proj.child"
 """A task that another task starts and passes its own headers on to."""
 
@@ -89,6 +91,10 @@ class Fleet:
     calm: bool = False
     everybody: list[Worker] = field(default_factory=list)
 
+    def stranger_is_known(self) -> bool:
+        """Whether a worker without the plugin has answered the leader's questions for hours."""
+        return any(not one.plugin and one.answers and one.hub.now - one.since > KNOWN for one in self.everybody)
+
 
 class Worker:
     """One worker: a process that reserves messages and executes some at a time; started anew when it dies."""
@@ -100,7 +106,7 @@ class Worker:
         self.broker, self.oracle, self.fleet = broker, oracle, fleet
         self.process = hub.supervisor
         self.plugin = fleet.plugin
-        self.away = 0
+        self.away = self.since = 0
         self.late = self.closing = False
         self.rate: dict[str, int] = {}
         """Milliseconds between two starts of a task (its rate limit)."""
@@ -122,7 +128,15 @@ class Worker:
         self._forget()
         self.late, self.closing = self.hub.random.random() < 0.5, False
         process.notes["worker"] = self
+        self.since = self.hub.now
         process.spawn(lambda: self._live(process))
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answers when it is asked over the broker."""
+        process = self.process
+        up = process.alive and "post" in process.notes and not self.closing
+        return up and self.hub.now >= max(process.stopped_until, process.cut_off_until)
 
     @property
     def ready(self) -> bool:
@@ -150,7 +164,7 @@ class Worker:
         process.notes["station"] = station
         self.broker.offer()
         while True:
-            station.pulse(self.name)
+            station.pulse(self.name, [QUEUE])
             self.hub.sleep(station.heartbeat.interval * 1000)
 
     def _died(self) -> None:
@@ -190,11 +204,13 @@ class Worker:
         def resend(countdown: float, retries: int) -> None:
             if not self.broker.reachable():
                 raise OperationalError("simulated: the broker does not answer")
-            self.broker.accept(Delivery(delivery.headers, retries), after=round(countdown * 1000))
+            again = Delivery(delivery.headers, retries, handed_back=retries == delivery.retries)
+            self.broker.accept(again, after=round(countdown * 1000))
 
         post = process.notes["post"] if self.plugin else None
         one = Reserved(number, delivery, token, Task(post, delivery, token, late=self.late, resend=resend))
         self.reserved.append(one)
+        self.hub.trace(self.name, "receives", delivery.headers["entry"], delivery.headers[names.SCHEDULED_TIME])
         self.unacknowledged.add(number)
         process.spawn(lambda: self._begin_next(process), after=max(0, one.starts_at - self.hub.now))
 
@@ -341,6 +357,13 @@ class Control:
 
     def __init__(self, hub: Hub, broker: Broker, fleet: Fleet, oracle: Oracle) -> None:
         self.hub, self.broker, self.fleet, self.oracle = hub, broker, fleet, oracle
+
+    def ask(self, app: Any) -> dict[str, list[str]] | None:
+        """Which queues the workers consume, by name; those that are stopped do not answer."""
+        self.hub.sleep(2000)
+        if not self.broker.reachable():
+            return None
+        return {one.name: [QUEUE] for one in self.fleet.everybody if one.answers}
 
     def revoke(self, task_ids: Any, *, terminate: bool = False, **_: Any) -> None:
         ids = [task_ids] if isinstance(task_ids, str) else list(task_ids)

@@ -103,7 +103,8 @@ class World:
         self.stranger = Worker(hub, "stranger", self._clock(skews[7]), **together)
         self.stranger.plugin = False
         self.fleet.everybody = [*self.workers, self.stranger]
-        self.app.control = Control(hub, self.broker, self.fleet, self.oracle)
+        self.oracle.stranger_is_known = self.fleet.stranger_is_known
+        self.control = self.app.control = Control(hub, self.broker, self.fleet, self.oracle)
         self.operator = Operator(hub, self._clock(skews[7]), self.app)
         self.snapshots: list[Snapshot] = []
         self.broker.choose = self._a_worker
@@ -240,7 +241,10 @@ class Simulator:
             seed, self.server, scripts=scripts, length=length, keep=keep, stress=stress, forgive=forgive
         )
         violation = ""
-        with simulated(world.network, world.broker, scripts, world.oracle.heard), ExitStack() as stack:
+        with (
+            simulated(world.network, world.broker, scripts, world.oracle.heard, world.control.ask),
+            ExitStack() as stack,
+        ):
             stack.enter_context(nullcontext() if mutant is None else mutant.planted(world))
             try:
                 world.live()
