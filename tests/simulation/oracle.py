@@ -144,7 +144,7 @@ class Oracle:
 
     def _compare(self, one: Execution, other: Execution) -> None:
         unclaimed = (other.run_id, other.token) not in self.leases  # the server has forgotten its run
-        if not other.run_id or unclaimed or other.began <= self.rolled_back_at:
+        if not other.run_id or not other.plugin or unclaimed or other.began <= self.rolled_back_at:
             return
         chained = self.entries[one.entry].chained and one.entry == other.entry
         same_lane = chained and "backfill" not in (one.trigger, other.trigger)
@@ -322,7 +322,8 @@ class Oracle:
         run_id, record = args[3], self.runs[args[3]]
         match answer:
             case b"sent":
-                self.rules.sent_again(run_id, record, mixed=self.stranger_is_known())
+                settled = self.hub.now - self.server_jumped_at > 4 * self.run_lease_ms
+                self.rules.sent_again(run_id, record, mixed=settled and self.stranger_is_known())
             case b"dead":
                 record.closed = True
                 self.rules.dead(run_id, record)

@@ -81,6 +81,8 @@ class QueueRules:
 
     def expired(self, record: Record) -> None:
         """The run was recorded as expired."""
+        if not record.state:
+            return  # the server has gone back to a message that we have forgotten
         now = max(self.broker.hub.now, self.server_ms())
         if not record.expires_first or record.expires_first > now + SETTLED:
             left = (record.expires_first - now) // 1000
