@@ -23,7 +23,7 @@ TIMEOUT = 3.0
 """Seconds for a connect, a write, a reply or a confirmation: a third of the leader's lease, so that
 a silent broker costs no leadership. A user's own time-outs are left as they are."""
 
-_NOT_FOUND = 404
+_NOT_FOUND = "404"
 _MOST_UNACKNOWLEDGED = 1000
 """Unacknowledged messages that are looked through for those of one queue."""
 
@@ -192,7 +192,7 @@ def _waiting(connection: Any, queue: str) -> int:
     try:
         return int(channel.queue_declare(queue, passive=True).message_count)
     except connection.channel_errors as error:
-        if getattr(error, "reply_code", None) == _NOT_FOUND:
+        if str(getattr(error, "reply_code", "")) == _NOT_FOUND:
             return 0
         raise
     finally:
