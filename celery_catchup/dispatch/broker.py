@@ -12,7 +12,7 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.dispatch.capture import counting, is_redis, watch
+from celery_catchup.dispatch.capture import counting, is_redis, size_of, watch
 from celery_catchup.dispatch.entities import restored
 from celery_catchup.dispatch.failures import publish_error, unreachable, unroutable
 from celery_catchup.wording import shown
@@ -23,7 +23,7 @@ TIMEOUT = 3.0
 """Seconds for a connect, a write, a reply or a confirmation: a third of the leader's lease, so that
 a silent broker costs no leadership. A user's own time-outs are left as they are."""
 
-_NOT_FOUND = "404"
+_NOT_FOUND = 404
 _MOST_UNACKNOWLEDGED = 1000
 """Unacknowledged messages that are looked through for those of one queue."""
 
@@ -187,12 +187,15 @@ def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
 
 def _waiting(connection: Any, queue: str) -> int:
     """Messages in a queue that no worker has received; none in one that does not exist."""
+    size = size_of(connection.default_channel, queue)
+    if size is not None:
+        return size
     # On a channel of its own: AMQP closes one on which a question was refused.
     channel = connection.channel()
     try:
         return int(channel.queue_declare(queue, passive=True).message_count)
     except connection.channel_errors as error:
-        if str(getattr(error, "reply_code", "")) == _NOT_FOUND:
+        if getattr(error, "reply_code", None) == _NOT_FOUND:
             return 0
         raise
     finally:
