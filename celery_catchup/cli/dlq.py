@@ -120,10 +120,26 @@ def discarded(desk: Desk, screen: Screen, **given: Any) -> int:
     return _handle(desk, screen, discard, "discard", **given)
 
 
+@verb("bury", short_help="Give up runs that have not started.")
+@click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
+@dry_run_option
+@force_option
+@json_option
+def buried(desk: Desk, screen: Screen, **given: Any) -> int:
+    """Make runs that wait or are queued dead letters: their messages are refused, their chains go on.
+
+    Beat never gives up a run that no worker has started, however long it waits.
+    """
+    from celery_catchup.operations.dead_letters import bury
+
+    return _handle(desk, screen, bury, "bury", everything=False, entry=None, category=None, **given)
+
+
 command.add_command(listed, "list")
 command.add_command(shown, "show")
 command.add_command(replayed, "replay")
 command.add_command(discarded, "discard")
+command.add_command(buried, "bury")
 
 
 def _handle(

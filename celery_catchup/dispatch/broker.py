@@ -12,7 +12,7 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.dispatch.capture import counting, is_redis, watch
+from celery_catchup.dispatch.capture import counting, is_redis, size_of, watch
 from celery_catchup.dispatch.entities import restored
 from celery_catchup.dispatch.failures import publish_error, unreachable, unroutable
 from celery_catchup.wording import shown
@@ -169,13 +169,27 @@ def _where(publication: Mapping[str, Any]) -> str:
 
 def destination(publication: Mapping[str, Any]) -> tuple[str, str]:
     """The routing key of a message, and the name of its queue as far as it is known."""
-    key = str(publication["routing_key"] or "")
-    queues = [str(one["name"]) for one in publication["declare"] if one["kind"] == "queue"]
-    return key, queues[0] if queues else "" if publication["exchange"] else key
+    exchange, key = publication["exchange"], str(publication["routing_key"] or "")
+    if not exchange:
+        return key, key
+    # Celery declares the default queue, too, for a message that goes to another exchange.
+    queues = [str(one["name"]) for one in publication["declare"] if _is_bound(one, exchange)]
+    return key, queues[0] if queues else ""
+
+
+def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
+    """Whether a declared entity is a queue that takes messages of the exchange."""
+    if entity["kind"] != "queue":
+        return False
+    bindings = [entity, *(entity.get("bindings") or ())]
+    return exchange in [(bound.get("exchange") or {}).get("name") for bound in bindings]
 
 
 def _waiting(connection: Any, queue: str) -> int:
     """Messages in a queue that no worker has received; none in one that does not exist."""
+    size = size_of(connection.default_channel, queue)
+    if size is not None:
+        return size
     # On a channel of its own: AMQP closes one on which a question was refused.
     channel = connection.channel()
     try:

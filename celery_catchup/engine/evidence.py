@@ -52,6 +52,8 @@ def evidence_of(run: Mapping[str, Any], queue: QueueView, *, now: Instant) -> Ev
         return Evidence.EXPIRED
     if not run.get("template"):  # `run_headers()`: the caller's message never came
         return Evidence.ASSUMED
+    if run.get("discarded"):  # a worker that does not know the task has thrown the message away
+        return Evidence.LOST
     sent = sent_at(run)
     if not queue.ever_claimed:
         seen_to_work = queue.plain_now and (queue.depth == 0 or now - sent >= _ASSUMED_AFTER)

@@ -74,6 +74,8 @@ class Reaper:
 
     def _confirmed(self, run_id: str, run: Mapping[str, Any], server_ms: int) -> bool:
         """Whether the message was already missing one lease ago; workers renew what they have received."""
+        if run.get("discarded"):
+            return True
         ttl = self._recovery.run_ttl_ms
         recent = {key: since for key, since in self._suspects.items() if server_ms - since < 10 * ttl}
         self._suspects = recent
@@ -91,7 +93,8 @@ class Reaper:
         }
         return {template: QueueView() for template in templates} | {
             template: QueueView(
-                ever_claimed=presence.ever_claimed(place.queue),
+                # Of a message to an exchange whose queues are not known only claims can tell.
+                ever_claimed=presence.ever_claimed(place.queue) or place.routing_key in drained,
                 claims_now=presence.claimed_since(place.queue, server_ms - self._recovery.run_ttl_ms),
                 plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
                 drained=drained.get(place.routing_key, 0),

@@ -16,6 +16,7 @@ from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.operations.runs import Run, record_like, run_of
 from celery_catchup.store import Replay
+from celery_catchup.store.leases import Finish
 from celery_catchup.store.listing import Record
 from celery_catchup.wording import shown
 
@@ -47,6 +48,7 @@ class Outcome(StrEnum):
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
+    BURIED = "buried"
     UNDER_WAY = "under way"
     REFUSED = "refused"
     WOULD = "dry run"
@@ -148,6 +150,42 @@ def discard(
         if progress is not None:
             progress()
     return handled
+
+
+def bury(
+    desk: Desk,
+    records: Sequence[Record],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[], None] | None = None,
+) -> list[Handled]:
+    """Make runs that have not started dead letters: their messages are refused from now on, and their
+    chains go on. Beat never does that by itself."""
+    desk.before_change()
+    handled = []
+    for record in records:
+        handled.append(_bury(desk, record, dry_run=dry_run))
+        if progress is not None:
+            progress()
+    return handled
+
+
+def _bury(desk: Desk, record: Record, *, dry_run: bool) -> Handled:
+    state = RunState(record["state"])
+    if state not in (RunState.WAITING, RunState.QUEUED):
+        return _handled(
+            record, Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"
+        )
+    if dry_run:
+        return _handled(record, Outcome.WOULD)
+    error = f"buried by {desk.by}" if desk.by else "buried by hand"
+    ending = desk.leases.finish(
+        record["id"], entry=record["entry"], owner="", state=RunState.DEAD, error=error
+    )
+    logger.info(logfmt("Run buried", run_id=record["id"], outcome=ending.outcome, by=desk.by))
+    if ending.outcome is not Finish.RECORDED:
+        return _handled(record, Outcome.REFUSED, "it has started meanwhile")
+    return _handled(record, Outcome.BURIED)
 
 
 def refused(handled: Sequence[Handled]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from celery_catchup.model import Instant, SkipReason, to_datetime
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
+from celery_catchup.store.workers import LATELY as SEEN_LATELY
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
@@ -45,7 +46,8 @@ class CatchupProgress:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present."""
+    """The state of things. ``lag`` is how far the watermark is behind the present; ``without_plugin`` are
+    workers without the plugin that consume a queue of workers with it."""
 
     scheduler: Health
     healthy: bool
@@ -65,6 +67,7 @@ class Status:
     paused: tuple[str, ...]
     backfills: int
     workers: int
+    without_plugin: tuple[str, ...]
 
 
 def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
@@ -77,6 +80,8 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
     tally = desk.history.tally(since=now - LATELY)
+    server_now = server_time(desk)
+    mixed = desk.workers.presence().mixed_since(server_now - SEEN_LATELY)
     return Status(
         scheduler=health,
         healthy=health is Health.RUNNING,
@@ -88,14 +93,15 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         watermark=None if watermark is None else to_datetime(watermark),
         lag=None if watermark is None else timedelta(milliseconds=max(0, now - watermark)),
         catchup=_progress(scheduler),
-        in_flight=counts["leases"],
+        in_flight=counts["leases"] + counts["outbox"],
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
-        workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),
+        workers=len(desk.workers.seen_since(server_now - _WORKERS)),
+        without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
     )
 
 

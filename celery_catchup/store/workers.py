@@ -56,8 +56,10 @@ class Presence:
         return self.plugin.get(queue, 0) >= instant
 
     def plain_since(self, queue: str, instant: Instant) -> list[str]:
-        """Workers without the plugin that were seen to consume the queue at ``instant`` or later."""
-        return sorted(name for name, one in self.plain.items() if queue in one.queues and one.at >= instant)
+        """Workers without the plugin that were seen to consume the queue at ``instant`` or later; "" stands
+        for a queue that is not known, which any worker may consume."""
+        seen = {name: one.queues for name, one in self.plain.items() if one.at >= instant}
+        return sorted(name for name, queues in seen.items() if queue in queues or not queue)
 
     def mixed_since(self, instant: Instant) -> dict[str, list[str]]:
         """Queues that workers with and without the plugin consume, and those without it."""

@@ -48,8 +48,11 @@ class Fleet:
         for _ in range(minutes):
             self.now += MINUTE
             self.workers(**seen)
-            self.beat.recovery.now_ms = self.now
-            self.beat.engine.office.reaper.reap(self.now)
+            self.reap()
+
+    def reap(self) -> None:
+        self.beat.recovery.now_ms = self.now
+        self.beat.engine.office.reaper.reap(self.now)
 
     def claim(self, run_id: str, owner: str = "a", **more: Any) -> Answer:
         self.beat.leases.now_ms = self.now
@@ -283,3 +286,47 @@ def test_a_claim_shows_that_its_queue_drains(fleet: Fleet) -> None:
 
     sent = fleet.beat.ledger.runs_of("etl")[0]["sent"]
     assert fleet.beat.recovery.drained([QUEUE, "other"]) == {QUEUE: sent}
+
+
+# -- a store that was out of reach -----------------------------------------------------------
+
+
+def test_nothing_that_runs_is_taken_over_within_a_lease_after_the_store_was_away(fleet: Fleet) -> None:
+    """Its worker may be alive, and could not renew."""
+    beat, run_id = fleet.beat, fleet.first
+    fleet.workers(plugin=True)
+    fleet.claim(run_id, "a")
+
+    fleet.now += 10 * MINUTE  # the store is away
+    fleet.workers(plugin=True)
+    fleet.reap()
+    by_a_copy = fleet.claim(run_id, "b")
+    beat.leases.now_ms = fleet.now
+    renewed = beat.leases.renew([(run_id, "a")])
+
+    assert (by_a_copy, renewed) == (Answer.HELD, [])
+    assert fleet.told(RunResent) == []
+    assert fleet.states == ["running", "waiting", "waiting"]
+
+
+def test_a_worker_that_does_not_renew_within_that_lease_loses_its_run(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.claim(fleet.first, "a")
+
+    fleet.now += 10 * MINUTE
+    for _ in range(5):
+        fleet.now += MINUTE // 3  # the store is back: workers say so every twenty seconds
+        fleet.workers(plugin=True)
+        fleet.reap()
+
+    assert [event.reason for event in fleet.told(RunResent)] == ["its worker was lost"]
+
+
+def test_a_clock_that_was_put_back_counts_as_an_outage(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.claim(fleet.first, "a")
+    fleet.now -= 60 * MINUTE
+    fleet.workers(plugin=True)
+    fleet.now += MINUTE // 2
+
+    assert fleet.claim(fleet.first, "b") is Answer.HELD

@@ -99,9 +99,10 @@ def test_a_worker_that_was_stopped_past_its_lease_is_refused(site: Site) -> None
         run_id = site.send_run(kwargs={"seconds": 4})
         following = site.record(hour=1, state="waiting")
         site.wait_for("start")
-        first.signal(signal.SIGSTOP)
         with Worker(site, name="w2", **SHORT) as second:
+            first.signal(signal.SIGSTOP)
             until(lambda: (site.lease(run_id) or 0) < server_ms(site))
+            until(lambda: site.store.hget(site.keys.contact, "since") < str(server_ms(site) - 3000).encode())
             site.send(run_id, kwargs={"seconds": 6})
             site.wait_for("start", 2)
 

@@ -248,7 +248,7 @@ end
 -- should the worker die.
 local function dispatch(keys, id, run, own_db, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
-  run.handed = keys.unpublished and true or nil
+  run.handed, run.discarded = keys.unpublished and true or nil, nil
   local template = read_json(redis.call('HGET', keys.templates, run.template))
   if template.queue then
     record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)

@@ -1,8 +1,8 @@
 -- Send a run again whose worker or message was lost, or whose next attempt is due; or end it.
 --
 -- The leader calls it for runs whose lease has run out or whose retry is due. A run that came to life
--- meanwhile is left alone. A run whose workers are lost more often than its attempts and two more is dead.
--- A run that no worker has claimed is never dead: the leader says what the evidence is.
+-- meanwhile is left alone. A run whose workers are lost, or do not know its task, more often than its attempts
+-- and two more is dead. A run that waits in its queue is never dead: the leader says what the evidence is.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS ledger     hash    run id -> run as JSON
@@ -62,7 +62,7 @@ local function give_up(state, answer)
   return answer
 end
 
-if run.state == 'queued' then
+if run.state == 'queued' and not run.discarded then
   if evidence == 'lost' then
     dispatch(keys, id, run, db, now)
     return 'sent'
@@ -76,13 +76,16 @@ if run.state == 'queued' then
   return 'alive'
 end
 if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
-if run.state == 'waiting' or not may_take_over(KEYS[14], now, tonumber(ARGV[6])) then return 'alive' end
+local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
+if run.state == 'waiting' or early then return 'alive' end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
-  run.error = 'its workers were lost'
+  run.error = run.discarded and run.error or 'its workers were lost'
   return give_up('dead', 'dead')
 end
-remember(run, 'lost', now)
-run.attempt, run.owner = run.attempt + 1, nil
+if run.state == 'running' then
+  remember(run, 'lost', now)
+  run.attempt, run.owner = run.attempt + 1, nil
+end
 dispatch(keys, id, run, db, now)
 return 'sent'

@@ -21,7 +21,8 @@ if (run.owner or '') ~= owner then return 'superseded' end
 
 local now = server_now(ARGV[5])
 if ARGV[4] ~= '' then run.error = ARGV[4] end
--- A message that no worker understood was no attempt.
+-- A message that no worker understood was no attempt, and it is gone.
+run.discarded = owner == '' or nil
 if owner ~= '' then
   remember(run, 'retried', now, run.error)
   run.attempt = run.attempt + 1
