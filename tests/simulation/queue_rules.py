@@ -12,6 +12,8 @@ from tests.simulation.records import Record, Sent
 
 LIFETIMES = {one.name: one.options["expires"] for one in ENTRIES if "expires" in one.options}
 """Seconds in which a message of the entry has to be started."""
+COUNTDOWNS = {one.name: one.options["countdown"] for one in ENTRIES if "countdown" in one.options}
+"""Seconds after which a message of the entry may be started."""
 SETTLED = 600_000
 """Milliseconds by which clocks may differ, and a look may be late."""
 
@@ -24,13 +26,15 @@ class QueueRules:
     server_ms: Callable[[], int]
     fail: Callable[..., None]
     drained_to: int = 0
-    """When the latest message was sent of those that workers have claimed."""
+    """When the latest message was sent of those that workers have claimed, by the server's clock."""
 
     def sent(self, record: Record, delivery: Delivery) -> None:
         """The broker got a message of the run."""
         record.entry = record.entry or delivery.headers["entry"]
         record.slot_ms = record.slot_ms or delivery.slot_ms
-        at = max(self.broker.hub.now, delivery.starts_at)
+        now = self.server_ms()  # the leader compares times of that clock
+        countdown = 1000 * COUNTDOWNS.get(record.entry, 0)
+        at = max(now, min(delivery.starts_at, now + countdown))
         beside = self.broker.messages[delivery.run_id] > 0
         earliest, latest = self._expiry(delivery)
         record.before, record.sent = record.sent, Sent(at, latest, beside)

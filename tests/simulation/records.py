@@ -39,7 +39,7 @@ class Sent:
     """The latest message of a run, as its broker knows it."""
 
     at: int = 0
-    """When the broker got it, or when it may start if it has an ETA; 0 for never."""
+    """When the broker got it, or when it may start if it has an ETA, by the server's clock; 0 for never."""
     expires: int = 0
     """When it expires; 0 for never."""
     beside: bool = False
