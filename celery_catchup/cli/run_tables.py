@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
 
 if TYPE_CHECKING:
     from celery_catchup.operations.attempts import Attempt
-    from celery_catchup.operations.runs import Run, Skipped
+    from celery_catchup.operations.runs import Run, RunDetails, Skipped
 
 _NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
 
@@ -87,10 +87,13 @@ def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
         screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in told if text))])
 
 
-def show_notes(screen: Screen, notes: Mapping[str, Mapping[str, Any]]) -> None:
+def show_notes(screen: Screen, found: RunDetails) -> None:
     """What the task has noted; of long values the beginning."""
-    for kind, named in sorted(notes.items()):
-        for name, value in named.items():
+    if found.progress is not None:
+        done, total = found.progress
+        screen.facts([("Progress", f"{done} of {total}" if total else done)])
+    for kind, named in sorted(found.notes.items()):
+        for name, value in named.items() if kind != "progress" else ():
             text = json.dumps(value, ensure_ascii=False)
             cut = text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
             screen.facts([(f"{kind.capitalize()}, {name}", cut)])

@@ -110,7 +110,7 @@ def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
     else:
         show_facts(screen, found.run)
         show_attempts(screen, found.attempts)
-        show_notes(screen, found.notes)
+        show_notes(screen, found)
 
 
 command.add_command(listed, "list")

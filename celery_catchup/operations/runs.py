@@ -62,6 +62,15 @@ class RunDetails:
     attempts: tuple[Attempt, ...]
     inputs: Inputs | None
 
+    @property
+    def progress(self) -> tuple[float, float | None] | None:
+        """How much of the work the task said is done, and of how much; None when it said nothing."""
+        match self.notes.get("progress", {}).get("work"):
+            case [int() | float() as done, int() | float() | None as total]:
+                return done, total
+            case _:
+                return None
+
 
 @dataclass(frozen=True, slots=True)
 class Runs:

@@ -186,6 +186,20 @@ def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> N
     assert "Traceback: the wire was cut" in page
 
 
+@pytest.mark.parametrize(("total", "words"), [(10, "3 of 10"), (None, "Progress 3")])
+def test_the_progress_that_a_task_reports_is_on_the_page_of_its_run(
+    project: Project, total: int | None, words: str
+) -> None:
+    with project.running("hourly-etl") as run:
+        run.progress(3, total)
+
+    with flower(project.app) as site:
+        page = site.ask(f"/catchup/run/{run.run_id}").text
+
+    assert words in seen(page)
+    assert ('<progress class="cu-bar" max="10" value="3"' in page) is (total is not None)
+
+
 def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: FakeClock) -> None:
     schedule = {EVIL: {"task": EVIL, "schedule": crontab(minute=0), "kwargs": {EVIL: EVIL}}}
     project = Project(redis_url, desk_clock, schedule, {EVIL: ALL})

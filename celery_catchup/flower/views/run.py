@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.links import Links
@@ -16,14 +15,6 @@ from celery_catchup.operations.inputs import Inputs
 from celery_catchup.operations.runs import Run, RunDetails
 from celery_catchup.store.rendering import task_id
 
-_TITLES = {
-    "checkpoint": "Checkpoints",
-    "checkpoints": "Checkpoints",
-    "snapshot": "Snapshots",
-    "snapshots": "Snapshots",
-    "output": "Outputs",
-    "outputs": "Outputs",
-}
 _PROGRESS = "progress"
 _LONGEST = 4000  # characters of a note on the page; the API has all of it
 
@@ -106,7 +97,7 @@ def _inputs(inputs: Inputs | None) -> Iterator[tuple[str, Markup]]:
 def notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the task has noted, by kind; progress is drawn instead."""
     return [
-        (_TITLES.get(kind, kind.capitalize()), [(name, _told(value)) for name, value in named.items()])
+        (kind.capitalize(), [(name, _told(value)) for name, value in named.items()])
         for kind, named in sorted(found.notes.items())
         if kind != _PROGRESS and named
     ]
@@ -114,11 +105,9 @@ def notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def progress(found: RunDetails) -> Markup:
     """How far the task said it is; nothing when it said nothing."""
-    told: Mapping[str, Any] = found.notes.get(_PROGRESS) or {}
-    pair = told if "done" in told else next((one for one in told.values() if isinstance(one, dict)), {})
-    done, total = pair.get("done"), pair.get("total")
-    if done is None:
+    if found.progress is None:
         return Markup()
+    done, total = found.progress
     words = f"{done} of {total}" if total else str(done)
     bar = (
         element("progress", class_="cu-bar", max=total, value=done, aria_label="Progress")
