@@ -173,7 +173,7 @@ def test_the_page_of_an_entry_tells_what_a_restart_would_do(project: Project, de
 
 def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> None:
     letter = {"category": "transient", "type": "OSError", "traceback": "Traceback: the wire was cut"}
-    (run_id, *_) = project.execute("hourly-etl", state=RunState.DEAD, error="OSError: cut", letter=letter)
+    (run_id, *_) = project.execute("hourly-etl", state=RunState.FAILED, error="OSError: cut", letter=letter)
 
     with flower(project.app) as site:
         listed = seen(site.ask("/catchup/dead").text)
@@ -207,7 +207,7 @@ def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: F
     desk_clock.advance(hours=1)
     project.tick()
     letter = {"category": EVIL, "type": EVIL, "traceback": EVIL}
-    (run_id,) = project.execute(EVIL, state=RunState.DEAD, error=EVIL, letter=letter)
+    (run_id,) = project.execute(EVIL, state=RunState.FAILED, error=EVIL, letter=letter)
     project.catchup("pause", EVIL, "--reason", EVIL)
 
     with flower(project.app) as site:
@@ -223,7 +223,7 @@ def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: F
 
 
 def test_buttons_are_only_there_where_something_can_be_changed(project: Project) -> None:
-    project.execute("hourly-etl", state=RunState.DEAD, error="no")
+    project.execute("hourly-etl", state=RunState.FAILED, error="no")
     with flower(project.app) as site:
         open_ = "".join(site.ask(path).text for path in PAGES)
     with flower(project.app, read_only=True) as site:

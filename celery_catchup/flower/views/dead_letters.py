@@ -22,6 +22,7 @@ class DeadRow:
     attempt: int
     category: str
     error: str
+    why: str
 
 
 def dead_row(letter: DeadLetter) -> DeadRow:
@@ -38,4 +39,5 @@ def dead_row(letter: DeadLetter) -> DeadRow:
         attempt=run.attempt,
         category=str(letter.category),
         error=told if kind in told else f"{kind}: {told}",
+        why="" if letter.decision is None else letter.decision.why,
     )

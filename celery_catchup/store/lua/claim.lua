@@ -40,7 +40,7 @@ if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') 
   if run.entry == ARGV[5] then tally_lag(KEYS[4], now, lag) end
 end
 run.started = run.started or now
-run.attempt_started = now
+run.attempt_started, run.lease_ms = now, tonumber(ARGV[6])
 redis.call('ZADD', leases, now + tonumber(ARGV[6]), id)
 local encoded = cjson.encode(run)
 redis.call('HSET', ledger, id, encoded)
