@@ -30,7 +30,9 @@ def started(url: str, clock: FakeClock, **policy: Any) -> Project:
 
 def fail(project: Project, letter: Any = None) -> dict[str, Any]:
     """An attempt fails; what is told of the run then."""
-    (run_id,) = project.execute("hourly-etl", state=RunState.FAILED, error="it failed", letter=letter)
+    (run_id,) = project.execute(
+        "hourly-etl", state=RunState.FAILED, error="ValueError: it failed", letter=letter
+    )
     found: dict[str, Any] = project.json("runs", "show", run_id)
     return found
 
@@ -184,6 +186,7 @@ def test_a_dead_letter_tells_why_there_is_no_next_attempt_and_the_last_checkpoin
     assert (told["lastCheckpoint"]["name"], told["lastCheckpoint"]["value"]) == ("row", 42)
     assert answer == told
     assert why in listed
+    assert "builtins.ValueError: " not in listed
     assert f"none, {why}" in page
     assert "Last checkpoint" in page
 
