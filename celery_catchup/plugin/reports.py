@@ -95,7 +95,14 @@ def _tell(report: Report, outcome: Finish, recorded: Mapping[str, Any], events: 
     state = RunState(recorded["state"])
     events.emit(AttemptEnded(report.entry, report.run_id, state, report.error))
     if state is RunState.DEAD:
-        events.emit(RunDied(report.entry, report.run_id, recorded["slot"], report.error))
+        events.emit(RunDied(report.entry, report.run_id, recorded["slot"], _why_dead(report, recorded)))
+
+
+def _why_dead(report: Report, recorded: Mapping[str, Any]) -> str:
+    """The error; and that it has ended the attempts, where the policy had more of them."""
+    decided = recorded.get("decided", {})
+    early = decided.get("reason") == "permanent" and decided["failures"] < decided["max_attempts"]
+    return f"{report.error} (permanent: not attempted again)" if early else report.error
 
 
 def in_a_line(error: object) -> str:

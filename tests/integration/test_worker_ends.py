@@ -72,12 +72,14 @@ def test_the_category_of_the_failure_decides_on_another_attempt(
 ) -> None:
     policy = {"capacity": 1, "max_attempts": 3, "retry_delay_ms": 60_000}
     site.store.hset(site.keys.policies, "hourly-etl", json.dumps(policy))
-    with Worker(site, pool="solo", **settings):
+    with Worker(site, pool="solo", **settings) as worker:
         run_id = site.send_run(kwargs={"fail": True})
         until(lambda: "decided" in site.run(run_id), what="the end of the first attempt")
 
     assert (site.run(run_id)["state"], site.letter(run_id)["category"]) == (state, category)
     assert (site.store.zscore(site.keys.retries, run_id) is not None) is (state == "waiting")
+    told = [line for line in worker.said("Run given up") if "(permanent: not attempted again)" in line]
+    assert len(told) == (1 if state == "dead" else 0)
 
 
 def test_an_execution_killed_from_outside_has_failed(site: Site, prefork: Worker) -> None:
