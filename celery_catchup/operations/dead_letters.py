@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -12,9 +12,10 @@ from typing import Any
 
 from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState, to_datetime
+from celery_catchup.operations.decisions import Decision, decision_of
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
-from celery_catchup.operations.runs import Run, record_like, run_of
+from celery_catchup.operations.runs import Checkpoint, Run, last_checkpoint, record_like, run_of
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Finish
 from celery_catchup.store.listing import Record
@@ -33,11 +34,16 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead run, and what is known of its failure."""
+    """A dead run, what is known of its failure, and what was decided.
+
+    ``last_checkpoint`` is looked up when one letter is asked for, and null in lists.
+    """
 
     run: Run
     died_at: datetime | None
     category: Category
+    decision: Decision | None
+    last_checkpoint: Checkpoint | None
     exception: str | None
     traceback: str | None
     details: dict[str, Any]
@@ -66,16 +72,30 @@ class Handled:
 
 
 def list_dead(
-    desk: Desk, entries: Sequence[str] = (), *, category: Category | None = None, limit: int | None = None
+    desk: Desk,
+    entries: Sequence[str] = (),
+    *,
+    category: Category | None = None,
+    search: str = "",
+    limit: int | None = None,
 ) -> list[DeadLetter]:
-    """Dead letters, those that died last first."""
-    wanted = desk.known(entries)
+    """Dead letters, those that died last first; ``search`` is a part of what they say, in any case."""
+    wanted, text = desk.known(entries), search.casefold()
     found = (
         letter
         for letter in (_letter(*one) for one in desk.listing.dead())
-        if (not wanted or letter.run.entry in wanted) and category in (None, letter.category)
+        if (not wanted or letter.run.entry in wanted)
+        and category in (None, letter.category)
+        and (not text or text in _said(letter))
     )
     return list(islice(found, limit))
+
+
+def _said(letter: DeadLetter) -> str:
+    """All that a dead letter says, for a search."""
+    run = letter.run
+    parts = (run.run_id, run.entry, run.task, run.error, run.worker, letter.exception, letter.traceback)
+    return "\n".join(part for part in parts if part).casefold()
 
 
 def show_dead(desk: Desk, beginning: str) -> DeadLetter:
@@ -84,7 +104,8 @@ def show_dead(desk: Desk, beginning: str) -> DeadLetter:
     found = desk.listing.dead_run(record["id"])
     if found is None:
         raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
-    return _letter(*found)
+    checkpoint = last_checkpoint(record, desk.notes.read(record["id"]))
+    return replace(_letter(*found), last_checkpoint=checkpoint)
 
 
 def select_dead(
@@ -93,12 +114,13 @@ def select_dead(
     *,
     entries: Sequence[str] = (),
     category: Category | None = None,
+    search: str = "",
 ) -> list[Record]:
     """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
     if beginnings:
         chosen = {record["id"]: record for record in (record_like(desk, one) for one in beginnings)}
     else:
-        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category)]
+        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category, search=search)]
         chosen = {record["id"]: record for record in desk.listing.records(ids)}
     return sorted(chosen.values(), key=lambda record: (record["slot"], record["id"]))
 
@@ -239,6 +261,8 @@ def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
         run=run_of(record),
         died_at=to_datetime(died),
         category=Category(category) if known else Category.UNKNOWN,
+        decision=decision_of(record),
+        last_checkpoint=None,
         exception=letter.get("type"),
         traceback=letter.get("traceback"),
         details={

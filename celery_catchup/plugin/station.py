@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.logs import process_events
 from celery_catchup.model import to_milliseconds
+from celery_catchup.plugin.categories import ERROR_SETTINGS, Categories
 from celery_catchup.plugin.deliveries import Arrivals
 from celery_catchup.plugin.heartbeat import Heartbeat
 from celery_catchup.plugin.outflow import Outflow
@@ -23,7 +24,7 @@ from celery_catchup.wiring import open_store, read_settings
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env")
+SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env", *ERROR_SETTINGS)
 """What a worker needs to know; mistakes in the rest are beat's to complain about."""
 
 _RENEW_RECEIVED = 60.0
@@ -45,6 +46,7 @@ class Station:
         self.clock = clock or SystemClock()
         self.settings = worker_settings(app)
         self.events = process_events()
+        self.categories = Categories(self.settings)
         store = open_store(app, self.settings)
         ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
         self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)

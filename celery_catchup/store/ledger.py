@@ -116,6 +116,11 @@ class Ledger:
         stored: Any = self._client.hget(self._keys.ledger, run_id)
         return read_run(stored)
 
+    def lease(self, run_id: str) -> Instant | None:
+        """When the lease of a run ends; None when it has none."""
+        until: Any = self._client.zscore(self._keys.leases, run_id)
+        return None if until is None else int(until)
+
     def runs_of(self, entry: str) -> list[dict[str, Any]]:
         """The entry's runs in slot order, with their ids."""
         ids: Any = self._client.zrange(self._keys.runs_of(entry), 0, -1)

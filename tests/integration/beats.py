@@ -31,6 +31,7 @@ from celery_catchup.store import (
     connect,
 )
 from celery_catchup.testing import FakeClock
+from celery_catchup.zones import zone_named
 
 NAMESPACE = "test"
 OPEN: list[Redis] = []
@@ -183,6 +184,7 @@ def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:
     policy = Policy.from_raw(raw, where=name)
 
     def build(anchor: Instant) -> Entry:
-        return Entry(name, tuple(Schedule(parse_cron(cron)) for cron in expressions), policy)
+        zone = zone_named(policy.timezone or "UTC")
+        return Entry(name, tuple(Schedule(parse_cron(cron, zone=zone)) for cron in expressions), policy)
 
     return Declared(name, f"proj.{name}", fingerprint=repr(expressions), build=build)

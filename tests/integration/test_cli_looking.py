@@ -268,6 +268,8 @@ def test_a_run_in_json_has_the_documented_fields(project: Project) -> None:
         "backfill": None,
         "replays": 0,
         "requestedBy": None,
+        "tenant": None,
+        "logicVersion": None,
     }
 
 

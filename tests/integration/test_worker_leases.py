@@ -184,3 +184,18 @@ def signal_to(pid: int, number: int) -> None:
 def server_ms(site: Site) -> float:
     seconds, micros = site.store.time()
     return float(seconds * 1000 + micros / 1000)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_message_that_waits_in_a_worker_is_renewed(site: Site, pool: str) -> None:
+    """It is not lost: it waits behind a long task, and nobody else can have it."""
+    with Worker(site, pool=pool, env={"CLAIMS_RENEW": "0.5"}, worker_prefetch_multiplier=4, **SHORT):
+        site.send_run(kwargs={"seconds": 6})
+        site.wait_for("start")
+        waiting = site.send_run()
+        site.store.zadd(site.keys.leases, {waiting: 1})
+
+        until(lambda: (site.lease(waiting) or 0) > server_ms(site) + 200_000)
+
+        assert site.states(waiting) == ["queued"]
+        assert site.ended(waiting) == ["succeeded"]

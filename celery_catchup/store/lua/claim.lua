@@ -50,7 +50,7 @@ if run.sent and ARGV[6] ~= '' and run.sent > (tonumber(redis.call('HGET', KEYS[5
   redis.call('HSET', KEYS[5], ARGV[6], string.format('%.0f', run.sent))
 end
 run.started, run.unreported = run.started or now, nil
-run.attempt_started = now
+run.attempt_started, run.lease_ms = now, ttl
 redis.call('ZADD', leases, now + ttl, id)
 local encoded = cjson.encode(run)
 redis.call('HSET', ledger, id, encoded)

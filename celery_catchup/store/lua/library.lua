@@ -290,12 +290,44 @@ local function decided_until(scheduler, at)
   return math.min(at, tonumber(redis.call('HGET', scheduler, 'watermark') or '') or at)
 end
 
+-- Note what was decided about a run that failed or was lost, and the policy that decided it: when the next
+-- attempt is, or the reason why there is none.
+local function note_decision(run, policy, now, due, reason)
+  run.decided = {
+    at = now, failures = run.failures or 0, losses = run.losses or 0, next = due, reason = reason,
+    max_attempts = policy.max_attempts, retry_delay_ms = policy.retry_delay_ms, retry_backoff = policy.retry_backoff,
+    retry_max_delay_ms = policy.retry_max_delay_ms, on_failure = policy.on_failure,
+  }
+end
+
+-- When a failed run is attempted again; nil when it is not. A permanent failure has no further attempt. Any
+-- other has `max_attempts`, `retry_delay` apart; with `retry_backoff` each delay is that many times the one
+-- before, up to `retry_max_delay`.
+local function next_attempt(run, policy, category, now)
+  local due, reason
+  if category == 'permanent' then
+    reason = 'permanent'
+  elseif run.failures >= policy.max_attempts then
+    reason = 'max_attempts'
+  else
+    local delay = policy.retry_delay_ms * (policy.retry_backoff or 1) ^ (run.failures - 1)
+    due = now + math.floor(math.min(delay, policy.retry_max_delay_ms or delay))
+  end
+  note_decision(run, policy, now, due, reason)
+  return due
+end
+
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
 -- attempts becomes a dead letter, and pauses its entry when the policy says so. The run as it is
 -- stored now comes back.
 local function conclude(keys, id, run, state, policy, now)
-  if state == 'dead' then tally(keys.hours, now, { dead = 1 }) end
+  if state == 'dead' then
+    tally(keys.hours, now, { dead = 1 })
+    if not run.decided or run.decided.at ~= now then note_decision(run, policy, now, nil, 'lost') end
+  end
   count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
+  local lease = run.state == 'running' and tonumber(redis.call('ZSCORE', keys.leases, id) or '')
+  run.heartbeat = lease and run.lease_ms and lease - run.lease_ms or nil
   run.state, run.finished, run.owner = state, now, nil
   local encoded = cjson.encode(run)
   redis.call('HSET', keys.ledger, id, encoded)
