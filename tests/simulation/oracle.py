@@ -66,11 +66,13 @@ class Oracle:
     strangers: int = 0
     """Workers without it."""
     beats: dict[str, Process] = field(default_factory=dict)
+    holders_of: Callable[[str], list[Process]] = lambda run_id: []
+    """Workers with the plugin that have received a message of the run, two of their pulses ago or earlier."""
     stranger_is_known: Callable[[], bool] = lambda: False
     """Whether a worker without the plugin is there, for so long that the leader has to know it."""
 
     def __post_init__(self) -> None:
-        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail)
+        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail, self._held)
 
     @property
     def looked_at(self) -> list[tuple[str, ...]]:
@@ -218,6 +220,10 @@ class Oracle:
         self.beats[life] = process
         if args[4]:
             self._watermarks(process, said=False)
+
+    def _held(self, run_id: str) -> bool:
+        span = 2 * self.run_lease_ms
+        return any(self._well(one, span, since=self.network.down_until) for one in self.holders_of(run_id))
 
     def _at_work(self, life: str) -> bool:
         """Whether nothing kept that beat from renewing its lease."""

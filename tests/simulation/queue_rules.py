@@ -25,6 +25,8 @@ class QueueRules:
     broker: Broker
     server_ms: Callable[[], int]
     fail: Callable[..., None]
+    held: Callable[[str], bool]
+    """Whether a worker that is well has received a message of the run, for so long that it has said so."""
     drained_to: int = 0
     """When the latest message was sent of those that workers have claimed, by the server's clock."""
 
@@ -71,6 +73,8 @@ class QueueRules:
             self.fail("an expired run was sent again", *_name(record))
         elif record.unclaimed and mixed:
             self.fail("executed by a worker without the plugin, and sent again", *_name(record))
+        elif self.held(run_id):
+            self.fail("a copy was sent of a message that a worker holds", *_name(record))
         elif exists and self.drained_to <= sent.at:
             began = self.broker.hub.start_ms
             times = f"sent at {sent.at - began}, drained to {self.drained_to - began}"
