@@ -92,11 +92,7 @@ class Oracle:
         if one.slot_ms > self.hub.now + self.highest_skew:
             self.fail("early", one.entry, one.slot)
         if not one.run_id:
-            if one.entry != "plain":  # Celery's own housekeeping
-                return
-            self.plain[one.slot_ms].add(one.task_id)
-            if len(self.plain[one.slot_ms]) > 1 and self.strict_plain:
-                self.fail("plain slot sent twice", one.slot)
+            self._began_plain(one)
             return
         record = self.runs[one.run_id]
         record.entry, record.slot_ms = one.entry, one.slot_ms
@@ -117,6 +113,13 @@ class Oracle:
             if self.entries[one.entry].chained and one.trigger in SCHEDULED and not record.reopened:
                 self._in_order(one)
         self.running.append(one)
+
+    def _began_plain(self, one: Execution) -> None:
+        if one.entry != "plain":  # Celery's own housekeeping
+            return
+        self.plain[one.slot_ms].add(one.task_id)
+        if len(self.plain[one.slot_ms]) > 1 and self.strict_plain:
+            self.fail("plain slot sent twice", one.slot)
 
     def sent(self, delivery: Delivery) -> None:
         """The broker got a message."""
@@ -314,7 +317,9 @@ class Oracle:
         elif not expected.replaces:
             self.fail("revoked by nobody", record.entry, record.slot_ms)
         elif not self.rolled_back_at and record.trigger in SCHEDULED:
-            newest = self.network.server.ask([("ZRANGE", self.keys.runs_of(record.entry), -1, -1, "WITHSCORES")])
+            newest = self.network.server.ask(
+                [("ZRANGE", self.keys.runs_of(record.entry), -1, -1, "WITHSCORES")]
+            )
             if int(newest[0][1]) <= record.slot_ms:
                 self.fail("revoked, and nothing has replaced it", record.entry, record.slot_ms)
 
