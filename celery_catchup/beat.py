@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from celery import beat
@@ -19,7 +20,7 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import CatchupEntry, Division, made_entries
-from celery_catchup.engine import DispatchFailedError
+from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.foresight import app_cautions
@@ -222,12 +223,13 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
-        plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
+        send = partial(self._send, now=now)
+        plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
         engine.release(now)
         work.roll.call()
         work.reflect()
         self._troubles.over("broker")
-        return self._sleep(now)
+        return self._sleep(engine, plain)
 
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
@@ -250,11 +252,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             plain.noted(new)
             self._term = term
 
-    def _sleep(self, now: Instant) -> float:
-        assert self._work is not None
-        assert self._plain is not None
-        engine = self._work.engine
-        wakes = (engine.roster.next_wake(), self._plain.next_wake())
+    def _sleep(self, engine: Engine, plain: PlainEntries) -> float:
+        wakes = (engine.roster.next_wake(), plain.next_wake())
         following = min((wake for wake in wakes if wake is not None), default=None)
         if following is None:
             return self._longest

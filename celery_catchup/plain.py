@@ -86,21 +86,33 @@ class PlainEntries:
         self._stored.update({batch.name: batch.value for batch in batches})
 
     def send_due(
-        self, now: Instant, sender: Sender, commit: Callable[[list[PlainBatch]], bool], *, limit: int
+        self,
+        now: Instant,
+        sender: Sender,
+        commit: Callable[[list[PlainBatch]], bool],
+        *,
+        limit: int,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Send what is due, up to a number of entries, in one step with its state.
+        """Send what is due, up to a number of entries and while ``has_time`` says so, in one step with
+        its state. A message that had to be published is recorded at once.
 
         `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
         all of them stay due.
         """
         due: list[_Due] = []
+        left = limit
         try:
-            while self._heap and self._heap[0][0] <= now and len(due) < limit:
+            while self._heap and self._heap[0][0] <= now and left and has_time():
                 # It leaves the heap when that worked: an entry that is not there would never be asked again.
                 one = self._ask(self.entries[self._heap[0][1]], now, sender)
                 heapq.heappop(self._heap)
                 if one is not None:
+                    left -= 1
                     due.append(one)
+                    if not one.batch.messages:
+                        published, due = due, []
+                        self._settle(published, now, commit)
         finally:
             self._settle(due, now, commit)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
@@ -82,7 +83,10 @@ class Engine:
             self._advance.watermark = watermark
         self._pending = term
         if (term.epoch, term.version) != (self.epoch, self._version):
-            self._take_office(term.epoch, term.version, now)
+            try:
+                self._take_office(term.epoch, term.version, now)
+            except FencedError:
+                self._stand_by("another beat")
         return self.leading
 
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
@@ -128,28 +132,43 @@ class Engine:
     def advance(self, now: Instant) -> None:
         """Decide the slots that are due: live ones of all entries first, then a bounded part of
         what is being caught up."""
-        try:
+        if not self.leading:
+            return
+        with self._until_fenced():
             self._advance.advance(now)
-        except (FencedError, StaleWatermarkError):
-            self.leading, self.epoch = False, -1
+            self.office.leadership.keep()
 
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
         """Go on with backfills, and send what was decided but is not with the broker yet."""
-        try:
+        if not self.leading:
+            return
+        with self._until_fenced():
             self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
-        except FencedError:
-            self.leading, self.epoch = False, -1
+
+    def has_time(self) -> bool:
+        """Whether this tick may publish more: this beat leads, and the lease did not have to be renewed
+        just now. After a third of the lease the rest is left to the next tick, live slots first."""
+        in_time = False
+        if self.leading:
+            with self._until_fenced():
+                in_time = not self.office.leadership.keep()
+        return in_time
 
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;
         False when another beat leads by now, or has sent it."""
-        try:
+        with self._until_fenced():
             self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+        return self.leading
+
+    @contextmanager
+    def _until_fenced(self) -> Iterator[None]:
+        """Stop leading when another beat does, or may."""
+        try:
+            yield
         except (FencedError, StaleWatermarkError):
             self.leading, self.epoch = False, -1
-            return False
-        return True
