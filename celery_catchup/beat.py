@@ -19,7 +19,7 @@ from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import CatchupEntry, Division, made_entries
+from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, entry_facts, made_entries
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
@@ -40,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 EX_CONFIG = 2
 """Exit code for a configuration that is not started with."""
-
-# Celery's own default entry; a policy for "every other entry" does not mean it.
-_HOUSEKEEPING = "celery.backend_cleanup"
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
@@ -136,7 +133,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
         self._declare(division)
-        work.engine.redeclare(division.declared)
+        work.engine.redeclare(division.declared, entry_facts(self.app, self.schedule))
 
     def _tell_source(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
@@ -150,7 +147,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, Division]:
         """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
+            name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
         raw, mistakes = raw_settings(self.app), Mistakes()
         with mistakes.gathered():
@@ -160,7 +157,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if mistakes:
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
-        housekeeping = (_HOUSEKEEPING,) if _HOUSEKEEPING in self.schedule else ()
+        housekeeping = (HOUSEKEEPING,) if HOUSEKEEPING in self.schedule else ()
         return configuration, replace(division, plain=division.plain + housekeeping)
 
     # -- ticking ---------------------------------------------------------------------------
@@ -219,6 +216,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         plain = self._plain
         assert plain is not None
         now = engine.now()
+        if not self._welcome:
+            work.check_namespace()
         if not engine.lead(now):
             return self._longest
         self._take_office(work, plain, now)

@@ -27,12 +27,19 @@ class Engine:
     """
 
     def __init__(
-        self, office: Office, declared: Sequence[Declared], *, settings: Settings, namespace: str
+        self,
+        office: Office,
+        declared: Sequence[Declared],
+        *,
+        settings: Settings,
+        namespace: str,
+        facts: Sequence[str] = (),
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
+        self._declares = digest(declared, facts)
         self.leading = False
         self.epoch = self._version = -1
-        self._standby = Standby(office.states, office.events)
+        self._standby = Standby(office.leadership, office.events, office.clock, namespace=namespace)
         self.terms = 0
         self._memory = Memory(office.events, office.elsewhere)
         self._pending: Term
@@ -99,7 +106,7 @@ class Engine:
         )
         if epoch != self.epoch:
             check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored, declares=digest(self.declared)):
+        if not adopt(office.states, office.leadership, known, stored, declares=self._declares):
             self._stand_by("another beat")
             return
         new_term = epoch != self.epoch
@@ -116,11 +123,12 @@ class Engine:
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
-        self._standby.watch(leader, self.declared)
+        self._standby.watch(leader, self._declares)
 
-    def redeclare(self, declared: Sequence[Declared]) -> None:
-        """Other entries from the next tick on; what is being caught up goes on."""
+    def redeclare(self, declared: Sequence[Declared], facts: Sequence[str] = ()) -> None:
+        """Other entries from the next tick on; what is being caught up goes on. ``facts`` as for `digest`."""
         self.declared, self._version = declared, -1
+        self._declares = digest(declared, facts)
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""

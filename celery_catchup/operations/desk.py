@@ -13,9 +13,16 @@ from typing import Any, ClassVar
 
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.configuration import ENTRIES, Configuration, Declaration, load
-from celery_catchup.declarations import CatchupEntry, Division, divide, made_entries
+from celery_catchup.declarations import (
+    HOUSEKEEPING,
+    CatchupEntry,
+    Division,
+    divide,
+    entry_facts,
+    made_entries,
+)
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.engine import Declared
+from celery_catchup.engine import Declared, digest, is_current
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
@@ -31,8 +38,6 @@ from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
 from celery_catchup.wording import did_you_mean, shown
 
-# Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
-HOUSEKEEPING = "celery.backend_cleanup"
 _POLL_INTERVAL = PREFIX + "poll_interval"
 _ANY_INTERVAL = "1ms"
 """Entries without a policy may run more often than beat could observe."""
@@ -198,6 +203,13 @@ class Desk:
     def before_change(self) -> Stored:
         """What is stored, before something is changed; `StoreError` when a newer version has written it."""
         return self.states.load()
+
+    def declares_as_leader(self) -> bool:
+        """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
+        theirs = self.look(()).declares
+        return not is_current(theirs) or theirs == digest(
+            self.division.declared, entry_facts(self.app, self.schedule)
+        )
 
     # -- names -----------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from celery_catchup.model import Instant, SkipReason, to_datetime
+from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
+from celery_catchup.store.leadership import standbys
+from celery_catchup.wording import listed, shown
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
@@ -20,6 +22,12 @@ LATELY = 24 * 3600 * 1000
 
 _WORKERS = 10 * 60 * 1000
 """Milliseconds in which a worker must have been seen to count; it says so each minute."""
+
+_STANDBYS = 2 * 60 * 1000
+"""Milliseconds in which a standby must have been seen to count; it says so every 20 seconds."""
+
+_ROLLOUT = 5 * 60 * 1000
+"""Milliseconds in which two versions of a schedule may run beside each other."""
 
 LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED})
 """Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
@@ -44,6 +52,19 @@ class CatchupProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """Beats that stand by in this namespace with other entries than the leader's: their slots do not run.
+
+    While a new version is rolled out that is so for a moment; one that is ``lasting`` is an error.
+    """
+
+    beats: tuple[str, ...]
+    since: datetime
+    lasting: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The state of things. ``lag`` is how far the watermark is behind the present."""
 
@@ -65,10 +86,13 @@ class Status:
     paused: tuple[str, ...]
     backfills: int
     workers: int
+    standbys: int
+    conflict: Conflict | None
 
 
 def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``."""
+    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no other
+    beat wants to run other entries in its namespace."""
     now = desk.now()
     leader, scheduler = desk.listing.leader()
     counts = desk.listing.counts()
@@ -77,9 +101,15 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
     tally = desk.history.tally(since=now - LATELY)
+    others = {
+        beat: since
+        for beat, (seen, since) in standbys(desk.store.client, desk.store.keys).items()
+        if seen >= now - _STANDBYS and beat != leader.get("owner")
+    }
+    conflict = _conflict(others, now, desk.store.namespace)
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING,
+        healthy=health is Health.RUNNING and not (conflict is not None and conflict.lasting),
         namespace=desk.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
@@ -96,7 +126,22 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),
+        standbys=len(others),
+        conflict=conflict,
     )
+
+
+def _conflict(standbys: Mapping[str, Instant | None], now: Instant, namespace: str) -> Conflict | None:
+    since = {beat: at for beat, at in standbys.items() if at is not None}
+    if not since:
+        return None
+    first = min(since.values())
+    beats = tuple(sorted(since))
+    detail = (
+        f"another beat with other entries uses namespace {shown(namespace)} since {to_rfc3339(first)}, and "
+        f"none of its slots run: {listed(beats)}"
+    )
+    return Conflict(beats, to_datetime(first), lasting=now - first >= _ROLLOUT, detail=detail)
 
 
 def _health(age: timedelta | None, max_age: timedelta, *, leads: bool) -> Health:

@@ -41,6 +41,7 @@ class Keys:
         self.backfills = f"{prefix}:backfills"
         self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
+        self.standbys = f"{prefix}:standbys"
         self.outages = f"{prefix}:outages"
         self.hours = f"{prefix}:hours"
 

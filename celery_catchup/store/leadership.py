@@ -5,6 +5,9 @@ from __future__ import annotations
 import secrets
 import socket
 from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
 
 from celery_catchup.clock import Clock
 from celery_catchup.errors import CatchupError
@@ -17,6 +20,11 @@ _RENEW_AFTER = 1 / 3
 _TRUST = 0.8
 """Part of the lease in which the leader relies on it, so that a slow publish cannot begin inside and
 arrive outside. Writes to the store are safe without it: every script compares the fence."""
+
+
+_FORGET_MS = 3600 * 1000
+"""Milliseconds after which a silent standby is forgotten."""
+_MOST_STANDBYS = 50
 
 
 class FencedError(CatchupError):
@@ -154,11 +162,40 @@ class Leadership:
         self._renewed_at, self._latest = begun, (self.epoch, beat)
         return True
 
+    def watch(self, declares: str, *, now: Instant) -> Instant | None:
+        """Note that this beat stands by with these entries, told by their digest; since when they are
+        others than the leader's, or None."""
+        since: int = self._scripts.call(
+            "watch",
+            {"meta": self._keys.meta, "standbys": self._keys.standbys},
+            {
+                "owner": self.owner,
+                "declares": declares,
+                "now_ms": now,
+                "forget_ms": _FORGET_MS,
+                "most": _MOST_STANDBYS,
+            },
+        )
+        return None if since < 0 else since
+
     def resign(self) -> None:
         """Let a standby take over at once."""
         if self.epoch:
             self._scripts.call("resign", {"leader": self._keys.leader}, self._fence())
             self.epoch = 0
+
+
+def standbys(client: Redis, keys: Keys) -> dict[str, tuple[Instant, Instant | None]]:
+    """Each beat that stands by or did: when it was last seen, and since when its entries are others
+    than the leader's."""
+    stored: Any = client.hgetall(keys.standbys)
+    found: dict[str, tuple[Instant, Instant | None]] = {}
+    for beat, record in stored.items():
+        seen, _, rest = record.decode(errors="replace").partition(" ")
+        since = rest.partition(" ")[0]
+        if seen.isdecimal():
+            found[beat.decode(errors="replace")] = int(seen), int(since) if since.isdecimal() else None
+    return found
 
 
 def _text(value: bytes | str) -> str:

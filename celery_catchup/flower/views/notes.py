@@ -84,6 +84,9 @@ def _troubles(told: Status) -> Iterator[Note]:
             yield Note("Nobody leads.", f"The last leader resigned {age} ago.", kind="cu-warn")
         case _:
             pass
+    if told.conflict is not None:
+        kind = "cu-error" if told.conflict.lasting else "cu-warn"
+        yield Note("Two beats disagree.", f"{told.conflict.detail}; set catchup_namespace.", kind=kind)
     if told.healthy and not told.workers:
         text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start one.'
         yield Note("No worker with the plugin was seen lately.", text, kind="cu-warn")

@@ -1,0 +1,38 @@
+-- Note that a beat stands by, and since when it declares other entries than the leader.
+--
+-- KEYS meta      hash  declares: the digest of the leader's entries
+-- KEYS standbys  hash  beat -> "seen since digest": when it was last seen, since when its digest differs
+--                      from the leader's or -1 (ms), and the digest
+-- ARGV owner           the beat
+-- ARGV declares        the digest of its entries, "version:hash"; digests of two versions are not compared
+-- ARGV now_ms          slot time
+-- ARGV forget_ms       how long a silent beat is remembered
+-- ARGV most            beats that are remembered
+-- RETURNS since when the digests differ (ms), or -1
+local standbys, owner, declares, now = KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local leaders = redis.call('HGET', KEYS[1], 'declares') or ''
+local same_version = string.match(leaders, '^%d+:') == string.match(declares, '^%d+:')
+
+local oldest, oldest_seen, count, since = nil, now, 1, -1
+local records = redis.call('HGETALL', standbys)
+for i = 1, #records, 2 do
+  local seen, differs = string.match(records[i + 1], '^(%d+) (%-?%d+) ')
+  seen, differs = tonumber(seen) or 0, tonumber(differs) or -1
+  if records[i] == owner then
+    since = differs
+  elseif seen < now - tonumber(ARGV[4]) then
+    redis.call('HDEL', standbys, records[i])
+  else
+    count = count + 1
+    if seen <= oldest_seen then oldest, oldest_seen = records[i], seen end
+  end
+end
+if count > tonumber(ARGV[5]) then redis.call('HDEL', standbys, oldest) end
+
+if not same_version or leaders == declares then
+  since = -1
+elseif since < 0 then
+  since = now
+end
+redis.call('HSET', standbys, owner, string.format('%d %d %s', now, since, declares))
+return since
