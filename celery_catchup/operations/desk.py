@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.configuration import ENTRIES, Configuration, Declaration, load
+from celery_catchup.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
 from celery_catchup.declarations import (
     HOUSEKEEPING,
     CatchupEntry,
@@ -46,13 +46,14 @@ _ANY_INTERVAL = "1ms"
 class Desk:
     """An app's configuration, its store and what can be done there. Close it when done.
 
-    ``by`` is who sits at it, for the record.
+    ``by`` is who sits at it, for the record. With ``only`` it knows of no other entry, so that neither
+    the number of the others nor a mistake in them matters.
     """
 
     clock: ClassVar[Clock] = SystemClock()
 
-    def __init__(self, app: Any, *, by: str = "") -> None:
-        self.app, self.by = app, by
+    def __init__(self, app: Any, *, by: str = "", only: str | None = None) -> None:
+        self.app, self.by, self._only = app, by, only
 
     def now(self) -> Instant:
         """The present as slots are compared with it."""
@@ -73,7 +74,10 @@ class Desk:
         """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
         self.app.loader.import_default_modules()
         self.app.finalize()
-        return made_entries(self.source.entries(), self._entry)
+        entries = self.source.entries()
+        if self._only is not None and self._only in entries:
+            entries = {self._only: entries[self._only]}
+        return made_entries(entries, self._entry)
 
     @cached_property
     def source(self) -> EntrySource:
@@ -102,8 +106,12 @@ class Desk:
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
+        written: Any = raw.get(ENTRIES) or {}
+        if self._only in declared and isinstance(written, Mapping):
+            written = raw[ENTRIES] = {
+                name: one for name, one in written.items() if name in (self._only, EVERY_OTHER)
+            }
         if policies:
-            written: Any = raw.get(ENTRIES) or {}
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
             declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
         return load(raw, declared=declared, timezone=self.app.timezone)
@@ -200,9 +208,10 @@ class Desk:
         """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
 
-    def before_change(self) -> Stored:
-        """What is stored, before something is changed; `StoreError` when a newer version has written it."""
-        return self.states.load()
+    def before_change(self, names: Iterable[str] | None = None) -> Stored:
+        """What is stored, of all entries or of these, before something is changed; `StoreError` when a
+        newer version has written it."""
+        return self.states.load(names=names)
 
     def declares_as_leader(self) -> bool:
         """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
