@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -150,7 +151,10 @@ def entry_facts(app: Any, entries: Mapping[str, ScheduleEntry]) -> list[str]:
     for name, one in entries.items():
         if name != HOUSEKEEPING:
             what = (name, one.task, describe(one.schedule), one.args, one.kwargs, one.options)
-            facts.append(stable_text(what))
+            try:
+                facts.append(json.dumps(what, sort_keys=True, default=stable_text))
+            except (TypeError, ValueError):  # keys that are not texts, or a circle
+                facts.append(stable_text((name, one.task, describe(one.schedule))))
     return facts
 
 

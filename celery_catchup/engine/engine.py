@@ -55,7 +55,8 @@ class Engine:
             office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
+        keep, monotonic = office.leadership.keep, office.clock.monotonic
+        self.catchup = Catchup(office.states, office.events, monotonic, settings.max_runs, pause, keep)
         self._advance = Advance(office, self.catchup, settings, namespace)
 
     @property
@@ -99,6 +100,7 @@ class Engine:
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
         office = self.office
         stored = read_store(office.states, otherwise=self.resign)
+        office.leadership.keep()
         match = self.settings.first_start is FirstStart.MATCH
         kept = self._memory.recalled(fresh=stored.fresh)
         known = read_roster(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import kombu
 import pytest
 from celery import Celery
+from celery.schedules import crontab
+from redis import Redis
 
 from celery_catchup.beat import Scheduler
 from celery_catchup.dispatch.broker import Broker as Connection
+from celery_catchup.engine import catchup
 from celery_catchup.model import Instant, PlannedRun
-from celery_catchup.store import FencedError, Template
+from celery_catchup.planner import survey
+from celery_catchup.store import FencedError, Keys, Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat, Broker
 
@@ -120,6 +128,24 @@ def test_planning_longer_than_the_lease_costs_no_leadership(redis_url: str, cloc
 
     assert not pair.standby.engine.leading
     assert len(pair.leader.sent()) >= 30
+
+
+def test_counting_what_was_missed_longer_than_the_lease_costs_no_leadership(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {f"etl-{number}": MINUTELY["etl"] for number in range(30)}
+    pair = Pair(redis_url, clock, entries, atomic=True)
+
+    def slow(*args: Any) -> int:
+        pair.second_passes()
+        return survey(*args)
+
+    monkeypatch.setattr(catchup, "survey", slow)
+    clock.advance(minutes=5)
+
+    assert pair.leader.tick()
+
+    assert not pair.standby.engine.leading
 
 
 def test_a_renewal_within_a_tick_leaves_the_watermark_and_is_a_sign_of_life(
@@ -277,3 +303,66 @@ def test_after_a_leader_is_replaced_its_published_entries_without_a_policy_are_n
     assert not leader._work.engine.leading
     assert standby._work.engine.leading
     assert len(sent) == 31
+
+
+# -- two beats in real time ------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+def test_two_beats_on_rabbitmq_with_slow_confirms_send_nothing_twice(
+    rabbitmq_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """120 runs at 150 ms take six leases of 3 s."""
+    queue, publish = f"long-ticks-{secrets.token_hex(4)}", Connection.publish
+
+    def slow(connection: Connection, publication: Mapping[str, Any]) -> None:
+        time.sleep(0.15)
+        publish(connection, publication)
+
+    def beat() -> Scheduler:
+        app = Celery("proj", broker=rabbitmq_url, set_as_current=False)
+        app.conf.update(
+            catchup_redis_url=redis_url,
+            catchup_lease_ttl="3s",
+            task_default_queue=queue,
+            beat_schedule={"etl": {"task": "proj.etl", "schedule": crontab()}},
+            catchup_entries={"etl": {"window": "1d", "overlap_policy": "allow"}},
+        )
+        return Scheduler(app)
+
+    first = beat()
+    first.tick()
+    first.close()
+    keys, now = Keys("proj"), int(time.time() * 1000)
+    with Redis.from_url(redis_url) as client:
+        missed = now - 120 * 60_000
+        client.hset(keys.scheduler, "watermark", missed)
+        client.hset(keys.first_seen, "etl", missed)
+        client.hset(keys.decided, "etl", missed)
+        monkeypatch.setattr(Connection, "publish", slow)
+        stopped = threading.Event()
+
+        def loop() -> None:
+            one = beat()
+            while not stopped.is_set():
+                stopped.wait(min(one.tick(), 0.5))
+            one.close()
+
+        threads = [threading.Thread(target=loop) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (client.zcard(keys.outbox) or client.hlen(keys.ledger) < 120):
+            time.sleep(0.5)
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    sent: Counter[str] = Counter()
+    with kombu.Connection(rabbitmq_url) as connection:
+        channel = connection.default_channel
+        while (message := channel.basic_get(queue, no_ack=True)) is not None:
+            sent[message.headers["catchup_run_id"]] += 1
+        channel.queue_delete(queue)
+
+    assert len(sent) >= 120
+    assert set(sent.values()) == {1}
