@@ -30,7 +30,7 @@ def command(desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, as_j
     """Whether a beat leads, how far its catch-up is, and what waits for somebody.
 
     With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age, 1
-    when it is not, or when for five minutes another beat has wanted to run other entries in this
+    when it is not, or when for five minutes a beat with other entries than this app's has led in its
     namespace, and 69 when the store is unreachable.
     """
     from celery_catchup.operations.status import status

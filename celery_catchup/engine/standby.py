@@ -15,6 +15,8 @@ _VERSION = 2
 """Of the digest. Beats of two versions are not compared; version 0.1 wrote no number."""
 _LOOK_EVERY = 20.0
 """Seconds between two comparisons with the leader."""
+_LASTS = 30_000
+"""Milliseconds after which a difference is no coincidence: two beats do not read a changed row at once."""
 _SAY_EVERY = 3600.0
 """Seconds between two warnings about the same difference."""
 
@@ -41,17 +43,22 @@ class Standby:
         self._namespace = namespace
         self._leader = ""
         self._look_at = self._say_at = 0.0
+        self._first_look = False
 
     def watch(self, leader: str, declares: str) -> None:
         """Say who leads. From the second call on, when a new leader has noted what it declares, compare."""
         monotonic = self._clock.monotonic()
         if leader != self._leader:
             self._leader, self._look_at, self._say_at = leader, monotonic, monotonic
+            self._first_look = True
             self._events.emit(StandingBy(leader))
         elif monotonic >= self._look_at:
             self._look_at = monotonic + _LOOK_EVERY
-            differs = self._leadership.watch(declares, now=to_instant(self._clock.now()))
-            if differs is not None and monotonic >= self._say_at:
+            now = to_instant(self._clock.now())
+            since = self._leadership.watch(declares, now=now)
+            certain = since is not None and (self._first_look or now - since >= _LASTS)
+            self._first_look = False
+            if certain and monotonic >= self._say_at:
                 self._say_at = monotonic + _SAY_EVERY
                 self._events.emit(
                     StateSuspect(

@@ -91,8 +91,11 @@ class Status:
 
 
 def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no other
-    beat wants to run other entries in its namespace."""
+    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``.
+
+    In a lasting conflict it is not, for the app whose entries do not run. For the leader's app it is: a probe
+    that ended its beat would only let the other one begin.
+    """
     now = desk.now()
     leader, scheduler = desk.listing.leader()
     counts = desk.listing.counts()
@@ -109,7 +112,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     conflict = _conflict(others, now, desk.store.namespace)
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING and not (conflict is not None and conflict.lasting),
+        healthy=health is Health.RUNNING and (not _lasts(conflict) or desk.declares_as_leader()),
         namespace=desk.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
@@ -129,6 +132,10 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         standbys=len(others),
         conflict=conflict,
     )
+
+
+def _lasts(conflict: Conflict | None) -> bool:
+    return conflict is not None and conflict.lasting
 
 
 def _conflict(standbys: Mapping[str, Instant | None], now: Instant, namespace: str) -> Conflict | None:

@@ -24,6 +24,8 @@ arrive outside. Writes to the store are safe without it: every script compares t
 
 _FORGET_MS = 3600 * 1000
 """Milliseconds after which a silent standby is forgotten."""
+_RESTART_MS = 3 * 60 * 1000
+"""Milliseconds that a standby may be away while it is started again."""
 _MOST_STANDBYS = 50
 
 
@@ -174,6 +176,7 @@ class Leadership:
                 "now_ms": now,
                 "forget_ms": _FORGET_MS,
                 "most": _MOST_STANDBYS,
+                "restart_ms": _RESTART_MS,
             },
         )
         return None if since < 0 else since

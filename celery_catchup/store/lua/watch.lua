@@ -8,21 +8,23 @@
 -- ARGV now_ms          slot time
 -- ARGV forget_ms       how long a silent beat is remembered
 -- ARGV most            beats that are remembered
+-- ARGV restart_ms      how long a beat may be away while it is started again
 -- RETURNS since when the digests differ (ms), or -1
 local standbys, owner, declares, now = KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local leaders = redis.call('HGET', KEYS[1], 'declares') or ''
 local same_version = string.match(leaders, '^%d+:') == string.match(declares, '^%d+:')
 
-local oldest, oldest_seen, count, since = nil, now, 1, -1
+-- A beat that is started again and again differs since its first start.
+local oldest, oldest_seen, count, since = nil, math.huge, 1, -1
 local records = redis.call('HGETALL', standbys)
 for i = 1, #records, 2 do
-  local seen, differs = string.match(records[i + 1], '^(%d+) (%-?%d+) ')
+  local seen, differs, digest = string.match(records[i + 1], '^(%d+) (%-?%d+) (%S+)$')
   seen, differs = tonumber(seen) or 0, tonumber(differs) or -1
-  if records[i] == owner then
-    since = differs
-  elseif seen < now - tonumber(ARGV[4]) then
+  local ours = records[i] == owner or (digest == declares and seen >= now - tonumber(ARGV[6]))
+  if ours and differs >= 0 and (since < 0 or differs < since) then since = differs end
+  if seen < now - tonumber(ARGV[4]) then
     redis.call('HDEL', standbys, records[i])
-  else
+  elseif records[i] ~= owner then
     count = count + 1
     if seen <= oldest_seen then oldest, oldest_seen = records[i], seen end
   end
