@@ -112,9 +112,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
-        self._plain = PlainEntries(
-            {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
-        )
+        plain = {name: self.schedule[name] for name in division.plain}
+        self._plain = PlainEntries(plain, longest=self.max_interval, monotonic=self.clock.monotonic)
         self._term = -1
 
     def _follow_source(self, work: Beatwork) -> None:

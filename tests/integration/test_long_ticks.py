@@ -291,6 +291,7 @@ def test_after_a_leader_is_replaced_its_published_entries_without_a_policy_are_n
 
     def publish(_: Connection, publication: Mapping[str, Any]) -> None:
         sent.append(publication["headers"]["id"])
+        clock.advance(milliseconds=60)
         if len(sent) == 20:  # the leader is frozen with this one in its hands
             for _ in range(2 * LEASE):
                 clock.advance(seconds=1)
