@@ -224,7 +224,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         send = partial(self._send, now=now)
         plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
         engine.release(now)
-        work.roll.call()
+        work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
         return self._sleep(engine, plain)

@@ -17,23 +17,18 @@ from celery_catchup.declarations import Division, entry_facts
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
+from celery_catchup.fleet import Fleet
 from celery_catchup.logs import logfmt, process_events
 from celery_catchup.metrics import served
 from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
+from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template, Workers
 from celery_catchup.store.connection import evicted
-from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, left_behind, open_store
 
 logger = logging.getLogger(__name__)
-
-_PATIENCE = 60.0
-"""Seconds that workers have to start before beat asks for them."""
-_LATELY = 10 * 60 * 1000
-"""Milliseconds in which a worker with the plugin must have been seen to count; it says so each minute."""
 
 
 @dataclass
@@ -44,7 +39,7 @@ class Beatwork:
     states: States
     engine: Engine
     sender: Dispatcher
-    roll: Roll
+    fleet: Fleet
     allow_eviction: bool = False
     mirror: Mirror | None = None
     _told: str = ""
@@ -108,55 +103,37 @@ def assemble(
         mark_tasks=settings.mark_tasks,
         checkins=settings.checkins,
     )
-    leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl)
+    run_ttl = to_milliseconds(settings.run_lease_ttl)
+    leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
     events = process_events()
-    workers = Workers(store.client, store.scripts, store.keys)
-    roll = Roll(workers, clock, needed=any(needs_the_plugin(one) for one in division.declared))
-    recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
+    workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
+    fleet = Fleet(app, workers, events, needed=any(needs_the_plugin(one) for one in division.declared))
+    recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
     retention = Retention(store.client, store.scripts, store.keys)
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
+    dispatch = _Dispatch(app, sender, schedule)
     office = Office(
         leadership=leadership,
         states=states,
         ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
-        dispatch=_Dispatch(app, sender, schedule),
+        dispatch=dispatch,
         clock=clock,
         events=events,
-        reaper=Reaper(recovery, retention, leadership, events, someone_claims=roll.someone_claims),
+        reaper=Reaper(recovery, retention, leadership, events, presence=fleet.presence, depth=dispatch.depth),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
     facts = entry_facts(app, schedule)
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace, facts=facts)
-    return Beatwork(store, states, engine, sender, roll, settings.allow_eviction, mirror)
+    return Beatwork(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 
 def needs_the_plugin(declared: Declared) -> bool:
     """Whether the entry's policy counts on workers to say when a run has ended."""
     policy = declared.build(0).policy
     return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1
-
-
-class Roll:
-    """Which workers have the plugin, as far as beat needs to know."""
-
-    def __init__(self, workers: Workers, clock: Clock, *, needed: bool) -> None:
-        self._workers, self._clock, self._needed = workers, clock, needed
-        self._check_at = clock.monotonic() + _PATIENCE
-
-    def someone_claims(self) -> bool:
-        """Whether a worker with the plugin was ever seen; one that is down for a while still counts."""
-        return bool(self._workers.seen_since(0))
-
-    def call(self) -> None:
-        """Now and then, warn when a policy needs the plugin and nobody has it."""
-        if self._needed and self._clock.monotonic() >= self._check_at:
-            self._check_at = self._clock.monotonic() + _LATELY / 1000
-            if not self.someone_claims():
-                advice = 'add imports = ["celery_catchup.worker"] to the workers\' settings'
-                logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
 
 
 class _Dispatch:
@@ -175,6 +152,10 @@ class _Dispatch:
     ) -> None:
         """Publish a run of the outbox, confirmed."""
         self._sender.publish(template, run_id, run, now=now)
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        """Count what a queue holds."""
+        return self._sender.depth(queue, routing_key)
 
     def end(self, run_ids: list[str], *, terminate: bool) -> None:
         """Revoke the tasks of these runs; when the broker fails the new run starts all the same."""

@@ -175,6 +175,7 @@ class RunContext:
             "CATCHUP_TRIGGER": str(self.trigger),
             "CATCHUP_SCHEDULED_TIME": to_rfc3339(self.slot),
             "CATCHUP_IS_CATCHUP": "true" if self.is_catchup else "false",
+            "CATCHUP_LAG_SECONDS": str(int(self.lag.total_seconds())),
             "CATCHUP_DATA_INTERVAL_END": to_rfc3339(self.slot),
         }
         if self.previous is not None:

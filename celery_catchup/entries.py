@@ -134,11 +134,6 @@ def first_sight(now: Instant, *, match: bool) -> Instant:
     return now - now % _MINUTE - 1 if match else now
 
 
-def forgotten(removed_at: Instant, *, now: Instant, ttl: int) -> bool:
-    """Whether an entry that comes back starts anew: its state outlives it as long as the ledger."""
-    return now - removed_at > ttl
-
-
 def too_frequent(timetable: Timetable, *, poll_interval: timedelta) -> str | None:
     """What is wrong with a schedule whose slots lie closer together than beat looks; else None."""
     shortest = timetable.minimum_distance()

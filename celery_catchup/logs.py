@@ -23,9 +23,11 @@ from celery_catchup.events import (
     Events,
     Leading,
     LeaseLost,
+    MixedFleet,
     ReportRefused,
     RunDied,
     RunDispatched,
+    RunExpired,
     RunRefused,
     RunResent,
     RunSkipped,
@@ -206,6 +208,22 @@ class LogLines:
         logger.warning(logfmt("Run not reported", **_lost(event)))
 
     @_say.register
+    def _(self, event: RunExpired) -> None:
+        logger.warning(logfmt("Run expired", **_lost(event)))
+
+    @_say.register
+    def _(self, event: MixedFleet) -> None:
+        logger.warning(
+            logfmt(
+                "Workers without the plugin",
+                queue=event.queue,
+                workers=", ".join(event.workers),
+                detail="they execute runs without claiming them, and the entries of these runs wait; add "
+                'imports += ["celery_catchup.worker"] to their settings',
+            )
+        )
+
+    @_say.register
     def _(self, event: BackfillAdvanced) -> None:
         fields = {"backfill": event.backfill_id, "entry": event.entry, "complete": event.complete}
         counts = {"dispatched": event.dispatched, "skipped": event.skipped}
@@ -284,7 +302,7 @@ class LogLines:
         self._said.clear()
 
 
-def _lost(event: RunResent | RunDied | RunUnreported) -> dict[str, object]:
+def _lost(event: RunResent | RunDied | RunUnreported | RunExpired) -> dict[str, object]:
     slot = to_rfc3339(event.slot)
     return {"entry": event.entry, "scheduled_time": slot, "run_id": event.run_id, "reason": event.reason}
 

@@ -1,7 +1,7 @@
-"""Pacing: how many runs of an entry may join, how many may start now, and how fast.
+"""Pacing: how many runs of an entry may join, and how fast.
 
-Four questions, all pure: `room` when slots arrive, `admit` when something ended,
-`earliest_send` between two catch-up dispatches, `share` when many are caught up.
+Three questions, all pure: `room` when slots arrive, `earliest_send` between two catch-up
+dispatches, `share` when many are caught up.
 """
 
 from __future__ import annotations
@@ -29,17 +29,6 @@ def room(policy: Policy, *, active: int, waiting: int) -> int | None:
             return max(0, policy.max_active_runs + policy.max_pending - active - waiting)
         case _:
             return None
-
-
-def admit(policy: Policy, *, active: int, waiting: int) -> int:
-    """How many of the waiting runs may start now, oldest first."""
-    match policy.overlap_policy:
-        case OverlapPolicy.SKIP | OverlapPolicy.BUFFER_ONE:
-            return max(0, min(waiting, 1 - active))
-        case OverlapPolicy.ALL:
-            return max(0, min(waiting, policy.max_active_runs - active))
-        case _:
-            return waiting
 
 
 def earliest_send(last_sent: Instant | None, *, pause: int, now: Instant) -> Instant:

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from celery_catchup.mistakes import refuse
 from celery_catchup.readings import (
     COUNT,
+    FACTOR,
     FLAG,
     MOMENT,
     PAUSE,
@@ -183,6 +184,12 @@ class Policy(_Dated):
     retry_delay: Annotated[timedelta | None, PAUSE.or_none()] = Field(
         None, description="How long a failed run waits for its next attempt."
     )
+    retry_backoff: Annotated[float, FACTOR] = Field(
+        1, description="Each delay is this many times the one before: `1` keeps it constant, `2` doubles it."
+    )
+    retry_max_delay: Annotated[timedelta | None, PAUSE.or_none()] = Field(
+        None, description="The longest delay with `retry_backoff`; without it a day."
+    )
     logic_version: Annotated[str, TEXT] = Field(
         "", description="Part of the run's identity: a new version makes new runs of old slots."
     )
@@ -227,6 +234,23 @@ class Policy(_Dated):
     def _only_with_attempts(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
         if value is not None and info.data.get("max_attempts") == 1:
             raise ValueError("has no effect while max_attempts is 1; set max_attempts to 2 or more")
+        return value
+
+    @field_validator("retry_backoff")
+    @classmethod
+    def _only_with_a_delay(cls, value: float, info: ValidationInfo) -> float:
+        if value != 1 and "retry_delay" in info.data and info.data["retry_delay"] is None:
+            raise ValueError("has no effect without retry_delay; set the first delay, such as '1m'")
+        return value
+
+    @field_validator("retry_max_delay")
+    @classmethod
+    def _only_with_backoff(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        delay = info.data.get("retry_delay")
+        if value is not None and info.data.get("retry_backoff") == 1:
+            raise ValueError("has no effect while retry_backoff is 1; set it to 2, for instance")
+        if value is not None and delay is not None and value < delay:
+            raise ValueError("is shorter than retry_delay, which is the first delay; make it longer")
         return value
 
 

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 MOST = 10**9
 """The largest count anywhere; more is a slip of the keyboard."""
 
+MOST_GROWTH = 100
+"""The largest factor by which a delay grows."""
+
 LONGEST_TEXT = 200
 """Characters; names become parts of keys and of log lines."""
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -73,6 +77,26 @@ def counts_to(most: int) -> Callable[[object], int]:
         raise ValueError(f"expected a whole number from 1 to {most}, got {shown(value)}")
 
     return count
+
+
+def factor(value: object) -> float:
+    """A number by which something grows, or 1 for what stays as it is."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MOST_GROWTH:
+        return value
+    raise ValueError(f"expected a number from 1 to {MOST_GROWTH}, got {shown(value)}")
+
+
+def error_classes(value: object) -> tuple[str | type[BaseException], ...]:
+    """Exception classes, or their dotted names; a name without a dot is one of Python's own."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(
+            f"expected a list of exception classes such as ['proj.DownError'], got {shown(value)}"
+        )
+    for one in value:
+        named = isinstance(one, str) and _DOTTED.fullmatch(one)
+        if not named and not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise ValueError(f"expected an exception class or its dotted name, got {shown(one)}")
+    return tuple(value)
 
 
 def flag(value: object) -> bool:
@@ -141,6 +165,8 @@ def placed(value: datetime, *, zone: tzinfo) -> datetime:
 WINDOW = Reads(window, "duration of `d`, `h`, `m`")
 PAUSE = Reads(pause, "duration of `d`, `h`, `m`, `s`, `ms`")
 COUNT = Reads(counts_to(MOST), "whole number from 1")
+FACTOR = Reads(factor, f"number from 1 to {MOST_GROWTH}")
+ERRORS = Reads(error_classes, "list of exception classes or their dotted names")
 FLAG = Reads(flag, "`True`, `False`")
 TEXT = Reads(text, "text")
 ZONE = Reads(zone, "IANA name, such as `Europe/Berlin`")

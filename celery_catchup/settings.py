@@ -8,12 +8,12 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AliasGenerator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from celery_catchup.cron_dialects import Dialect
 from celery_catchup.durations import format_duration
 from celery_catchup.policy import Policy
-from celery_catchup.readings import COUNT, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
+from celery_catchup.readings import COUNT, ERRORS, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
 from celery_catchup.redis_urls import read_redis_url
 from celery_catchup.wording import masked, nearest, shown
 from celery_catchup.written import Written
@@ -182,6 +182,12 @@ class Settings(Written):
     max_dead_letters: Annotated[int, COUNT] = Field(
         10_000, description="Dead letters that are kept; beyond it the oldest are discarded, as failed."
     )
+    transient_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
+        (), description="Exception classes after which another attempt may help; before the built-in ones."
+    )
+    permanent_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
+        (), description="Exception classes after which none does: the run is a dead letter at once."
+    )
     checkins: Annotated[Checkins, word(Checkins)] = Field(
         Checkins.LIVE,
         description="Which runs make a check-in with Sentry, where that monitors beat tasks.",
@@ -224,6 +230,13 @@ class Settings(Written):
                 f"{format_duration(value)} is too short: a lease is renewed at a third of its length, "
                 f"and a renewal may take a second; set at least {format_duration(SHORTEST_LEASE)}"
             )
+        return value
+
+    @field_validator("permanent_errors")
+    @classmethod
+    def _not_transient_too(cls, value: tuple[object, ...], info: ValidationInfo) -> tuple[object, ...]:
+        for both in set(value) & set(info.data.get("transient_errors", ())):
+            raise ValueError(f"{shown(both)} is in {PREFIX}transient_errors too; keep one of them")
         return value
 
     @model_validator(mode="before")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.run_tables import show_facts
+from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_facts
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, precision, stamp
 from celery_catchup.cli.verbs import (
     EX_FAILURE,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from celery_catchup.operations.dead_letters import DeadLetter, Handled
 
 _CATEGORIES = click.Choice(["transient", "permanent", "unknown"])
+_SEARCHED = "Only those whose error, traceback, entry, task, worker or id has this text."
 _ERROR_LENGTH = 60  # characters of an error in a table; 'dlq show' has all of it
 
 
@@ -39,13 +40,16 @@ def command() -> None:
 @verb("list", short_help="What failed for good.")
 @click.argument("entry", metavar="[ENTRY]", required=False, shell_complete=entry_names)
 @option("--category", group="Which", type=_CATEGORIES, help="Whether trying again may help.")
+@option("--search", group="Which", metavar="TEXT", default="", help=_SEARCHED)
 @json_option
-def listed(desk: Desk, screen: Screen, *, entry: str | None, category: str | None, as_json: bool) -> None:
+def listed(
+    desk: Desk, screen: Screen, *, entry: str | None, category: str | None, search: str, as_json: bool
+) -> None:
     """Dead letters, those that died last first."""
     from celery_catchup.operations.dead_letters import Category, list_dead
 
     chosen = None if category is None else Category(category)
-    found = list_dead(desk, [entry] if entry else [], category=chosen)
+    found = list_dead(desk, [entry] if entry else [], category=chosen, search=search)
     if as_json:
         screen.json({"deadLetters": found})
         return
@@ -58,11 +62,11 @@ def listed(desk: Desk, screen: Screen, *, entry: str | None, category: str | Non
         screen.note("No dead letters.")
 
 
-@verb("show", short_help="One of them, with its traceback.")
+@verb("show", short_help="One of them, with what was decided and its traceback.")
 @click.argument("run_id", metavar="RUN")
 @json_option
 def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
-    """A dead letter: the run, its error and its traceback."""
+    """A dead letter: the run, what was decided and by which policy, its last checkpoint, its traceback."""
     from celery_catchup.operations.dead_letters import show_dead
 
     letter = show_dead(desk, run_id)
@@ -75,6 +79,8 @@ def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
             ("Died At", stamp(letter.died_at)),
             ("Category", letter.category.value),
             ("Exception", letter.exception),
+            *decision_facts(letter.decision),
+            *checkpoint_facts(letter.last_checkpoint),
             *((name.capitalize(), value) for name, value in letter.details.items()),
         )
     )
@@ -90,6 +96,9 @@ def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--all", "everything", group="Which", is_flag=True, help="All dead letters."),
         option("--entry", group="Which", shell_complete=entry_names, help="With --all: of this entry."),
         option("--category", group="Which", type=_CATEGORIES, help="With --all: of this category."),
+        option(
+            "--search", group="Which", metavar="TEXT", default="", help=f"With --all: {_SEARCHED.lower()}"
+        ),
         dry_run_option,
         force_option,
         json_option,
@@ -120,10 +129,26 @@ def discarded(desk: Desk, screen: Screen, **given: Any) -> int:
     return _handle(desk, screen, discard, "discard", **given)
 
 
+@verb("bury", short_help="Give up runs that have not started.")
+@click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
+@dry_run_option
+@force_option
+@json_option
+def buried(desk: Desk, screen: Screen, **given: Any) -> int:
+    """Make runs that wait or are queued dead letters: their messages are refused, their chains go on.
+
+    Beat never gives up a run that no worker has started, however long it waits.
+    """
+    from celery_catchup.operations.dead_letters import bury
+
+    return _handle(desk, screen, bury, "bury", everything=False, entry=None, category=None, **given)
+
+
 command.add_command(listed, "list")
 command.add_command(shown, "show")
 command.add_command(replayed, "replay")
 command.add_command(discarded, "discard")
+command.add_command(buried, "bury")
 
 
 def _handle(
@@ -136,6 +161,7 @@ def _handle(
     everything: bool,
     entry: str | None,
     category: str | None,
+    search: str,
     dry_run: bool,
     force: bool,
     as_json: bool,
@@ -144,10 +170,11 @@ def _handle(
 
     if bool(run_ids) == everything:
         raise refuse_usage("name the runs, or say --all")
-    if run_ids and (entry or category):
-        raise refuse_usage("--entry and --category narrow down --all; leave them out")
+    if run_ids and (entry or category or search):
+        raise refuse_usage("--entry, --category and --search narrow down --all; leave them out")
     chosen = None if category is None else Category(category)
-    records = select_dead(desk, run_ids, entries=[entry] if entry else [], category=chosen)
+    entries = [entry] if entry else []
+    records = select_dead(desk, run_ids, entries=entries, category=chosen, search=search)
     if records and not dry_run:
         question = f"{word.capitalize()} {counted(len(records), 'run')}?"
         screen.confirm(question, force=force, doing=f"{word} {counted(len(records), 'run')}")

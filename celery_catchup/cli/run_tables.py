@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
 
 if TYPE_CHECKING:
     from celery_catchup.operations.attempts import Attempt
-    from celery_catchup.operations.runs import Run, Skipped
+    from celery_catchup.operations.decisions import Decision
+    from celery_catchup.operations.runs import Checkpoint, Run, RunDetails, Skipped
 
 _NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
 
@@ -76,8 +77,25 @@ def show_facts(screen: Screen, run: Run) -> None:
             ("Backfill", run.backfill),
             ("Replays", run.replays or None),
             ("Requested by", run.requested_by),
+            ("Tenant", run.tenant),
+            ("Logic version", run.logic_version),
         )
     )
+
+
+def decision_facts(decision: Decision | None) -> Iterator[tuple[str, str | None]]:
+    """What was decided about a run that failed, and by which policy."""
+    if decision is not None:
+        yield "Policy", decision.policy
+        yield "Failed attempts", f"{decision.failures} of {decision.max_attempts}"
+        yield "Next attempt", stamp(decision.next_attempt_at) or f"none, {decision.why}"
+
+
+def checkpoint_facts(checkpoint: Checkpoint | None) -> Iterator[tuple[str, str | None]]:
+    """The checkpoint that the task has noted last."""
+    if checkpoint is not None:
+        yield "Last checkpoint", f"{checkpoint.name} = {_shortened(checkpoint.value)}"
+        yield "Noted At", stamp(checkpoint.noted_at)
 
 
 def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
@@ -87,13 +105,19 @@ def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
         screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in told if text))])
 
 
-def show_notes(screen: Screen, notes: Mapping[str, Mapping[str, Any]]) -> None:
+def show_notes(screen: Screen, found: RunDetails) -> None:
     """What the task has noted; of long values the beginning."""
-    for kind, named in sorted(notes.items()):
-        for name, value in named.items():
-            text = json.dumps(value, ensure_ascii=False)
-            cut = text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
-            screen.facts([(f"{kind.capitalize()}, {name}", cut)])
+    if found.progress is not None:
+        done, total = found.progress
+        screen.facts([("Progress", f"{done} of {total}" if total else done)])
+    for kind, named in sorted(found.notes.items()):
+        for name, value in named.items() if kind != "progress" else ():
+            screen.facts([(f"{kind.capitalize()}, {name}", _shortened(value))])
+
+
+def _shortened(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
 
 
 def line_of(screen: Screen, run: Run) -> str:

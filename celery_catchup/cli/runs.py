@@ -12,6 +12,8 @@ import click
 
 from celery_catchup.cli.groups import DefaultGroup
 from celery_catchup.cli.run_tables import (
+    checkpoint_facts,
+    decision_facts,
     line_of,
     show_attempts,
     show_facts,
@@ -19,7 +21,7 @@ from celery_catchup.cli.run_tables import (
     show_skips,
     show_table,
 )
-from celery_catchup.cli.screen import Screen
+from celery_catchup.cli.screen import Screen, stamp
 from celery_catchup.cli.verbs import Moment, entries_argument, json_option, option, refuse_usage, verb
 
 if TYPE_CHECKING:
@@ -109,8 +111,15 @@ def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
         screen.json(found)
     else:
         show_facts(screen, found.run)
+        screen.facts(
+            (
+                ("Last heartbeat", stamp(found.last_heartbeat)),
+                *decision_facts(found.decision),
+                *checkpoint_facts(found.last_checkpoint),
+            )
+        )
         show_attempts(screen, found.attempts)
-        show_notes(screen, found.notes)
+        show_notes(screen, found)
 
 
 command.add_command(listed, "list")

@@ -81,6 +81,7 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
     yield "Paused", ", ".join(found.paused) or None
     yield "Workers with the plugin", found.workers
     yield "Beats that stand by", found.standbys or None
+    yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 
 
 def _advise(screen: Screen, found: Status) -> None:
@@ -88,5 +89,7 @@ def _advise(screen: Screen, found: Status) -> None:
         screen.note("See what failed for good: celery catchup dlq list")
     if found.not_recovered:
         screen.note("See what was not recovered: celery catchup runs --state skipped --since 24h")
+    if found.without_plugin:
+        screen.note("Runs that they execute stay open: see celery catchup doctor")
     if not found.healthy:
         screen.note("See what is wrong: celery catchup doctor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.dispatch.capture import counting, is_redis, watch
+from celery_catchup.dispatch.capture import counting, is_redis, size_of, watch
 from celery_catchup.dispatch.entities import restored
 from celery_catchup.dispatch.failures import publish_error, unreachable, unroutable
 from celery_catchup.wording import shown
@@ -21,6 +22,10 @@ _kombu: Any = kombu  # its classes carry no types
 TIMEOUT = 3.0
 """Seconds for a connect, a write, a reply or a confirmation: a third of the leader's lease, so that
 a silent broker costs no leadership. A user's own time-outs are left as they are."""
+
+_NOT_FOUND = 404
+_MOST_UNACKNOWLEDGED = 1000
+"""Unacknowledged messages that are looked through for those of one queue."""
 
 _REDIS: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
 _AMQP: dict[str, Any] = {"read_timeout": TIMEOUT, "write_timeout": TIMEOUT}
@@ -81,6 +86,21 @@ class Broker:
         except Exception as error:
             self.drop()
             raise publish_error(error, where=where) from error
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell.
+
+        Only Redis tells what is unacknowledged. Other brokers give a message back when its worker is gone.
+        """
+        try:
+            connection = self.connected()
+            waiting = _waiting(connection, queue)
+            if waiting or not self.speaks_redis:
+                return waiting
+            return _unacknowledged(connection.default_channel, routing_key)
+        except Exception:  # noqa: BLE001 - each transport has its own; without an answer nothing is concluded
+            self.drop()
+            return None
 
     def drop(self) -> None:
         """Forget the connection, without a farewell that a dead broker would not answer."""
@@ -145,3 +165,50 @@ def _publish(channel: Any, publication: Mapping[str, Any]) -> None:
 def _where(publication: Mapping[str, Any]) -> str:
     exchange, key = publication["exchange"], publication["routing_key"]
     return f"exchange {shown(exchange)}, routing key {shown(key)}" if exchange else f"queue {shown(key)}"
+
+
+def destination(publication: Mapping[str, Any]) -> tuple[str, str]:
+    """The routing key of a message, and the name of its queue as far as it is known."""
+    exchange, key = publication["exchange"], str(publication["routing_key"] or "")
+    if not exchange:
+        return key, key
+    # Celery declares the default queue, too, for a message that goes to another exchange.
+    queues = [str(one["name"]) for one in publication["declare"] if _is_bound(one, exchange)]
+    return key, queues[0] if queues else ""
+
+
+def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
+    """Whether a declared entity is a queue that takes messages of the exchange."""
+    if entity["kind"] != "queue":
+        return False
+    bindings = [entity, *(entity.get("bindings") or ())]
+    return exchange in [(bound.get("exchange") or {}).get("name") for bound in bindings]
+
+
+def _waiting(connection: Any, queue: str) -> int:
+    """Messages in a queue that no worker has received; none in one that does not exist."""
+    size = size_of(connection.default_channel, queue)
+    if size is not None:
+        return size
+    # On a channel of its own: AMQP closes one on which a question was refused.
+    channel = connection.channel()
+    try:
+        return int(channel.queue_declare(queue, passive=True).message_count)
+    except connection.channel_errors as error:
+        if getattr(error, "reply_code", None) == _NOT_FOUND:
+            return 0
+        raise
+    finally:
+        with contextlib.suppress(Exception):
+            channel.close()
+
+
+def _unacknowledged(channel: Any, routing_key: str) -> int | None:
+    """Messages with this routing key that workers of a Redis broker have received and not acknowledged."""
+    with channel.conn_or_acquire() as client:
+        count = int(client.hlen(channel.unacked_key))
+        if count == 0 or count > _MOST_UNACKNOWLEDGED:
+            return None if count else 0
+        # kombu puts its prefix before the key of HLEN and not of HVALS.
+        held = [json.loads(text) for text in client.hvals(f"{channel.global_keyprefix}{channel.unacked_key}")]
+    return len([key for _, _, key in held if key == routing_key])

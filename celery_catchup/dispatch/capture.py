@@ -2,7 +2,8 @@
 
 - ``Producer._publish``: takes what is to be sent, serialised and compressed;
 - ``Channel._put``, ``Channel._put_fanout`` of the Redis transport: take a message to its queue,
-  through the client that ``Channel.conn_or_acquire`` gives them.
+  through the client that ``Channel.conn_or_acquire`` gives them;
+- ``Channel._size`` of transports that are not AMQP: how many messages a queue holds.
 
 What kombu's own ``_put`` does to that client is what is recorded: one ``LPUSH``, or else the
 message cannot be pushed by a script. `looks_right` tries it, so that a kombu which has changed
@@ -56,6 +57,16 @@ def watch(connection: Any) -> None:
     stock = connection.get_transport_cls
     # An override on the instance: a connection that fails over to its next URL asks again.
     connection.get_transport_cls = lambda: _watched(stock())
+
+
+def size_of(channel: Any, queue: str) -> int | None:
+    """How many messages a queue of a transport that is not AMQP holds; None for AMQP.
+
+    A passive declaration says the same, but for kombu's Redis transport with a key prefix, which looks
+    for the queue under the wrong key.
+    """
+    size = getattr(channel, "_size", None)
+    return None if size is None else int(size(queue))
 
 
 def is_redis(connection: Any) -> bool:

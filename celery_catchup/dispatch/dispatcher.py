@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from celery_catchup.dispatch.announcements import Announcements
-from celery_catchup.dispatch.broker import Broker
+from celery_catchup.dispatch.broker import Broker, destination
 from celery_catchup.dispatch.capture import Capture, capture, looks_right
 from celery_catchup.dispatch.failures import (
     DispatchError,
@@ -198,13 +198,14 @@ class Dispatcher:
         if len(seen.publications) != 1:
             count = len(seen.publications)
             raise DispatchError("invalid", f"entry {shown(name)} sends {count} messages; one is expected")
+        routing_key, queue_name = destination(_loads(seen.publications[0]))
         if self.mode is Mode.ATOMIC:
             if not seen.deliveries:
                 raise unroutable(f"entry {shown(name)}'s queue")
             if self._can_push(seen, name):
                 queue, text = seen.pushes[0]
-                return Caught(message, text, queue=queue, db=self._db)
-        return Caught(message, seen.publications[0])
+                return Caught(message, text, queue, self._db, routing_key, queue_name)
+        return Caught(message, seen.publications[0], routing_key=routing_key, queue_name=queue_name)
 
     def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (
@@ -241,6 +242,10 @@ class Dispatcher:
         the caller's decision.
         """
         self._broker.publish(_loads(render(template, run_id, run, now)))
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
+        return self._broker.depth(queue, routing_key) if queue else None
 
     def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         """A run of an entry without a policy: queue, database and messages to be pushed; no message

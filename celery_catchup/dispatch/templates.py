@@ -22,6 +22,8 @@ class Caught:
     text: str
     queue: str | None = None
     db: int | None = None
+    routing_key: str = ""
+    queue_name: str = ""
 
     def template(self, badge: MarkTasks) -> Template:
         """With marks, and badges where they are wanted."""
@@ -31,6 +33,8 @@ class Caught:
             db=self.db,
             expires_ms=self.message.expires_ms,
             countdown_ms=self.message.countdown_ms,
+            routing_key=self.routing_key,
+            queue_name=self.queue_name,
         )
 
 

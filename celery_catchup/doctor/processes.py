@@ -13,12 +13,14 @@ from celery_catchup.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.operations import Desk
 from celery_catchup.operations.status import Health, Status, server_time, status
+from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.wiring import left_behind
 from celery_catchup.wording import listed, shown
 
 _PING = 1.0  # seconds that workers have to answer
 _LATELY = 10 * 60 * 1000
 _OVERDUE = 60_000  # milliseconds after which a lease that ran out should have been seen to
+_FIX = 'add imports += ["celery_catchup.worker"] to their settings, and restart them'
 _START = "start one: celery -A … beat -S celery_catchup:Scheduler"
 
 
@@ -91,13 +93,16 @@ def _workers(desk: Desk) -> Iterator[Finding]:
     except (OperationalError, OSError) as error:
         yield Finding("workers", Verdict.UNKNOWN, f"could not be asked: {type(error).__name__}")
         return
+    mixed = desk.workers.presence().mixed_since(server_time(desk) - SEEN_LATELY)
+    for queue, names in mixed.items():
+        what = f"{listed(names)} without the plugin beside workers with it"
+        yield failure("workers", f"queue {shown(queue)}: {what}; runs that they execute stay open", _FIX)
     alive = {node for answer in answers for node in answer}
     without = sorted(alive - with_plugin)
-    fix = 'add imports = ["celery_catchup.worker"] to their settings'
     if not alive | with_plugin:
         yield warning("workers", "none answered", "start one: celery -A … worker")
     elif without:
-        yield warning("workers", f"{listed(without)} without the plugin: runs are not claimed", fix)
+        yield warning("workers", f"{listed(without)} without the plugin: runs are not claimed", _FIX)
     else:
         yield ok("workers", f"{len(with_plugin)} with the plugin")
 

@@ -16,15 +16,6 @@ from celery_catchup.wording import shown
 _SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
 _SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
 
-_KINDS = {
-    "hash": (
-        "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes standbys"
-    ).split(),
-    "zset": "runs outbox delayed leases retries ended dead".split(),
-    "string": ["version"],
-}
-
 
 @dataclass(frozen=True)
 class Repair:
@@ -58,8 +49,7 @@ def stored(desk: Desk) -> Iterator[Finding]:
 
 
 def _strange_keys(desk: Desk) -> Iterator[Repair]:
-    keys = desk.store.keys
-    wanted = [(getattr(keys, name), kind) for kind, names in _KINDS.items() for name in names]
+    wanted = list(desk.store.keys.kinds(desk.schedule))
     with desk.store.client.pipeline(transaction=False) as pipe:
         for key, _ in wanted:
             pipe.type(key)

@@ -47,6 +47,9 @@ class Dispatch(Protocol):
     def end(self, run_ids: list[str], *, terminate: bool) -> None:
         """Ask the workers to end these runs."""
 
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
+
 
 @dataclass(slots=True)
 class Draft:
@@ -159,7 +162,15 @@ def _new_run(
     if now is None or template.queue is None or template.db is None:
         return NewRun(run_id, record, send_at)
     message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
-    return NewRun(run_id, record, send_at, message, (template.queue, template.db))
+    return NewRun(
+        run_id,
+        record,
+        send_at,
+        message,
+        (template.queue, template.db),
+        countdown_ms=template.countdown_ms,
+        expires_ms=template.expires_ms,
+    )
 
 
 def _missed(plan: Plan) -> int:

@@ -72,6 +72,11 @@ class Engine:
         """Up to where each entry is decided."""
         return certain(self.roster, self._advance.watermark)
 
+    @property
+    def server_ms(self) -> int:
+        """The server's clock, as of this tick."""
+        return self._pending.server_ms
+
     # -- lead ------------------------------------------------------------------------------
 
     def lead(self, now: Instant) -> bool:

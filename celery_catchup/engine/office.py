@@ -17,7 +17,7 @@ from celery_catchup.entries import Entry, EntryState, first_sight
 from celery_catchup.errors import DriftError, UnfitStoreError
 from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
-from celery_catchup.policy import OnScheduleChange
+from celery_catchup.policy import OnScheduleChange, Policy
 from celery_catchup.settings import OnDrift
 from celery_catchup.store import Leadership, States, Stored
 from celery_catchup.store.records import read_json
@@ -27,6 +27,7 @@ _SANE = range(946_684_800_000, 7_258_118_400_000)
 # Milliseconds by which the clocks of two hosts may differ: what one has decided is a little in the
 # future of the other then, and nothing is wrong.
 _SKEW = 60_000
+_DAY = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -130,17 +131,27 @@ def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
 def stored_policy(line: Line) -> str:
     """What the scripts that release and end runs need of the policy."""
     policy = line.entry.policy
-    delay = 0 if policy.retry_delay is None else to_milliseconds(policy.retry_delay)
     return json.dumps(
         {
             "capacity": line.capacity,
             "on_failure": str(policy.on_failure),
-            "max_attempts": policy.max_attempts,
-            "retry_delay_ms": delay,
             "pause_on_failure": policy.pause_on_failure,
+            **stored_retries(policy),
         },
         sort_keys=True,
     )
+
+
+def stored_retries(policy: Policy) -> dict[str, float]:
+    """What the script that records a failure needs to decide on another attempt."""
+    delay = 0 if policy.retry_delay is None else to_milliseconds(policy.retry_delay)
+    longest = max(delay, _DAY) if policy.retry_max_delay is None else to_milliseconds(policy.retry_max_delay)
+    return {
+        "max_attempts": policy.max_attempts,
+        "retry_delay_ms": delay,
+        "retry_backoff": policy.retry_backoff,
+        "retry_max_delay_ms": longest,
+    }
 
 
 def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:

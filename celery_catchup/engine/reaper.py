@@ -1,26 +1,31 @@
-"""The reaper: sends again what was lost on the way, gives up what is lost too often, and sweeps."""
+"""The reaper: sends again what was lost on the way, gives up what kills its workers, and sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from celery_catchup.events import Events, RunDied, RunResent, RunUnreported, StateSuspect
+from celery_catchup.engine.evidence import QueueView, evidence_of, next_look, sent_at
+from celery_catchup.events import Events, RunDied, RunExpired, RunResent, RunUnreported, StateSuspect
 from celery_catchup.model import Instant
-from celery_catchup.store import Leadership, Recovered, Recovery, Retention
+from celery_catchup.store import Evidence, Leadership, Presence, Recovered, Recovery, Retention
+from celery_catchup.store.workers import LATELY
 
-_MOST = 100
+_MOST = 200
 """Runs that are looked at in one tick."""
 _SWEEP_EVERY = 60_000
 """Milliseconds between two sweeps of what the ledger no longer keeps."""
 _SWEPT = 500
 """Runs, and entries' skips, that one sweep looks at: it goes on where it stopped."""
 
+Records = Sequence[tuple[str, dict[str, Any]]]
+
 
 class Reaper:
     """Looks after runs whose lease has run out, and failed ones whose next attempt is due.
 
-    A message that nobody claimed is sent again only when some worker has the plugin: without
-    it runs are executed and never claimed, and a second copy would run twice.
+    ``presence`` tells who consumes which queue, ``depth`` how many messages a queue holds (its name and
+    the routing key are given), or None.
     """
 
     def __init__(
@@ -30,31 +35,91 @@ class Reaper:
         leadership: Leadership,
         events: Events,
         *,
-        someone_claims: Callable[[], bool],
+        presence: Callable[[], Presence],
+        depth: Callable[[str, str], int | None],
     ) -> None:
         self._recovery, self._retention, self._leadership = recovery, retention, leadership
-        self._events, self._someone_claims = events, someone_claims
+        self._events, self._presence, self._depth = events, presence, depth
         self._swept_at = self._position = 0
         self._behind = False
+        self._suspects: dict[tuple[str, Instant], Instant] = {}
+        """Messages that seem to be lost, by run and when they were sent: since when. A second look, one
+        lease later, decides."""
 
     def reap(self, server_ms: int, *, entries: Sequence[str] = ()) -> None:
         """Look after what is overdue by the server's clock; ``entries`` are those whose it may be."""
         overdue = self._recovery.overdue(server_ms, limit=_MOST)
-        unclaimed = any(run.get("state") == "queued" for _, run in overdue)
-        claimed = not unclaimed or self._someone_claims()
+        found = self._evidence([pair for pair in overdue if pair[1].get("state") == "queued"], server_ms)
         for run_id, run in overdue:
-            entry = str(run.get("entry", ""))
-            lane = str(run.get("lane", entry))
-            match self._recovery.recover(self._leadership, run_id, lane=lane, claimed=claimed):
-                case Recovered.SENT:
-                    self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
-                case Recovered.DEAD:
-                    self._events.emit(RunDied(entry, run_id, run["slot"], _why(run)))
-                case Recovered.CORRUPT:
-                    whose, slot = self._recovery.bury(self._leadership, run_id, entries=entries)
-                    self._events.emit(RunDied(whose, run_id, slot, "its record could not be read"))
-                case Recovered.UNREPORTED:
-                    self._events.emit(RunUnreported(entry, run_id, run["slot"], "no worker has the plugin"))
+            evidence = found.get(run_id, Evidence.NONE)
+            if evidence is not Evidence.NONE or run.get("state") != "queued":
+                self._recover(run_id, run, evidence, entries)
+
+    def _evidence(self, unclaimed: Records, server_ms: int) -> Mapping[str, Evidence]:
+        """Judge runs that no worker has claimed; those that merely wait are looked at later."""
+        if not unclaimed:
+            return {}
+        views = self._views([run for _, run in unclaimed], server_ms)
+        found, looks = dict[str, Evidence](), dict[str, Instant]()
+        for run_id, run in unclaimed:
+            judged = evidence_of(run, views[str(run.get("template"))], now=server_ms)
+            if judged is Evidence.LOST and not self._confirmed(run_id, run, server_ms):
+                looks[run_id] = server_ms + self._recovery.run_ttl_ms
+            elif judged is Evidence.NONE:
+                looks[run_id] = next_look(run, now=server_ms)
+            else:
+                found[run_id] = judged
+        self._recovery.postpone(self._leadership, looks)
+        return found
+
+    def _confirmed(self, run_id: str, run: Mapping[str, Any], server_ms: int) -> bool:
+        """Whether the message was already missing one lease ago; workers renew what they have received."""
+        if run.get("discarded"):
+            return True
+        ttl = self._recovery.run_ttl_ms
+        recent = {key: since for key, since in self._suspects.items() if server_ms - since < 10 * ttl}
+        self._suspects = recent
+        return server_ms - recent.setdefault((run_id, sent_at(run)), server_ms) >= ttl
+
+    def _views(self, runs: Sequence[Mapping[str, Any]], server_ms: int) -> Mapping[str, QueueView]:
+        """What is known of the queues that these runs were sent to, by template."""
+        templates = [str(run.get("template")) for run in runs]
+        places = self._recovery.sent_to(templates)
+        presence = self._presence()
+        drained = self._recovery.drained(place.routing_key for place in places.values())
+        depths = {
+            (place.queue, place.routing_key): self._depth(place.queue, place.routing_key)
+            for place in set(places.values())
+        }
+        return {template: QueueView() for template in templates} | {
+            template: QueueView(
+                # Of a message to an exchange whose queues are not known only claims can tell.
+                ever_claimed=presence.ever_claimed(place.queue) or place.routing_key in drained,
+                claims_now=presence.claimed_since(place.queue, server_ms - self._recovery.run_ttl_ms),
+                plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
+                drained=drained.get(place.routing_key, 0),
+                depth=depths[place.queue, place.routing_key],
+            )
+            for template, place in places.items()
+        }
+
+    def _recover(self, run_id: str, run: dict[str, Any], evidence: Evidence, entries: Sequence[str]) -> None:
+        entry = str(run.get("entry", ""))
+        lane = str(run.get("lane", entry))
+        match self._recovery.recover(self._leadership, run_id, lane=lane, evidence=evidence):
+            case Recovered.SENT:
+                self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
+            case Recovered.DEAD:
+                self._events.emit(RunDied(entry, run_id, run["slot"], _why(run)))
+            case Recovered.CORRUPT:
+                whose, slot = self._recovery.bury(self._leadership, run_id, entries=entries)
+                self._events.emit(RunDied(whose, run_id, slot, "its record could not be read"))
+            case Recovered.ASSUMED:
+                self._events.emit(RunUnreported(entry, run_id, run["slot"], _why_unreported(run)))
+            case Recovered.EXPIRED:
+                self._events.emit(RunExpired(entry, run_id, run["slot"], "no worker started it in time"))
+            case Recovered.ALIVE | Recovered.ENDED:
+                pass
 
     def sweep(
         self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str], most_dead: int
@@ -88,10 +153,16 @@ class Reaper:
             self._events.emit(StateSuspect(f"{what}; the oldest {discarded} count as failed from now on"))
 
 
-def _why(run: dict[str, object]) -> str:
+def _why(run: Mapping[str, Any]) -> str:
     reasons = {
         "running": "its worker was lost",
-        "queued": "nobody claimed it",
+        "queued": "its message was lost",
         "waiting": "its next attempt is due",
     }
     return reasons.get(str(run.get("state")), "lost")
+
+
+def _why_unreported(run: Mapping[str, Any]) -> str:
+    if not run.get("template"):
+        return "no message with its run_headers came within an hour"
+    return "no worker of its queue ever had the plugin"

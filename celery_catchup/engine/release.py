@@ -64,7 +64,7 @@ class Releases:
                 if refusal is not None:
                     self._refuse(identity, run["entry"], refusal, server_ms)
                     continue
-            self.ledger.published([identity])
+            self.ledger.published({identity: template or {}})
             self._refused.pop(identity, None)
 
     def _in_time(self, run_ids: Sequence[str]) -> Iterator[str]:

@@ -147,12 +147,32 @@ class RunDied:
 
 @dataclass(frozen=True, slots=True)
 class RunUnreported:
-    """A run was sent and nobody claims runs: it is taken to be executed, and its chain goes on."""
+    """A run is taken to have been executed without a report, and its chain goes on: no worker of its queue
+    ever had the plugin, or a message with `run_headers` never came."""
 
     entry: str
     run_id: str
     slot: Instant
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunExpired:
+    """A run's message expired before a worker started it; its chain goes on."""
+
+    entry: str
+    run_id: str
+    slot: Instant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MixedFleet:
+    """Workers without the plugin consume a queue of workers with it: their runs are not claimed. Repeated
+    every hour while it lasts."""
+
+    queue: str
+    workers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +213,8 @@ BeatEvent = (
     | RunResent
     | RunDied
     | RunUnreported
+    | RunExpired
+    | MixedFleet
     | EntryDrifted
     | StateSuspect
     | StateLost

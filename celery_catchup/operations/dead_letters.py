@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -12,10 +12,12 @@ from typing import Any
 
 from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState, to_datetime
+from celery_catchup.operations.decisions import Decision, decision_of
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
-from celery_catchup.operations.runs import Run, record_like, run_of
+from celery_catchup.operations.runs import Checkpoint, Run, last_checkpoint, record_like, run_of
 from celery_catchup.store import Replay
+from celery_catchup.store.leases import Finish
 from celery_catchup.store.listing import Record
 from celery_catchup.wording import shown
 
@@ -32,11 +34,16 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead run, and what is known of its failure."""
+    """A dead run, what is known of its failure, and what was decided.
+
+    ``last_checkpoint`` is looked up when one letter is asked for, and null in lists.
+    """
 
     run: Run
     died_at: datetime | None
     category: Category
+    decision: Decision | None
+    last_checkpoint: Checkpoint | None
     exception: str | None
     traceback: str | None
     details: dict[str, Any]
@@ -47,6 +54,7 @@ class Outcome(StrEnum):
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
+    BURIED = "buried"
     UNDER_WAY = "under way"
     REFUSED = "refused"
     WOULD = "dry run"
@@ -64,16 +72,30 @@ class Handled:
 
 
 def list_dead(
-    desk: Desk, entries: Sequence[str] = (), *, category: Category | None = None, limit: int | None = None
+    desk: Desk,
+    entries: Sequence[str] = (),
+    *,
+    category: Category | None = None,
+    search: str = "",
+    limit: int | None = None,
 ) -> list[DeadLetter]:
-    """Dead letters, those that died last first."""
-    wanted = desk.known(entries)
+    """Dead letters, those that died last first; ``search`` is a part of what they say, in any case."""
+    wanted, text = desk.known(entries), search.casefold()
     found = (
         letter
         for letter in (_letter(*one) for one in desk.listing.dead())
-        if (not wanted or letter.run.entry in wanted) and category in (None, letter.category)
+        if (not wanted or letter.run.entry in wanted)
+        and category in (None, letter.category)
+        and (not text or text in _said(letter))
     )
     return list(islice(found, limit))
+
+
+def _said(letter: DeadLetter) -> str:
+    """All that a dead letter says, for a search."""
+    run = letter.run
+    parts = (run.run_id, run.entry, run.task, run.error, run.worker, letter.exception, letter.traceback)
+    return "\n".join(part for part in parts if part).casefold()
 
 
 def show_dead(desk: Desk, beginning: str) -> DeadLetter:
@@ -82,7 +104,8 @@ def show_dead(desk: Desk, beginning: str) -> DeadLetter:
     found = desk.listing.dead_run(record["id"])
     if found is None:
         raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
-    return _letter(*found)
+    checkpoint = last_checkpoint(record, desk.notes.read(record["id"]))
+    return replace(_letter(*found), last_checkpoint=checkpoint)
 
 
 def select_dead(
@@ -91,12 +114,13 @@ def select_dead(
     *,
     entries: Sequence[str] = (),
     category: Category | None = None,
+    search: str = "",
 ) -> list[Record]:
     """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
     if beginnings:
         chosen = {record["id"]: record for record in (record_like(desk, one) for one in beginnings)}
     else:
-        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category)]
+        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category, search=search)]
         chosen = {record["id"]: record for record in desk.listing.records(ids)}
     return sorted(chosen.values(), key=lambda record: (record["slot"], record["id"]))
 
@@ -150,6 +174,42 @@ def discard(
     return handled
 
 
+def bury(
+    desk: Desk,
+    records: Sequence[Record],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[], None] | None = None,
+) -> list[Handled]:
+    """Make runs that have not started dead letters: their messages are refused from now on, and their
+    chains go on. Beat never does that by itself."""
+    desk.before_change()
+    handled = []
+    for record in records:
+        handled.append(_bury(desk, record, dry_run=dry_run))
+        if progress is not None:
+            progress()
+    return handled
+
+
+def _bury(desk: Desk, record: Record, *, dry_run: bool) -> Handled:
+    state = RunState(record["state"])
+    if state not in (RunState.WAITING, RunState.QUEUED):
+        return _handled(
+            record, Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"
+        )
+    if dry_run:
+        return _handled(record, Outcome.WOULD)
+    error = f"buried by {desk.by}" if desk.by else "buried by hand"
+    ending = desk.leases.finish(
+        record["id"], entry=record["entry"], owner="", state=RunState.DEAD, error=error
+    )
+    logger.info(logfmt("Run buried", run_id=record["id"], outcome=ending.outcome, by=desk.by))
+    if ending.outcome is not Finish.RECORDED:
+        return _handled(record, Outcome.REFUSED, "it has started meanwhile")
+    return _handled(record, Outcome.BURIED)
+
+
 def refused(handled: Sequence[Handled]) -> None:
     """`RefusedError` that says of each run that was refused, why."""
     reasons = [f"run {one.run_id}: {one.reason}" for one in handled if one.outcome is Outcome.REFUSED]
@@ -201,6 +261,8 @@ def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
         run=run_of(record),
         died_at=to_datetime(died),
         category=Category(category) if known else Category.UNKNOWN,
+        decision=decision_of(record),
+        last_checkpoint=None,
         exception=letter.get("type"),
         traceback=letter.get("traceback"),
         details={

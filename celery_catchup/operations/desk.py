@@ -24,11 +24,11 @@ from celery_catchup.declarations import (
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, digest, is_current
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.model import Instant, to_instant
+from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
 from celery_catchup.sources import EntrySource, open_source
-from celery_catchup.store import Backfills, Controls, Ledger, Notes, States, Stored
+from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Stored
 from celery_catchup.store.history import History
 from celery_catchup.store.inheritance import Inheritance
 from celery_catchup.store.listing import Listing
@@ -193,6 +193,12 @@ class Desk:
     def workers(self) -> Workers:
         """Who has the plugin."""
         return Workers(self.store.client, self.store.scripts, self.store.keys)
+
+    @cached_property
+    def leases(self) -> Leases:
+        """Ends runs."""
+        ttl_ms = to_milliseconds(self.configuration.settings.run_lease_ttl)
+        return Leases(self.store.scripts, self.store.keys, db=self.store.db, ttl_ms=ttl_ms)
 
     @cached_property
     def notes(self) -> Notes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.attempts import Attempt, attempts_of
+from celery_catchup.operations.decisions import Decision, decision_of
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.inputs import Inputs, inputs_of
 from celery_catchup.operations.refusals import UnknownRunError
@@ -48,6 +49,17 @@ class Run:
     backfill: str | None
     replays: int
     requested_by: str | None
+    tenant: str | None
+    logic_version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The checkpoint that a task has noted last."""
+
+    name: str
+    value: Any
+    noted_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +67,26 @@ class RunDetails:
     """A run, and what its task has noted: checkpoints, snapshots, outputs, progress, by name.
 
     ``attempts`` are the last ones, the oldest first; ``inputs`` is null when its message is not kept.
+    ``last_heartbeat`` is when its worker renewed the lease last, or claimed the run; ``decision`` is
+    there when the run has failed: its next attempt, or why there is none.
     """
 
     run: Run
+    last_heartbeat: datetime | None
+    last_checkpoint: Checkpoint | None
+    decision: Decision | None
     notes: dict[str, dict[str, Any]]
     attempts: tuple[Attempt, ...]
     inputs: Inputs | None
+
+    @property
+    def progress(self) -> tuple[float, float | None] | None:
+        """How much of the work the task said is done, and of how much; None when it said nothing."""
+        match self.notes.get("progress", {}).get("work"):
+            case [int() | float() as done, int() | float() | None as total]:
+                return done, total
+            case _:
+                return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +151,33 @@ def show_run(desk: Desk, beginning: str) -> RunDetails:
     record = record_like(desk, beginning)
     run = run_of(record)
     template = desk.ledger.template(str(record.get("template", "")))
-    return RunDetails(run, desk.notes.read(run.run_id), attempts_of(record), inputs_of(template))
+    notes = desk.notes.read(run.run_id)
+    return RunDetails(
+        run=run,
+        last_heartbeat=_heartbeat(desk, record),
+        last_checkpoint=last_checkpoint(record, notes),
+        decision=decision_of(record),
+        notes=notes,
+        attempts=attempts_of(record),
+        inputs=inputs_of(template),
+    )
+
+
+def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> Checkpoint | None:
+    """The checkpoint that the run's task has noted last, with its value."""
+    noted = record.get("checkpoint")
+    if not isinstance(noted, Mapping):
+        return None
+    name = str(noted["name"])
+    return Checkpoint(name, notes.get("checkpoints", {}).get(name), to_datetime(int(noted["at"])))
+
+
+def _heartbeat(desk: Desk, record: Record) -> datetime | None:
+    """When the worker gave its last sign of life: of a running run its lease tells."""
+    if record["state"] != RunState.RUNNING:
+        return _moment(record.get("heartbeat"))
+    lease, length = desk.ledger.lease(record["id"]), record.get("lease_ms")
+    return None if lease is None or length is None else _moment(lease - length)
 
 
 def record_like(desk: Desk, beginning: str) -> Record:
@@ -169,6 +221,8 @@ def run_of(record: Mapping[str, Any]) -> Run:
         backfill=lane.removeprefix(_LANE) if lane.startswith(_LANE) else None,
         replays=int(record.get("replays", 0)),
         requested_by=record.get("by"),
+        tenant=record.get("tenant") or None,
+        logic_version=record.get("logic_version") or None,
     )
 
 

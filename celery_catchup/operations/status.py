@@ -12,6 +12,7 @@ from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
 from celery_catchup.store.leadership import standbys
+from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.wording import listed, shown
 
 FRESH = timedelta(seconds=60)
@@ -66,7 +67,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present."""
+    """The state of things. ``lag`` is how far the watermark is behind the present; ``without_plugin`` are
+    workers without the plugin that consume a queue of workers with it."""
 
     scheduler: Health
     healthy: bool
@@ -88,6 +90,7 @@ class Status:
     workers: int
     standbys: int
     conflict: Conflict | None
+    without_plugin: tuple[str, ...]
 
 
 def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
@@ -110,6 +113,8 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         if seen >= now - _STANDBYS and beat != leader.get("owner")
     }
     conflict = _conflict(others, now, desk.store.namespace)
+    server_now = server_time(desk)
+    mixed = desk.workers.presence().mixed_since(server_now - SEEN_LATELY)
     return Status(
         scheduler=health,
         healthy=health is Health.RUNNING and (not _lasts(conflict) or desk.declares_as_leader()),
@@ -121,16 +126,17 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         watermark=None if watermark is None else to_datetime(watermark),
         lag=None if watermark is None else timedelta(milliseconds=max(0, now - watermark)),
         catchup=_progress(scheduler),
-        in_flight=counts["leases"],
+        in_flight=counts["leases"] + counts["outbox"],
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
-        workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),
         standbys=len(others),
         conflict=conflict,
+        workers=len(desk.workers.seen_since(server_now - _WORKERS)),
+        without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
     )
 
 

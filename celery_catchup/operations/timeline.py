@@ -39,16 +39,17 @@ class Mark(StrEnum):
     UPCOMING = "upcoming"
 
 
-_GRAVITY = (
-    Mark.UPCOMING,
-    Mark.ON_TIME,
-    Mark.SKIPPED,
-    Mark.PAUSED,
-    Mark.CAUGHT_UP,
-    Mark.IN_FLIGHT,
-    Mark.MISSED,
+WORST_FIRST = (
     Mark.FAILED,
+    Mark.MISSED,
+    Mark.IN_FLIGHT,
+    Mark.CAUGHT_UP,
+    Mark.PAUSED,
+    Mark.SKIPPED,
+    Mark.ON_TIME,
+    Mark.UPCOMING,
 )
+"""The order of severity: which of several marks in one place is shown, here and in drawings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ def _joined(
 
 
 def _both(one: TimelineSlots, other: TimelineSlots) -> TimelineSlots:
-    graver = max((one, other), key=lambda each: _GRAVITY.index(each.mark))
+    graver = min((one, other), key=lambda each: WORST_FIRST.index(each.mark))
     several = one.mark is not other.mark or one.counts or other.counts
     return TimelineSlots(
         first=one.first,

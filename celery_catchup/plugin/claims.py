@@ -16,7 +16,7 @@ from celery_catchup.events import RunRefused, RunStarted
 from celery_catchup.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Trigger, to_instant
-from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token
+from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token, routing_key
 from celery_catchup.plugin.heartbeat import Execution
 from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE
@@ -107,7 +107,12 @@ def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatc
         # Made before the question: the lease counts from when the server grants it, or earlier.
         lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
         claim = post.leases.claim(
-            delivery.run_id, owner=delivery.token, task=task.name, worker=worker, entry=delivery.entry
+            delivery.run_id,
+            owner=delivery.token,
+            task=task.name,
+            worker=worker,
+            entry=delivery.entry,
+            routing_key=routing_key(task.request),
         )
         return claim, lease
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,12 @@ def delivery_of(request: Any) -> Delivery | None:
     return read_delivery(header(request, RUN_ID), header(request, ENTRY), request.properties)
 
 
+def routing_key(request: Any) -> str:
+    """Where a request's message came from; "" when that is not known."""
+    info = request.delivery_info
+    return str(info.get("routing_key") or "") if isinstance(info, Mapping) else ""
+
+
 def new_token() -> str:
     """A token that no other delivery has, on any machine."""
     return secrets.token_hex(8)
@@ -70,6 +77,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._requests: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self._told_at: dict[str, float] = {}
 
     def arrived(self, request: Any) -> None:
         """Give a new message its token, when it belongs to a run."""
@@ -89,6 +97,21 @@ class Arrivals:
     def executed_now(self) -> list[Delivery]:
         """What a pool has accepted and not ended, by Celery's own books."""
         return self._those(active_requests.__contains__)
+
+    def waiting_longer_than(self, seconds: float) -> list[Delivery]:
+        """What has waited for a while to be accepted by a pool: behind other tasks, for its ETA, for a
+        rate limit. Each is told once in ``seconds``."""
+        now, found, told_at = time.monotonic(), list[Any](), dict[str, float]()
+        for reference in self._mine().valuerefs():  # a list of its own: the heartbeat's thread asks, too
+            request, token = reference(), reference.key
+            if request is None or request in active_requests:
+                continue
+            told_at[token] = self._told_at.get(token, now)
+            if now - told_at[token] >= seconds:
+                told_at[token] = now
+                found.append(request)
+        self._told_at = told_at
+        return [one for request in found if (one := _delivery_among(request.request_dict)) is not None]
 
     def _those(self, wanted: Callable[[Any], bool]) -> list[Delivery]:
         requests = [request for request in list(self._mine().values()) if wanted(request)]

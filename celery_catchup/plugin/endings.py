@@ -20,7 +20,7 @@ from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, heade
 from celery_catchup.plugin.heartbeat import Execution
 from celery_catchup.plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
 from celery_catchup.plugin.retries import keep_badge
-from celery_catchup.plugin.station import arrivals, flush, station
+from celery_catchup.plugin.station import Station, arrivals, flush, station
 
 # -- where the task was executed -------------------------------------------------------------
 
@@ -37,13 +37,13 @@ def end(task: Any, *, state: str | None, outcome: object) -> None:
         return
     leave_run()
     _restore_environment(execution.shadowed)
-    report = _report_of(task, execution, state, outcome, now=post.clock.now())
+    report = _report_of(task, post, execution, state, outcome)
     if report is not None:
         post.heartbeat.report(report)
 
 
 def _report_of(
-    task: Any, execution: Execution, state: str | None, outcome: object, *, now: datetime
+    task: Any, post: Station, execution: Execution, state: str | None, outcome: object
 ) -> Report | None:
     """The report of an execution; None when it was cut off and nobody here knows how it ended."""
     final: RunState | None = None
@@ -65,8 +65,8 @@ def _report_of(
         owner=execution.owner,
         state=final,
         error=in_a_line(outcome) if went_wrong else "",
-        letter=letter_of(outcome) if went_wrong else "",
-        delay_ms=_delay_ms(outcome, now=now),
+        letter=letter_of(outcome, post.categories) if went_wrong else "",
+        delay_ms=_delay_ms(outcome, now=post.clock.now()),
     )
 
 
@@ -113,9 +113,10 @@ def _on_failure(sender: Any = None, task_id: str = "", exception: object = None,
     It is sent where the task is executed, too; there postrun follows and is left to report.
     """
     for delivery in arrivals.started(task_id):
-        if not station(sender.app).heartbeat.holds(delivery.token):
+        post = station(sender.app)
+        if not post.heartbeat.holds(delivery.token):
             arrivals.forget(delivery.token)
-            details = {"error": in_a_line(exception), "letter": letter_of(exception)}
+            details = {"error": in_a_line(exception), "letter": letter_of(exception, post.categories)}
             _report(sender.app, delivery, RunState.FAILED, **details)
 
 

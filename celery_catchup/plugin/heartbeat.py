@@ -55,8 +55,10 @@ class Heartbeat:
         clock: Clock,
         interval: float,
         events: Events,
+        received: Callable[[], Sequence[tuple[str, str]]] = tuple,
     ) -> None:
         self._leases, self._deliver, self._clock, self._events = leases, deliver, clock, events
+        self._received = received
         self.interval = interval
         self._held: dict[str, Execution] = {}
         self._backlog: deque[Report] = deque(maxlen=MOST_REPORTS)
@@ -111,12 +113,13 @@ class Heartbeat:
     # -- beating ---------------------------------------------------------------------------
 
     def beat(self, others: Sequence[tuple[str, str]] = ()) -> None:
-        """Deliver what waits, then renew: the runs held here, and ``others`` by run id and owner."""
+        """Deliver what waits, then renew: the runs held here, ``others`` by run id and owner, and messages
+        that were received and not started."""
         self.flush()
         held = [execution for execution in list(self._held.values()) if execution.renewable]
         for first in range(0, len(held), _BATCH):
             self._renew(held[first : first + _BATCH])
-        elsewhere = [pair for pair in others if not self.holds(pair[1])]
+        elsewhere = [pair for pair in others if not self.holds(pair[1])] + [*self._received()]
         for first in range(0, len(elsewhere), _BATCH):
             self._leases.renew(elsewhere[first : first + _BATCH])
 

@@ -117,6 +117,8 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     call that does not let go of the interpreter.
     """
 
+    requires = ("celery.worker.consumer.tasks:Tasks",)  # they know which queues are consumed
+
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self.enabled = _has_store(consumer.app)
         self._timer: Any = None
@@ -127,11 +129,9 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
         if self._timer is not None:
             # A green timer hands out the greenlet of the first call; what is repeated is its entry.
             getattr(self._timer, "entry", self._timer).cancel()
-        post = station(consumer.app)
-        post.pulse(consumer.hostname)
-        self._timer = consumer.timer.call_repeatedly(
-            post.heartbeat.interval, post.pulse, (consumer.hostname,)
-        )
+        _pulse(consumer)
+        interval = station(consumer.app).heartbeat.interval
+        self._timer = consumer.timer.call_repeatedly(interval, _pulse, (consumer,))
 
     def stop(self, consumer: Any) -> None:
         """Nothing: while a stopping worker waits for its children, their runs are renewed."""
@@ -139,6 +139,12 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     def shutdown(self, consumer: Any) -> None:
         """The worker has stopped."""
         station(consumer.app).leave(consumer.hostname)
+
+
+def _pulse(consumer: Any) -> None:
+    """Renew, and say which queues are consumed: that changes at run time."""
+    consumed = consumer.task_consumer.queues if consumer.task_consumer else ()
+    station(consumer.app).pulse(consumer.hostname, [str(queue.name) for queue in consumed])
 
 
 def _has_store(app: Any) -> bool:

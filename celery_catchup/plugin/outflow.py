@@ -43,4 +43,4 @@ class Outflow:
         template = None if run is None else self._ledger.template(run["template"])
         if run is not None and template is not None:
             self._dispatcher.publish(template, run_id, run, now=to_instant(self._clock.now()))
-            self._ledger.published([run_id])
+            self._ledger.published({run_id: template})

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kombu.exceptions import OperationalError
-from redis.exceptions import ConnectionError as RedisConnectionError
-
 from celery_catchup.errors import StoreError
 from celery_catchup.events import AttemptEnded, Events, ReportRefused, RunDied
 from celery_catchup.model import RunState
+from celery_catchup.plugin.categories import Categories
 from celery_catchup.redaction import redacted
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import STORE_FAILS
@@ -97,7 +95,14 @@ def _tell(report: Report, outcome: Finish, recorded: Mapping[str, Any], events: 
     state = RunState(recorded["state"])
     events.emit(AttemptEnded(report.entry, report.run_id, state, report.error))
     if state is RunState.DEAD:
-        events.emit(RunDied(report.entry, report.run_id, recorded["slot"], report.error))
+        events.emit(RunDied(report.entry, report.run_id, recorded["slot"], _why_dead(report, recorded)))
+
+
+def _why_dead(report: Report, recorded: Mapping[str, Any]) -> str:
+    """The error; and that it has ended the attempts, where the policy had more of them."""
+    decided = recorded.get("decided", {})
+    early = decided.get("reason") == "permanent" and decided["failures"] < decided["max_attempts"]
+    return f"{report.error} (permanent: not attempted again)" if early else report.error
 
 
 def in_a_line(error: object) -> str:
@@ -109,7 +114,7 @@ def in_a_line(error: object) -> str:
     return f"{name}: {text}"[:LONGEST_ERROR] if text else name
 
 
-def letter_of(error: object) -> str:
+def letter_of(error: object, categories: Categories) -> str:
     """What a dead letter tells of a failure, as JSON; nothing of the task's arguments."""
     if not isinstance(error, BaseException):
         return ""
@@ -117,24 +122,7 @@ def letter_of(error: object) -> str:
     return json.dumps(
         {
             "type": f"{kind.__module__}.{kind.__qualname__}",
-            "category": category_of(error),
+            "category": categories.of(error),
             "traceback": redacted("".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]),
         }
     )
-
-
-_TRANSIENT = (ConnectionError, TimeoutError, InterruptedError, OperationalError, RedisConnectionError)
-_PERMANENT = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError, ImportError)
-
-
-def category_of(error: BaseException) -> str:
-    """Whether trying again may help: ``transient``, ``permanent`` or ``unknown``.
-
-    An exception class can say it itself with an attribute ``catchup_category``.
-    """
-    declared = getattr(error, "catchup_category", None)
-    if declared in ("transient", "permanent", "unknown"):
-        return str(declared)
-    if isinstance(error, _TRANSIENT):
-        return "transient"
-    return "permanent" if isinstance(error, _PERMANENT) else "unknown"

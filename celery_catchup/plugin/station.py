@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.logs import process_events
 from celery_catchup.model import to_milliseconds
+from celery_catchup.plugin.categories import ERROR_SETTINGS, Categories
 from celery_catchup.plugin.deliveries import Arrivals
 from celery_catchup.plugin.heartbeat import Heartbeat
 from celery_catchup.plugin.outflow import Outflow
-from celery_catchup.plugin.reports import Report, deliver
+from celery_catchup.plugin.reports import NOBODY, Report, deliver
 from celery_catchup.settings import Settings
 from celery_catchup.store import Leases, Notes
 from celery_catchup.store.workers import Workers
@@ -22,8 +24,11 @@ from celery_catchup.wiring import open_store, read_settings
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env")
+SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env", *ERROR_SETTINGS)
 """What a worker needs to know; mistakes in the rest are beat's to complain about."""
+
+_RENEW_RECEIVED = 60.0
+"""Seconds between two renewals of a message that waits in this worker: its lease lasts five minutes."""
 
 _MOST_WARNINGS = 1000
 """Different warnings remembered as said; a flood of forged names must not fill the memory."""
@@ -41,23 +46,29 @@ class Station:
         self.clock = clock or SystemClock()
         self.settings = worker_settings(app)
         self.events = process_events()
+        self.categories = Categories(self.settings)
         store = open_store(app, self.settings)
         ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
         self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
-        self.workers = Workers(store.client, store.scripts, store.keys)
+        self.workers = Workers(store.client, store.scripts, store.keys, ttl_ms=ttl_ms)
         self.notes = Notes(store.client, store.scripts, store.keys)
         self.heartbeat = Heartbeat(
-            self.leases, self._deliver, clock=self.clock, interval=ttl_ms / 3000, events=self.events
+            self.leases,
+            self._deliver,
+            clock=self.clock,
+            interval=ttl_ms / 3000,
+            events=self.events,
+            received=_received,
         )
         self._outflow = Outflow(app, store, self.clock)
         self._warned: set[str] = set()
 
-    def pulse(self, worker: str) -> None:
-        """Show that the worker is there, and renew what its children execute."""
+    def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
+        """Show that the worker is there and consumes these queues, and renew what its children execute."""
         elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
 
         def beat() -> None:
-            self.workers.attend(worker)
+            self.workers.attend(worker, queues)
             self.heartbeat.beat(elsewhere)
 
         self.heartbeat.attempt(beat)
@@ -84,6 +95,12 @@ class Station:
 
 arrivals = Arrivals()
 """The messages of runs that this process has received."""
+
+
+def _received() -> list[tuple[str, str]]:
+    """Messages that wait in this process, to be renewed."""
+    return [(one.run_id, NOBODY) for one in arrivals.waiting_longer_than(_RENEW_RECEIVED)]
+
 
 _stations: WeakKeyDictionary[Any, tuple[int, Station]] = WeakKeyDictionary()
 _opening = threading.Lock()

@@ -13,10 +13,11 @@ from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
 from celery_catchup.store.ledger import Ledger, StaleWatermarkError
 from celery_catchup.store.notes import Notes
-from celery_catchup.store.recovery import Recovered, Recovery
+from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
+from celery_catchup.store.workers import Presence, Workers
 
 __all__ = [
     "Backfill",
@@ -25,6 +26,7 @@ __all__ = [
     "Claim",
     "Controls",
     "EntryBatch",
+    "Evidence",
     "FencedError",
     "Keys",
     "Leadership",
@@ -33,6 +35,7 @@ __all__ = [
     "NewRun",
     "Notes",
     "PlainBatch",
+    "Presence",
     "Recovered",
     "Recovery",
     "Replay",
@@ -43,5 +46,6 @@ __all__ = [
     "Stored",
     "Template",
     "Term",
+    "Workers",
     "connect",
 ]

@@ -27,17 +27,23 @@ class Template:
     expires_ms: int | None = None
     countdown_ms: int | None = None
     run: str | None = None
+    routing_key: str = ""
+    queue_name: str = ""
 
     def encoded(self) -> str:
         """What is stored."""
-        place = _place(self.queue, self.db, self.expires_ms, self.countdown_ms)
-        return f'{{"message": {json.dumps(self.message)}{place}'
+        return f'{{"message": {json.dumps(self.message)}{_place(*self.place)}'
+
+    @property
+    def place(self) -> tuple[str | None, int | None, int | None, int | None, str, str]:
+        """Where the message goes, and when."""
+        return self.queue, self.db, self.expires_ms, self.countdown_ms, self.routing_key, self.queue_name
 
     @cached_property
     def id(self) -> str:
         """Same content, same id."""
         hashed = blake2b(self.message.encode(), digest_size=12)
-        hashed.update(repr((self.queue, self.db, self.expires_ms, self.countdown_ms)).encode())
+        hashed.update(repr(self.place).encode())
         return hashed.hexdigest() if self.run is None else f"{self.run}:{hashed.hexdigest()}"
 
     def __eq__(self, other: object) -> bool:
@@ -57,6 +63,8 @@ class SharedTemplate(Template):
             db=like.db,
             expires_ms=like.expires_ms,
             countdown_ms=like.countdown_ms,
+            routing_key=like.routing_key,
+            queue_name=like.queue_name,
             shared=shared,
         )
 
@@ -67,8 +75,7 @@ class SharedTemplate(Template):
 
     def encoded(self) -> str:
         """What is stored."""
-        place = _place(self.queue, self.db, self.expires_ms, self.countdown_ms)
-        return f'{{"message": "{self._shared.encoded()}"{place}'
+        return f'{{"message": "{self._shared.encoded()}"{_place(*self.place)}'
 
     @property
     def _shared(self) -> Shared:
@@ -77,9 +84,23 @@ class SharedTemplate(Template):
 
 
 @lru_cache(maxsize=256)  # thousands of templates go to a handful of places
-def _place(queue: str | None, db: int | None, expires_ms: int | None, countdown_ms: int | None) -> str:
+def _place(
+    queue: str | None,
+    db: int | None,
+    expires_ms: int | None,
+    countdown_ms: int | None,
+    routing_key: str,
+    queue_name: str,
+) -> str:
     """Where a message goes, and when: JSON that goes on behind the message."""
-    fields = {"queue": queue, "db": db, "expires_ms": expires_ms, "countdown_ms": countdown_ms}
+    fields = {
+        "queue": queue,
+        "db": db,
+        "expires_ms": expires_ms,
+        "countdown_ms": countdown_ms,
+        "routing_key": routing_key or None,
+        "queue_name": queue_name or None,
+    }
     written = {name: value for name, value in fields.items() if value is not None}
     return f", {json.dumps(written)[1:]}" if written else "}"
 
@@ -94,6 +115,8 @@ class NewRun:
     send_at: Instant
     message: str = ""
     route: tuple[str, int] | None = None
+    countdown_ms: int | None = None
+    expires_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -164,6 +187,7 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
         "stored": [name for name in batch.templates if name in stored],
         "entries": _entry_columns(batch.entries),
         "runs": _run_columns(batch.entries, routes),
+        "timing": _timing(batch.entries),
         "more": {str(i): more for i, one in enumerate(batch.entries, 1) if (more := _more(one))},
         "plain": _plain_columns(batch.plain, routes),
         "progress": dict(batch.progress),
@@ -212,6 +236,20 @@ def _run_columns(entries: Sequence[EntryBatch], routes: _Routes) -> dict[str, li
         "send_at": [new.send_at for new in runs],
         "trigger": [new.run["trigger"] for new in runs],
         "route": [routes.number(new.route) for new in runs],
+    }
+
+
+def _timing(entries: Sequence[EntryBatch]) -> dict[str, dict[str, int]]:
+    """The countdown and expiry (ms) of runs that have one, by their number."""
+    runs = enumerate((new for one in entries for new in one.runs), 1)
+    return {
+        str(number): {
+            name: value
+            for name, value in (("countdown", new.countdown_ms), ("expires", new.expires_ms))
+            if value is not None
+        }
+        for number, new in runs
+        if new.countdown_ms is not None or new.expires_ms is not None
     }
 
 

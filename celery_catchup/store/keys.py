@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
+
+KINDS = {
+    "hash": (
+        "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
+        "last_runs ledger templates letters backfills notes hours consumers drained contact standbys"
+    ).split(),
+    "zset": "runs outbox delayed leases retries ended dead workers outages".split(),
+    "string": ["version"],
+}
+"""The type of each key of a namespace, by its attribute in `Keys`; a test finds one that is missing."""
 
 # What `quote` leaves as it is, found faster.
 _SAFE = re.compile(r"[A-Za-z0-9_.~-]*")
@@ -42,6 +53,9 @@ class Keys:
         self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
         self.standbys = f"{prefix}:standbys"
+        self.consumers = f"{prefix}:consumers"
+        self.drained = f"{prefix}:drained"
+        self.contact = f"{prefix}:contact"
         self.outages = f"{prefix}:outages"
         self.hours = f"{prefix}:hours"
 
@@ -64,6 +78,16 @@ class Keys:
     def hours_of(self, entry: str) -> str:
         """What happened to the entry in each hour."""
         return self._of("hours", entry)
+
+    def kinds(self, entries: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+        """Every key of the namespace and of these entries, with the type that it must have."""
+        for kind, names in KINDS.items():
+            for name in names:
+                yield getattr(self, name), kind
+        for entry in entries:
+            *sorted_sets, hours = self.of_commit(entry)
+            yield from ((key, "zset") for key in sorted_sets)
+            yield hours, "hash"
 
     def of_commit(self, entry: str) -> tuple[str, ...]:
         """The entry's keys that a commit writes to, in the script's order."""

@@ -55,8 +55,11 @@ class Leadership:
     """This process's part in the election. Its name tells people the host, and is random beyond that:
     hosts and pids are not unique."""
 
-    def __init__(self, scripts: Scripts, keys: Keys, *, clock: Clock, ttl_ms: int) -> None:
+    def __init__(
+        self, scripts: Scripts, keys: Keys, *, clock: Clock, ttl_ms: int, run_ttl_ms: int = 60_000
+    ) -> None:
         self._scripts, self._keys, self._clock, self._ttl_ms = scripts, keys, clock, ttl_ms
+        self._run_ttl_ms = run_ttl_ms
         self.owner = f"{socket.gethostname()[:60]}:{secrets.token_hex(6)}"
         self.epoch = 0
         self._renewed_at = 0.0
@@ -85,6 +88,7 @@ class Leadership:
                 "leases": self._keys.leases,
                 "retries": self._keys.retries,
                 "outages": self._keys.outages,
+                "contact": self._keys.contact,
             },
             {
                 "owner": self.owner,
@@ -94,6 +98,7 @@ class Leadership:
                 "known_beat": self._latest[1],
                 "watermark": "" if watermark is None else watermark,
                 "now_ms": now,
+                "run_ttl_ms": self._run_ttl_ms,
             },
         )
         self.epoch = epoch if leads else 0

@@ -74,10 +74,13 @@ class Leases:
         self._scripts, self._keys, self._db = scripts, keys, db
         self.ttl_ms, self.now_ms = ttl_ms, now_ms
 
-    def claim(self, run_id: str, *, owner: str, task: str, worker: str, entry: str = "") -> Claim:
+    def claim(
+        self, run_id: str, *, owner: str, task: str, worker: str, entry: str = "", routing_key: str = ""
+    ) -> Claim:
         """Take the run, unless it has ended or somebody executes it under a live lease.
 
         ``entry`` is whose run the message says it is; its hours are counted when that is so.
+        ``routing_key`` is where the message came from: a claim shows that messages get through there.
         """
         answer = self._scripts.call(
             "claim",
@@ -86,6 +89,8 @@ class Leases:
                 "leases": self._keys.leases,
                 "hours": self._keys.hours,
                 "entry_hours": self._keys.hours_of(entry),
+                "drained": self._keys.drained,
+                "contact": self._keys.contact,
             },
             {
                 "run_id": run_id,
@@ -93,6 +98,7 @@ class Leases:
                 "task": task,
                 "worker": worker,
                 "entry": entry,
+                "routing_key": routing_key,
                 "ttl_ms": self.ttl_ms,
                 "now_ms": self.now_ms,
             },
@@ -101,7 +107,10 @@ class Leases:
         return Claim(kind, json.loads(answer[1]) if kind is Answer.GRANTED else {})
 
     def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
-        """Keep the leases of ``(run id, owner)``; the runs that were lost come back."""
+        """Keep the leases of ``(run id, owner)``; the runs that were lost come back.
+
+        The owner is "" for a message that this worker has received and not started.
+        """
         if not held:
             return []
         lost = self._scripts.call(

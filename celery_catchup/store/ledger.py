@@ -112,6 +112,11 @@ class Ledger:
         stored: Any = self._client.hget(self._keys.ledger, run_id)
         return read_run(stored)
 
+    def lease(self, run_id: str) -> Instant | None:
+        """When the lease of a run ends; None when it has none."""
+        until: Any = self._client.zscore(self._keys.leases, run_id)
+        return None if until is None else int(until)
+
     def runs_of(self, entry: str) -> list[dict[str, Any]]:
         """The entry's runs in slot order, with their ids."""
         ids: Any = self._client.zrange(self._keys.runs_of(entry), 0, -1)
@@ -128,10 +133,20 @@ class Ledger:
         ids: Any = self._client.zrange(self._keys.outbox, 0, limit - 1)
         return [run.decode() for run in ids]
 
-    def published(self, run_ids: Sequence[str]) -> None:
-        """The broker has confirmed these."""
-        if run_ids:
-            self._client.zrem(self._keys.outbox, *run_ids)
+    def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take runs off the outbox that the broker has confirmed, each with its stored template: the time
+        in which they have to be claimed begins now."""
+        if runs:
+            self._scripts.call(
+                "published",
+                {name: getattr(self._keys, name) for name in ("ledger", "leases", "outbox")},
+                {"now_ms": 0},
+                more_args=[
+                    part
+                    for run_id, template in runs.items()
+                    for part in (run_id, template.get("countdown_ms") or 0, template.get("expires_ms") or 0)
+                ],
+            )
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """A stored template; None too when it cannot be read."""

@@ -16,10 +16,11 @@ LONGEST_NOTE = 64 * 1024
 
 
 class Notes:
-    """Checkpoints, snapshots, outputs and progress, kept as long as their run."""
+    """Checkpoints, snapshots, outputs and progress, kept as long as their run. ``now_ms`` is for tests:
+    0 asks the server's clock."""
 
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
-        self._client, self._scripts, self._keys = client, scripts, keys
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, now_ms: int = 0) -> None:
+        self._client, self._scripts, self._keys, self.now_ms = client, scripts, keys, now_ms
 
     def read(self, run_id: str) -> dict[str, dict[str, Any]]:
         """All notes of a run: by kind, then by name."""
@@ -41,7 +42,15 @@ class Notes:
         answer = self._scripts.call(
             "note",
             {"ledger": self._keys.ledger, "notes": self._keys.notes},
-            {"run_id": run_id, "owner": owner, "kind": kind, "name": name, "value": text, "once": int(once)},
+            {
+                "run_id": run_id,
+                "owner": owner,
+                "kind": kind,
+                "name": name,
+                "value": text,
+                "once": int(once),
+                "now_ms": self.now_ms,
+            },
         )
         if answer[0] != b"kept":
             raise LeaseLostError(f"run {run_id} is no longer this worker's; nothing was kept")

@@ -1,42 +1,138 @@
-"""Workers: which of them have the plugin, and runs that they give back for another try."""
+"""Workers: which of them have the plugin, which queues they consume, and runs that they give back."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from redis import Redis
 
 from celery_catchup.model import Instant
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leases import Finish
+from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 
 FORGET_MS = 24 * 3600 * 1000
 """A day: long enough to be missed by somebody, too short for names of containers to pile up."""
 
 
+LATELY = 15 * 60 * 1000
+"""Milliseconds in which a worker without the plugin must have been seen to count; the leader asks every five
+minutes."""
+FORGET_QUEUE_MS = 90 * FORGET_MS
+"""A queue that no worker with the plugin has consumed for so long counts as one that none ever did."""
+_PLUGIN, _PLAIN = "plugin ", "plain "
+"""Prefixes of the fields of ``consumers``: a queue with the plugin, a worker without it."""
+
+
+class PlainWorker(NamedTuple):
+    """A worker without the plugin: its queues, and when it was first and last seen (server's clock)."""
+
+    queues: tuple[str, ...]
+    since: Instant
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Who consumes which queue, as far as it was ever seen; times by the server's clock.
+
+    plugin  queue -> when a worker with the plugin was last seen to consume it
+    plain   workers without the plugin by name
+    """
+
+    plugin: Mapping[str, Instant] = field(default_factory=dict)
+    plain: Mapping[str, PlainWorker] = field(default_factory=dict)
+
+    def ever_claimed(self, queue: str) -> bool:
+        """Whether a worker with the plugin has ever consumed the queue."""
+        return queue in self.plugin
+
+    def claimed_since(self, queue: str, instant: Instant) -> bool:
+        """Whether a worker with the plugin was seen to consume the queue at ``instant`` or later."""
+        return self.plugin.get(queue, 0) >= instant
+
+    def plain_since(self, queue: str, instant: Instant) -> list[str]:
+        """Workers without the plugin that were seen to consume the queue at ``instant`` or later; "" stands
+        for a queue that is not known, which any worker may consume."""
+        seen = {name: one.queues for name, one in self.plain.items() if one.at >= instant}
+        return sorted(name for name, queues in seen.items() if queue in queues or not queue)
+
+    def mixed_since(self, instant: Instant) -> dict[str, list[str]]:
+        """Queues that workers with and without the plugin consume, and those without it."""
+        found = {queue: self.plain_since(queue, instant) for queue in self.plugin}
+        return {queue: names for queue, names in found.items() if names}
+
+
 class Workers:
-    """The roll of workers. ``now_ms`` is for tests: 0 asks the server's clock."""
+    """Which workers there are, and which of them have the plugin. ``now_ms`` is for tests: 0 asks the
+    server's clock."""
 
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, now_ms: int = 0) -> None:
-        self._client, self._scripts, self._keys, self.now_ms = client, scripts, keys, now_ms
+    def __init__(
+        self, client: Redis, scripts: Scripts, keys: Keys, *, ttl_ms: int = 60_000, now_ms: int = 0
+    ) -> None:
+        self._client, self._scripts, self._keys = client, scripts, keys
+        self._ttl_ms, self.now_ms = ttl_ms, now_ms
 
-    def attend(self, worker: str) -> None:
-        """This worker is alive and has the plugin."""
+    def attend(self, worker: str, queues: Iterable[str] = ()) -> None:
+        """This worker is alive, has the plugin, and consumes these queues."""
         self._scripts.call(
             "attend",
-            {"workers": self._keys.workers},
-            {"worker": worker, "forget_ms": FORGET_MS, "now_ms": self.now_ms},
+            {
+                "workers": self._keys.workers,
+                "consumers": self._keys.consumers,
+                "contact": self._keys.contact,
+            },
+            {"worker": worker, "forget_ms": FORGET_MS, "ttl_ms": self._ttl_ms, "now_ms": self.now_ms},
+            more_args=list(queues),
         )
 
     def leave(self, worker: str) -> None:
-        """This worker stops."""
+        """This worker stops. That it had the plugin is remembered for its queues."""
         self._client.zrem(self._keys.workers, worker)
 
     def seen_since(self, instant: Instant) -> list[str]:
-        """Workers that were alive at ``instant`` or later, by the server's clock."""
+        """Workers with the plugin that were alive at ``instant`` or later, by the server's clock."""
         found: Any = self._client.zrangebyscore(self._keys.workers, instant, "+inf")
         return [worker.decode() for worker in found]
+
+    def note_consumers(self, answers: Mapping[str, Sequence[str]], *, now: Instant) -> None:
+        """Record the queues of the workers that answered just now, and whether they have the plugin."""
+        with_plugin = set(self.seen_since(0))
+        known = self.presence()
+        fields = dict[Any, Any]()  # redis-py's type for a mapping takes no other
+        for worker, queues in answers.items():
+            if worker in with_plugin:
+                fields |= {_PLUGIN + queue: str(now) for queue in queues}
+            else:
+                since = known.plain[worker].since if worker in known.plain else now
+                fields[_PLAIN + worker] = json.dumps({"queues": list(queues), "since": since, "at": now})
+        gone = [
+            _PLAIN + worker
+            for worker, one in known.plain.items()
+            if worker in with_plugin or one.at < now - FORGET_MS
+        ]
+        gone += [_PLUGIN + queue for queue, at in known.plugin.items() if at < now - FORGET_QUEUE_MS]
+        if gone:
+            self._client.hdel(self._keys.consumers, *gone)
+        if fields:
+            self._client.hset(self._keys.consumers, mapping=fields)
+
+    def presence(self) -> Presence:
+        """Who consumes which queue."""
+        stored: Any = self._client.hgetall(self._keys.consumers)
+        plugin, plain = dict[str, Instant](), dict[str, PlainWorker]()
+        for key, value in stored.items():
+            name, text = key.decode(errors="replace"), value.decode(errors="replace")
+            if name.startswith(_PLUGIN) and text.isdecimal():
+                plugin[name.removeprefix(_PLUGIN)] = int(text)
+            elif name.startswith(_PLAIN) and (told := read_json(text)) is not None:
+                queues, since, at = told.get("queues", ()), told.get("since", 0), told.get("at", 0)
+                plain[name.removeprefix(_PLAIN)] = PlainWorker(tuple(queues), since, at)
+        return Presence(plugin, plain)
 
     def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> Finish:
         """Give a run back; its next delivery, ``delay_ms`` from now, may claim it."""

@@ -81,12 +81,28 @@ def test_the_version_has_one_place(wheel: Path, programs: Path, tmp_path: Path) 
     assert wheel.name.startswith(f"celery_catchup-{celery_catchup.__version__}-")
 
 
-def test_the_source_distribution_has_tests_documentation_and_examples(dist: Path) -> None:
+def test_every_tracked_file_is_in_the_source_distribution(dist: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("only a git checkout says which files are tracked")
+    tracked = set(run("git", "ls-files", cwd=ROOT).split())
     (found,) = dist.glob("*.tar.gz")
     with tarfile.open(found) as archive:
-        tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+        inside = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
 
-    assert {"celery_catchup", "tests", "docs", "examples", "run.py", "README.md", "LICENSE"} <= tops
+    assert sorted(tracked - inside) == []
+
+
+def test_the_tests_of_the_source_distribution_can_be_collected(dist: Path, tmp_path: Path) -> None:
+    (found,) = dist.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.iterdir()
+
+    told = run(
+        sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", root, cwd=root
+    )
+
+    assert "tests/benchmarks/test_benchmarks.py" in told
 
 
 def test_beat_and_the_commands_are_there(programs: Path, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""How each kind of case is run. A kind that is not here fails."""
+"""How each kind of case is run. A kind that is not here fails.
+
+A kind that takes ``redis_url`` runs on a real server, with the engine and the scripts of production.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ import pytest
 
 from celery_catchup.cron_dialects import Dialect, parse_cron
 from celery_catchup.durations import FINE_UNITS, parse_duration
-from celery_catchup.entries import Entry, EntryState, first_sight, forgotten, too_frequent
+from celery_catchup.entries import Entry, EntryState, first_sight, too_frequent
 from celery_catchup.errors import BackfillError, CronError, DurationError
+from celery_catchup.events import RunSkipped
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -22,11 +26,12 @@ from celery_catchup.model import (
     Slot,
     attempt_id,
     run_id,
-    to_milliseconds,
+    to_datetime,
 )
-from celery_catchup.pacing import admit, earliest_send, share
+from celery_catchup.pacing import earliest_send, share
 from celery_catchup.planner import plan
 from celery_catchup.scopes import Reprocess, backfill, replay
+from celery_catchup.testing import FakeClock
 from tests.conformance.entries import (
     LONG_AGO,
     entry_of,
@@ -38,6 +43,7 @@ from tests.conformance.entries import (
     watermark_of,
 )
 from tests.conformance.fields import Fields, fields, instant
+from tests.integration.beats import Beat
 
 
 def run_plan(case: Fields) -> None:
@@ -149,42 +155,43 @@ def _run_step(step: Fields, entry: Entry, state: EntryState) -> EntryState:
     return replace(state, used=None)
 
 
-def run_overlap_simulation(case: Fields) -> None:
+def run_overlap_simulation(case: Fields, *, redis_url: str) -> None:
     runs = {instant(run["slot"]): run for run in case.take("runs")}
     lengths = {at: instant(run["ends_at"]) - instant(run["starts_at"]) for at, run in runs.items()}
-    start = case.time("start")
-    entry = entry_of(case, window="1d")
-    skipped, starts = _simulate(entry, start, max(runs), lengths)
+    start, crons = case.time("start"), case.take("cron")
+    policy = {"window": "1d", "timezone": case.take("timezone", "UTC"), **policy_fields(case)}
+    beat = Beat(redis_url, FakeClock(to_datetime(start)), {"entry": (crons, policy)})
+
+    starts = _simulate(beat, max(runs), lengths)
+
     with fields(case.take("expected")) as expected:
+        skips = [event.skip for event in beat.told(RunSkipped)]
+        skipped = [at for at, _ in listed(beat.engine.roster.lines["entry"].entry, skips)]
         assert skipped == [instant(slot) for slot in expected.take("skipped")]
     assert starts == {at: instant(run["starts_at"]) for at, run in runs.items()}
 
 
-def _simulate(
-    entry: Entry, start: Instant, last: Instant, lengths: dict[Instant, int]
-) -> tuple[list[Instant], dict[Instant, Instant]]:
-    """Slots arrive on time; each run takes as long as the case says."""
-    waiting: list[Instant] = []
-    ends: list[Instant] = []
+def _simulate(beat: Beat, last: Instant, lengths: dict[Instant, int]) -> dict[Instant, Instant]:
+    """When the message of each slot was sent, while workers take as long as the case says."""
+    beat.tick()
+    (schedule,) = beat.engine.roster.lines["entry"].entry.schedules
+    arrivals = list(schedule.timetable.slots(beat.engine.now(), last))
+    ends: dict[str, Instant] = {}
     starts: dict[Instant, Instant] = {}
-    skipped: list[Instant] = []
-    arrivals = list(entry.schedules[0].timetable.slots(start, last))
-    decided = start
     while arrivals or ends:
-        now = min([*arrivals[:1], *ends])
-        ends = [end for end in ends if end > now]
-        if arrivals[:1] == [now]:
-            arrivals.pop(0)
-            state = EntryState(LONG_AGO, decided=decided, active=len(ends), waiting=len(waiting))
-            result = plan(entry, state, replay(entry, state, scheduler_watermark=decided, now=now))
-            waiting += started(result)
-            skipped += [at for at, _ in listed(entry, result.skips)]
-            decided = result.watermark
-        for _ in range(admit(entry.policy, active=len(ends), waiting=len(waiting))):
-            at = waiting.pop(0)
-            starts[at] = now
-            ends.append(now + lengths[at])
-    return skipped, starts
+        now = min([*arrivals[:1], *ends.values()])
+        beat.clock.set(to_datetime(now))
+        for identity in [identity for identity, end in ends.items() if end == now]:
+            del ends[identity]
+            beat.leases.finish(identity, entry="entry", owner=identity, state=RunState.SUCCEEDED)
+        arrivals = [at for at in arrivals if at > now]
+        beat.tick()
+        for message in beat.messages():
+            at, identity = instant(message["slot"]), message["id"]
+            if at not in starts:
+                beat.leases.claim(identity, owner=identity, task="proj.entry", worker="w")
+                starts[at], ends[identity] = now, now + lengths[at]
+    return starts
 
 
 def run_global_cap(case: Fields) -> None:
@@ -274,18 +281,29 @@ def _identity(raw: dict[str, Any]) -> uuid.UUID:
         return run
 
 
-def run_lifecycle(case: Fields) -> None:
+def run_lifecycle(case: Fields, *, redis_url: str) -> None:
     removed, readded = case.time("removed_at", None), case.time("readded_at", None)
     paused_until, now = case.time("paused_until", None), case.time("now", None)
     with fields(case.take("expected")) as expected:
         kept = expected.take("state_kept", None)
         if kept is not None:
-            ttl = parse_duration(case.take("ledger_ttl", "30d"))
-            assert forgotten(removed, now=readded, ttl=to_milliseconds(ttl)) is not kept
+            ledger_ttl = case.take("ledger_ttl", "30d")
+            assert _survives(redis_url, removed, readded, ledger_ttl=ledger_ttl) is kept
         following = expected.time("next_live_slot", None)
         if following is not None:
             entry = entry_of(case, window="1d")
             assert entry.schedules[0].timetable.next_after(max(now, paused_until)) == following
+
+
+def _survives(redis_url: str, removed: Instant, readded: Instant, *, ledger_ttl: str) -> bool:
+    """Whether beat still knows an entry that was not declared from ``removed`` to ``readded``."""
+    first_seen = removed - 3_600_000
+    entries = {"entry": ("0 * * * *", {"window": "1d"})}
+    for at, declared in ((first_seen, entries), (removed, {}), (readded, entries)):
+        beat = Beat(redis_url, FakeClock(to_datetime(at)), declared, ledger_ttl=ledger_ttl)
+        beat.tick()
+        beat.engine.resign()
+    return beat.engine.roster.lines["entry"].state.first_seen_at == first_seen
 
 
 def run_duration(case: Fields) -> None:
@@ -311,7 +329,7 @@ def run_posix_cron(case: Fields) -> None:
             assert valid == "either"
 
 
-KINDS: dict[str, Callable[[Fields], None]] = {
+KINDS: dict[str, Callable[..., None]] = {
     name.removeprefix("run_"): function
     for name, function in list(globals().items())
     if name.startswith("run_")

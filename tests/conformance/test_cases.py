@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,12 @@ def test_there_are_cases_and_no_id_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']}-{case['id']}")
-def test_case(case: dict[str, Any]) -> None:
+def test_case(case: dict[str, Any], request: pytest.FixtureRequest) -> None:
     assert case["kind"] in KINDS, f"unknown kind {case['kind']!r}"
+    run = KINDS[case["kind"]]
+    server = {"redis_url"} & set(signature(run).parameters)
     with fields(case) as given:
-        KINDS[case["kind"]](given)
+        run(given, **{name: request.getfixturevalue(name) for name in server})
 
 
 def test_a_field_that_nobody_knows_is_a_failure() -> None:

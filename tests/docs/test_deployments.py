@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,47 @@ def test_a_workflow_or_template_can_be_read(path: Path) -> None:
     assert found.get("jobs") or found.get("body")
 
 
-def test_the_workflow_runs_what_ci_runs() -> None:
-    text = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+def workflow(name: str) -> dict[Any, Any]:
+    return dict(yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")))
 
-    assert "bash .ci/run" in text
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    steps = workflow("tests.yml")["jobs"]["suite"]["steps"]
+
+    assert {"run": "bash .ci/run"} in steps
+
+
+def test_nothing_is_published_before_the_tests_have_passed() -> None:
+    jobs = workflow("release.yml")["jobs"]
+    needed = [jobs[name].get("uses") for name in jobs["publish"]["needs"]]
+
+    assert "./.github/workflows/tests.yml" in needed
+    assert "workflow_call" in workflow("tests.yml")[True]  # YAML reads the key `on` as true
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_ci_installs_spin_with_sudo_where_it_may(tmp_path: Path, *, allowed: bool) -> None:
+    for name in ("bash", "chmod", "dirname", "env", "seq", "sleep", "timeout", "touch", "true"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    script(tmp_path / "id", "echo 1000")
+    script(tmp_path / "sudo", f'{"true" if allowed else "exit 1"}; [ "$1" = -n ] && shift; exec "$@"')
+    install = 'touch "${0%/*}/$one" && chmod +x "${0%/*}/$one"'
+    script(tmp_path / "apt-get", f'for one in "$@"; do case $one in spin|gcc) {install};; esac; done')
+    script(tmp_path / "python3", 'echo "required: $CATCHUP_REQUIRE"')
+
+    told = subprocess.run(
+        [tmp_path / "bash", ROOT / ".ci" / "run"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+    required = told.rpartition("required: ")[2].strip().split(",")
+    assert ("spin" in required) is allowed

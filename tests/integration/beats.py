@@ -27,9 +27,11 @@ from celery_catchup.store import (
     Scripts,
     States,
     Template,
+    Workers,
     connect,
 )
 from celery_catchup.testing import FakeClock
+from celery_catchup.zones import zone_named
 
 NAMESPACE = "test"
 OPEN: list[Redis] = []
@@ -62,6 +64,13 @@ class Broker:
         self.hooked = False
         """Whether somebody's code sees each message, so that no two runs share one."""
         self.down = False
+        self.held: int | None = None
+        """How many messages the queue holds, when the broker tells."""
+        self.timing: dict[str, int] = {}
+        """Countdown or expiry of every message."""
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        return self.held
 
     def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
         if entry in self.guarded:
@@ -79,7 +88,8 @@ class Broker:
             }
         )
         made_for = run_id if self.hooked else None
-        return Template(message, queue=QUEUE, db=0, run=made_for) if self.atomic else Template(message)
+        place: dict[str, Any] = {"queue": QUEUE, "db": 0} if self.atomic else {}
+        return Template(message, run=made_for, routing_key=QUEUE, queue_name=QUEUE, **self.timing, **place)
 
     def publish(
         self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
@@ -118,8 +128,15 @@ class Beat:
         self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
         retention = Retention(self.client, scripts, self.keys)
         self.controls = Controls(self.client, scripts, self.keys, db=0)
-        reaper = Reaper(self.recovery, retention, leadership, events, someone_claims=lambda: self.claimed)
-        self.claimed = True
+        self.workers = Workers(self.client, scripts, self.keys)
+        reaper = Reaper(
+            self.recovery,
+            retention,
+            leadership,
+            events,
+            presence=self.workers.presence,
+            depth=self.broker.depth,
+        )
         self.backfills = Backfills(self.client, scripts, self.keys, db=0)
         office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills)
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
@@ -167,6 +184,7 @@ def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:
     policy = Policy.from_raw(raw, where=name)
 
     def build(anchor: Instant) -> Entry:
-        return Entry(name, tuple(Schedule(parse_cron(cron)) for cron in expressions), policy)
+        zone = zone_named(policy.timezone or "UTC")
+        return Entry(name, tuple(Schedule(parse_cron(cron, zone=zone)) for cron in expressions), policy)
 
     return Declared(name, f"proj.{name}", fingerprint=repr(expressions), build=build)

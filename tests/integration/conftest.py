@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
+import kombu
 import pytest
 
 from celery_catchup.operations import Desk
@@ -24,3 +26,12 @@ def desk_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock("2026-02-07T09:05:00Z")
     monkeypatch.setattr(Desk, "clock", clock)
     return clock
+
+
+@pytest.fixture
+def queue(rabbitmq_url: str) -> Iterator[str]:
+    """The name of a queue of this test's own; it is gone afterwards."""
+    name = f"catchup-test-{uuid.uuid4().hex[:12]}"
+    yield name
+    with kombu.Connection(rabbitmq_url) as connection:
+        connection.default_channel.queue_delete(name)

@@ -19,8 +19,10 @@ from click.testing import CliRunner, Result
 
 from celery_catchup import beat
 from celery_catchup.cli import catchup
+from celery_catchup.context import RunContext
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Desk
+from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
 
@@ -128,6 +130,17 @@ class Project:
                     letter=json.dumps(letter) if letter else "",
                 )
             return done
+
+    @contextmanager
+    def running(self, entry: str) -> Iterator[RunContext]:
+        """The entry's active run as its task sees it; the worker does not report its end."""
+        with self.desk() as desk:
+            now = to_instant(self.clock.now())
+            leases = Leases(desk.store.scripts, desk.store.keys, db=desk.store.db, ttl_ms=60_000, now_ms=now)
+            (run_id,) = desk.ledger.active(entry)
+            claim = leases.claim(run_id, owner="w", task="proj.etl", worker="celery@here", entry=entry)
+            notebook = StoredNotebook(desk.notes, run_id, owner="w")
+            yield RunContext.of(run_id, claim.run, lease=None, notebook=notebook)
 
     def slots(self, entry: str) -> list[tuple[str, str]]:
         """The entry's runs in the ledger: slot and trigger."""

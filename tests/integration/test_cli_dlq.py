@@ -182,3 +182,19 @@ def test_runs_are_named_or_all_are_meant(project: Project) -> None:
     project.catchup("dlq", "replay", "-f", code=2)
     project.catchup("dlq", "replay", "abcd1234", "--all", "-f", code=2)
     project.catchup("dlq", "replay", "abcd1234", "--entry", "x", "-f", code=2)
+
+
+def test_a_run_that_has_not_started_can_be_buried_by_hand_and_its_message_is_refused(
+    project: Project,
+) -> None:
+    (queued,) = project.json("runs", "--state", "queued")["runs"]
+
+    would = project.json("dlq", "bury", queued["runId"], "-n")["runs"]
+    project.text("dlq", "bury", queued["runId"], "-f")
+    again = project.catchup("dlq", "bury", queued["runId"], "-f", code=1)
+
+    assert [one["outcome"] for one in would] == ["dry run"]
+    assert "it is dead; only a run that has not started can be buried" in again.stderr
+    letter = project.json("dlq", "show", queued["runId"])
+    assert letter["run"]["error"].startswith("buried by ")
+    assert queued["runId"] in dead(project)

@@ -88,6 +88,28 @@ def test_a_healthy_installation_is_told_so(
     assert "ok: dispatch: atomic: " in text
 
 
+def test_a_worker_without_the_plugin_beside_one_with_it_is_a_failure_in_doctor_and_status(
+    redis_url: str, now_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(redis_url, now_clock)
+    with_a_worker(project, monkeypatch)
+    with project.desk() as desk:
+        server_ms = int(float(desk.store.client.time()[0]) * 1000)
+        desk.workers.attend("celery@here", ["celery"])
+        desk.workers.note_consumers(
+            {"celery@there": ["celery", "other"], "celery@here": ["celery"]}, now=server_ms
+        )
+
+    found = finding(project.json("doctor", code=1), "workers")
+
+    assert found["verdict"] == "failure"
+    assert found["detail"].startswith(
+        "queue 'celery': celery@there without the plugin beside workers with it"
+    )
+    assert project.json("status")["withoutPlugin"] == ["celery@there"]
+    assert "Workers without the plugin: celery@there" in project.text("status")
+
+
 def test_without_a_beat_and_workers_it_is_not_healthy(redis_url: str, now_clock: FakeClock) -> None:
     project = Project(redis_url, now_clock)
 
@@ -174,7 +196,7 @@ def test_a_worker_without_the_plugin_is_named(
     found = finding(project.json("doctor", code=1), "workers")
 
     assert found["detail"] == "celery@here without the plugin: runs are not claimed"
-    assert found["fix"] == 'add imports = ["celery_catchup.worker"] to their settings'
+    assert found["fix"] == ('add imports += ["celery_catchup.worker"] to their settings, and restart them')
 
 
 def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now_clock: FakeClock) -> None:

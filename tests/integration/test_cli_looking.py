@@ -155,6 +155,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "backfills": 0,
         "workers": 0,
         "standbys": 0,
+        "withoutPlugin": [],
         "conflict": None,
     }
 
@@ -270,6 +271,8 @@ def test_a_run_in_json_has_the_documented_fields(project: Project) -> None:
         "backfill": None,
         "replays": 0,
         "requestedBy": None,
+        "tenant": None,
+        "logicVersion": None,
     }
 
 

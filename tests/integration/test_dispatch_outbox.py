@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,15 +31,6 @@ from tests.integration.dispatching import (
     without,
 )
 from tests.services import private_server
-
-
-@pytest.fixture
-def queue(rabbitmq_url: str) -> Iterator[str]:
-    """The name of a queue of this test's own; it is gone afterwards."""
-    name = f"catchup-test-{uuid.uuid4().hex[:12]}"
-    yield name
-    with kombu.Connection(rabbitmq_url) as connection:
-        connection.default_channel.queue_delete(name)
 
 
 def received(url: str, queue: str) -> list[Any]:

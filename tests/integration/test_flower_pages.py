@@ -173,7 +173,7 @@ def test_the_page_of_an_entry_tells_what_a_restart_would_do(project: Project, de
 
 def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> None:
     letter = {"category": "transient", "type": "OSError", "traceback": "Traceback: the wire was cut"}
-    (run_id, *_) = project.execute("hourly-etl", state=RunState.DEAD, error="OSError: cut", letter=letter)
+    (run_id, *_) = project.execute("hourly-etl", state=RunState.FAILED, error="OSError: cut", letter=letter)
 
     with flower(project.app) as site:
         listed = seen(site.ask("/catchup/dead").text)
@@ -186,6 +186,20 @@ def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> N
     assert "Traceback: the wire was cut" in page
 
 
+@pytest.mark.parametrize(("total", "words"), [(10, "3 of 10"), (None, "Progress 3")])
+def test_the_progress_that_a_task_reports_is_on_the_page_of_its_run(
+    project: Project, total: int | None, words: str
+) -> None:
+    with project.running("hourly-etl") as run:
+        run.progress(3, total)
+
+    with flower(project.app) as site:
+        page = site.ask(f"/catchup/run/{run.run_id}").text
+
+    assert words in seen(page)
+    assert ('<progress class="cu-bar" max="10" value="3"' in page) is (total is not None)
+
+
 def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: FakeClock) -> None:
     schedule = {EVIL: {"task": EVIL, "schedule": crontab(minute=0), "kwargs": {EVIL: EVIL}}}
     project = Project(redis_url, desk_clock, schedule, {EVIL: ALL})
@@ -193,7 +207,7 @@ def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: F
     desk_clock.advance(hours=1)
     project.tick()
     letter = {"category": EVIL, "type": EVIL, "traceback": EVIL}
-    (run_id,) = project.execute(EVIL, state=RunState.DEAD, error=EVIL, letter=letter)
+    (run_id,) = project.execute(EVIL, state=RunState.FAILED, error=EVIL, letter=letter)
     project.catchup("pause", EVIL, "--reason", EVIL)
 
     with flower(project.app) as site:
@@ -209,7 +223,7 @@ def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: F
 
 
 def test_buttons_are_only_there_where_something_can_be_changed(project: Project) -> None:
-    project.execute("hourly-etl", state=RunState.DEAD, error="no")
+    project.execute("hourly-etl", state=RunState.FAILED, error="no")
     with flower(project.app) as site:
         open_ = "".join(site.ask(path).text for path in PAGES)
     with flower(project.app, read_only=True) as site:

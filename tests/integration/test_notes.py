@@ -11,7 +11,6 @@ from redis import Redis
 from celery_catchup.context import RunContext
 from celery_catchup.errors import LeaseLostError
 from celery_catchup.plugin.notebook import StoredNotebook
-from celery_catchup.plugin.reports import category_of
 from celery_catchup.store import Keys, Notes, Scripts, connect
 from celery_catchup.store.notes import LONGEST_NOTE
 
@@ -92,18 +91,3 @@ def test_without_a_notebook_a_task_can_be_called_as_a_function() -> None:
     run.checkpoint("page", 7)
 
     assert (run.snapshot("rates", lambda: 5), run.checkpoints) == (5, {})
-
-
-def test_failures_are_sorted_by_whether_trying_again_may_help() -> None:
-    class TaggedError(Exception):
-        catchup_category = "transient"
-
-    errors = [ConnectionResetError(), TimeoutError(), KeyError("x"), RuntimeError(), TaggedError()]
-
-    assert [category_of(error) for error in errors] == [
-        "transient",
-        "transient",
-        "permanent",
-        "unknown",
-        "transient",
-    ]

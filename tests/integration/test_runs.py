@@ -16,7 +16,6 @@ from celery_catchup.events import (
     RunDied,
     RunResent,
     RunSkipped,
-    RunUnreported,
 )
 from celery_catchup.model import RunState, Slot, identity, to_instant
 from celery_catchup.store import Replay
@@ -176,28 +175,6 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_chain_goes_on(outage: 
     assert len(beat.told(RunResent)) == 3
     assert len(beat.told(RunDied)) == 1
     assert states(beat) == ["dead", "queued", "waiting"]
-
-
-def test_a_message_that_nobody_claims_is_sent_again_after_a_while(outage: Start) -> None:
-    beat = outage()
-
-    lapse(beat, minutes=4)
-    early = len(beat.messages())
-    lapse(beat, minutes=6)
-
-    assert (early, len(beat.messages())) == (1, 2)
-    assert {message["id"] for message in beat.messages()} == {beat.ledger.runs_of("etl")[0]["id"]}
-
-
-def test_without_the_plugin_nothing_is_sent_twice_and_the_chain_goes_on_slowly(outage: Start) -> None:
-    beat = outage()
-    beat.claimed = False
-
-    lapse(beat, minutes=6)
-    lapse(beat, minutes=12)
-
-    assert beat.sent() == [TEN, ELEVEN, NOON]
-    assert len(beat.told(RunUnreported)) == 2
 
 
 def test_a_failed_run_is_attempted_again_in_its_place_then_dead(outage: Start) -> None:

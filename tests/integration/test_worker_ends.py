@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Task
@@ -58,6 +60,26 @@ def test_a_dead_letter_tells_what_went_wrong(site: Site, solo: Worker) -> None:
     letter = site.letter(run_id)
     assert letter["type"] == "builtins.ValueError"
     assert letter["traceback"].splitlines()[-2:] == ["ValueError: it did not work", "at all"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "category"),
+    [({}, "dead", "permanent"), ({"catchup_transient_errors": ["ValueError"]}, "waiting", "transient")],
+    ids=["built in", "configured"],
+)
+def test_the_category_of_the_failure_decides_on_another_attempt(
+    site: Site, settings: dict[str, Any], state: str, category: str
+) -> None:
+    policy = {"capacity": 1, "max_attempts": 3, "retry_delay_ms": 60_000}
+    site.store.hset(site.keys.policies, "hourly-etl", json.dumps(policy))
+    with Worker(site, pool="solo", **settings) as worker:
+        run_id = site.send_run(kwargs={"fail": True})
+        until(lambda: "decided" in site.run(run_id), what="the end of the first attempt")
+
+    assert (site.run(run_id)["state"], site.letter(run_id)["category"]) == (state, category)
+    assert (site.store.zscore(site.keys.retries, run_id) is not None) is (state == "waiting")
+    told = [line for line in worker.said("Run given up") if "(permanent: not attempted again)" in line]
+    assert len(told) == (1 if state == "dead" else 0)
 
 
 def test_an_execution_killed_from_outside_has_failed(site: Site, prefork: Worker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,9 +100,10 @@ def test_a_worker_that_was_stopped_past_its_lease_is_refused(site: Site) -> None
         run_id = site.send_run(kwargs={"seconds": 4})
         following = site.record(hour=1, state="waiting")
         site.wait_for("start")
-        first.signal(signal.SIGSTOP)
         with Worker(site, name="w2", **SHORT) as second:
+            first.signal(signal.SIGSTOP)
             until(lambda: (site.lease(run_id) or 0) < server_ms(site))
+            until(lambda: site.store.hget(site.keys.contact, "since") < str(server_ms(site) - 3000).encode())
             site.send(run_id, kwargs={"seconds": 6})
             site.wait_for("start", 2)
 
@@ -183,3 +185,36 @@ def signal_to(pid: int, number: int) -> None:
 def server_ms(site: Site) -> float:
     seconds, micros = site.store.time()
     return float(seconds * 1000 + micros / 1000)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_message_that_waits_in_a_worker_is_renewed(site: Site, pool: str) -> None:
+    """It is not lost: it waits behind a long task, and nobody else can have it."""
+    with Worker(site, pool=pool, env={"CLAIMS_RENEW": "0.5"}, worker_prefetch_multiplier=4, **SHORT):
+        site.send_run(kwargs={"seconds": 6})
+        site.wait_for("start")
+        waiting = site.send_run()
+        site.store.zadd(site.keys.leases, {waiting: 1})
+
+        until(lambda: (site.lease(waiting) or 0) > server_ms(site) + 200_000)
+
+        assert site.states(waiting) == ["queued"]
+        assert site.ended(waiting) == ["succeeded"]
+
+
+def test_after_an_outage_of_the_store_longer_than_the_lease_a_copy_is_not_executed_beside_the_first(
+    apart: Site, store: EmbeddedServer
+) -> None:
+    with Worker(apart, pool="threads", **SHORT) as first, Worker(apart, name="w2", **SHORT) as second:
+        run_id = apart.send_run("work", kwargs={"seconds": 8})
+        apart.wait_for("start")
+        store.kill()
+        time.sleep(4.5)  # the lease is over, and nobody could renew it
+        apart.send(run_id, copies=3)
+        store.start()
+
+        assert apart.ended(run_id) == ["succeeded"]
+        refused = until(lambda: first.said("Run refused") + second.said("Run refused"))
+
+    assert len(apart.lines("start")) == 1
+    assert refused

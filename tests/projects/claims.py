@@ -17,18 +17,21 @@ from celery.exceptions import Ignore, Reject
 
 import celery_catchup
 from celery_catchup import current_run
-from celery_catchup.plugin import claims
+from celery_catchup.plugin import claims, station
 
 app = Celery("claims")
 app.conf.update(json.loads(os.environ.get("CLAIMS_CONF", "{}")))
 if os.environ.get("CLAIMS_BY_HAND"):
     celery_catchup.install(app)
-else:
+elif not os.environ.get("CLAIMS_PLAIN"):
     app.conf.imports = ["celery_catchup.worker"]
 
 if countdown := os.environ.get("CLAIMS_COUNTDOWN"):
     claims._COUNTDOWN = (float(countdown), float(countdown))
     claims._STORE_PAUSES = (0.1, 0.1)
+
+if renew := os.environ.get("CLAIMS_RENEW"):
+    station._RENEW_RECEIVED = float(renew)
 
 
 def write(what: str, **facts: Any) -> None:

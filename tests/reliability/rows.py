@@ -228,7 +228,8 @@ ROWS = (
     Row(72, "one message for three workers", WORKS, "one execution",
         ("integration/test_worker_claims.py::test_three_workers_that_get_one_message_execute_it_once",)),
     Row(73, "a message that is lost", WORKS, "sent again",
-        (_RUNS + "test_a_message_that_nobody_claims_is_sent_again_after_a_while",)),
+        ("integration/test_unclaimed_runs.py::"
+         "test_a_message_is_sent_again_when_its_queue_is_empty_and_workers_are_there",)),
     Row(74, "too many dead letters", SAID, "the oldest count as failed",
         (_REPAIRS
          + "test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_goes_on",)),

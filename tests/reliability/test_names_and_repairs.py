@@ -180,6 +180,27 @@ def test_a_key_of_the_wrong_kind_is_set_aside_and_beat_goes_on(redis_url: str, d
     assert project.slots("hourly-etl") == [("2026-02-07T10:00:00Z", "scheduler")]
 
 
+def every_key() -> list[str]:
+    """Every key that `Keys` names, whatever its list of types says."""
+    keys = Keys("proj")
+    return [key for name, key in vars(keys).items() if name != "prefix"] + list(keys.of_commit("hourly-etl"))
+
+
+def test_every_key_of_the_wrong_kind_is_found_and_set_aside(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock)
+    project.tick()
+    with project.desk() as desk:
+        client: Any = desk.store.client
+        for key in every_key():
+            client.delete(key)
+            client.rpush(key, "somebody else's")
+
+        project.catchup("doctor", "--fix", "-f", code=1)
+
+        assert [key for key in every_key() if client.type(key) == b"list"] == []
+        assert [key for key in every_key() if not client.exists(f"{key}:set-aside")] == []
+
+
 def test_nothing_is_mended_without_being_asked(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
     project.tick()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.store import Keys, Leadership, Recovered, Recovery, Scripts, connect
+from celery_catchup.store import Evidence, Keys, Leadership, Recovered, Recovery, Scripts, Workers, connect
 from celery_catchup.testing import FakeClock
 from tests.acceptance.conftest import nursery, site
 from tests.acceptance.nursery import Nursery
@@ -105,9 +105,12 @@ def test_a_run_of_a_task_that_no_worker_knows_stays_open_and_is_dead_after_its_t
     outcomes = []
     for day in range(1, 10):
         recovery.now_ms = int(time.time() * 1000) + day * 86_400_000
-        outcomes.append(recovery.recover(leadership, run_id, lane="hourly-etl"))
+        outcomes.append(recovery.recover(leadership, run_id, lane="hourly-etl", evidence=Evidence.LOST))
         if outcomes[-1] is Recovered.DEAD:
             break
+        Workers(client, scripts, keys).retry(
+            run_id, owner="", delay_ms=0, error=told
+        )  # as the worker did above
     assert outcomes == [Recovered.SENT] * 3 + [Recovered.DEAD]
     assert here.run(run_id)["error"] == told
     client.close()

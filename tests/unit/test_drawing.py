@@ -5,10 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from celery_catchup.flower.drawing.glyphs import MARKS, WORST_FIRST, glyph, legend
+from celery_catchup.flower.drawing.glyphs import MARKS, glyph, legend
 from celery_catchup.flower.drawing.heat import columns_for, days_until, heat_map
 from celery_catchup.flower.drawing.lanes import lane, merged
 from celery_catchup.flower.drawing.span import MOST_LABELS, Span, axis
@@ -16,6 +17,7 @@ from celery_catchup.flower.drawing.starts import starts
 from celery_catchup.flower.drawing.svg import element, percent
 from celery_catchup.flower.drawing.tallies import tally
 from celery_catchup.flower.words import counted, length, when
+from celery_catchup.operations.timeline import WORST_FIRST, Mark, TimelineSlots, _joined
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 DAY = Span(NOON - timedelta(days=1), NOON)
@@ -162,6 +164,19 @@ def test_a_cell_of_several_slots_shows_the_worst_of_them() -> None:
     (row,) = heat_map(days, minutely, columns=columns_for(1440))
 
     assert len([cell for cell in shapes(row.drawing, "failed") if cell.tag == "rect"]) == 1
+
+
+@pytest.mark.parametrize(("worse", "better"), list(pairwise(WORST_FIRST)))
+def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
+    worse: Mark, better: Mark
+) -> None:
+    both = [TimelineSlots(NOON, NOON, 1, mark) for mark in (better, worse)]
+
+    (row,) = heat_map(days_until(NOON, 1), both, columns=columns_for(24))
+    (stretch,) = _joined(both, timedelta(hours=1), lambda a, b: True)
+
+    assert [cell for cell in shapes(row.drawing, stretch.mark) if cell.tag == "rect"]
+    assert stretch.mark is worse
 
 
 def test_a_slot_at_midnight_belongs_to_the_day_that_begins() -> None:

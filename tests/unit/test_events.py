@@ -35,6 +35,7 @@ SAMPLES: dict[str, Any] = {
     "PlannedRun": PlannedRun(Slot(TEN), Trigger.CATCHUP, TEN),
     "Skip": Skip(0, TEN, TEN, 1, SkipReason.GUARD_BLOCKED),
     "tuple[Instant, ...]": (TEN,),
+    "tuple[str, ...]": ("celery@here",),
     "Trigger": Trigger.CATCHUP,
     "RunState": RunState.DEAD,
     "RunState | None": None,

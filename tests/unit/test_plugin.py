@@ -12,8 +12,12 @@ from celery.app.trace import build_tracer
 
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.plugin import install, installation
+from celery_catchup.plugin.categories import Categories
 from celery_catchup.plugin.deliveries import TOKEN, Arrivals, read_delivery
 from celery_catchup.plugin.reports import in_a_line, letter_of
+from celery_catchup.settings import Settings
+
+CATEGORIES = Categories(Settings())
 
 
 @pytest.fixture
@@ -182,7 +186,7 @@ def test_a_worker_that_lost_its_connection_keeps_one_pulse(
     monkeypatch.setattr(installation, "station", lambda _: Mock())
     repeated = [Mock(spec=["cancel"]), Mock(spec=["cancel"])]
     handed_out = [Mock(entry=entry) if green else entry for entry in repeated]
-    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out})
+    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out, "task_consumer.queues": []})
     pulse = installation.Pulse(consumer)
 
     pulse.start(consumer)
@@ -288,8 +292,8 @@ def test_an_error_is_told_in_a_line() -> None:
 
 
 def test_a_letter_keeps_the_end_of_a_long_traceback() -> None:
-    letter = letter_of(ValueError("x" * 20_000 + "the end"))
+    letter = letter_of(ValueError("x" * 20_000 + "the end"), CATEGORIES)
 
     assert len(letter) < 10_000
     assert "the end" in letter
-    assert letter_of(None) == ""
+    assert letter_of(None, CATEGORIES) == ""

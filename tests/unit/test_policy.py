@@ -34,6 +34,8 @@ ONE_OF_EACH: dict[str, Any] = {
     "misfire_threshold": "30s",
     "max_attempts": 3,
     "retry_delay": "1m",
+    "retry_backoff": 2,
+    "retry_max_delay": "1h",
     "logic_version": "2",
     "tenant": "acme",
     "jitter": "500ms",

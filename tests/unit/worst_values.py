@@ -154,6 +154,36 @@ POLICIES += [
     ("a threshold of None", _fields(misfire_threshold=None), (".misfire_threshold", "None")),
     ("no attempts", _fields(max_attempts=0), (".max_attempts", "got 0")),
     ("a delay and one attempt", _fields(retry_delay="5m"), (".retry_delay", "max_attempts")),
+    (
+        "no growth of delays",
+        _fields(max_attempts=2, retry_delay="1m", retry_backoff=0.5),
+        (".retry_backoff", "from 1 to 100", "0.5"),
+    ),
+    (
+        "a true growth",
+        _fields(max_attempts=2, retry_delay="1m", retry_backoff=True),
+        (".retry_backoff", "got True"),
+    ),
+    (
+        "a growth that is no number",
+        _fields(max_attempts=2, retry_delay="1m", retry_backoff=float("nan")),
+        (".retry_backoff", "nan"),
+    ),
+    (
+        "a growth of nothing",
+        _fields(max_attempts=2, retry_backoff=2),
+        (".retry_backoff", "without retry_delay"),
+    ),
+    (
+        "a longest delay and no growth",
+        _fields(max_attempts=2, retry_delay="1m", retry_max_delay="1h"),
+        (".retry_max_delay", "retry_backoff is 1"),
+    ),
+    (
+        "a longest delay before the first",
+        _fields(max_attempts=2, retry_delay="1h", retry_backoff=2, retry_max_delay="1m"),
+        (".retry_max_delay", "shorter than retry_delay"),
+    ),
     ("a delay as a number", _fields(max_attempts=2, retry_delay=5), (".retry_delay", "5", "no unit")),
     ("a version as a number", _fields(logic_version=2), (".logic_version", "got 2", "quotes")),
     ("a version of None", _fields(logic_version=None), (".logic_version", "got None")),

@@ -22,10 +22,12 @@ from celery_catchup.flower.api.kinds import Length, Moment, Text, Whole, Word
 from celery_catchup.flower.api.parameters import (
     BACKFILL,
     BACKFILL_ID,
+    CATEGORY,
     ENTRIES,
     ENTRY,
     LIMIT,
     RUN_ID,
+    SEARCH,
     SINCE,
     SLOTS,
     UNTIL,
@@ -39,7 +41,7 @@ from celery_catchup.operations.backfills import (
     preview_backfill,
     show_backfill,
 )
-from celery_catchup.operations.dead_letters import Category, DeadLetter, list_dead, show_dead
+from celery_catchup.operations.dead_letters import DeadLetter, list_dead, show_dead
 from celery_catchup.operations.entry_page import EntryPage, entry_page
 from celery_catchup.operations.outages import list_outages
 from celery_catchup.operations.overview import EntryRows, Overview, entry_rows, overview
@@ -249,9 +251,9 @@ LOOKING = (
         name="listDeadLetters",
         summary="Runs that have used up their attempts, those that died last first.",
         answer=DeadLetters,
-        query=(ENTRIES, Field(name="category", kind=Word(Category), help="Only this."), LIMIT),
+        query=(ENTRIES, CATEGORY, SEARCH, LIMIT),
         operation=lambda desk, given: DeadLetters(
-            list_dead(desk, given["entry"], category=given["category"], limit=given["limit"])
+            list_dead(desk, given["entry"], **{name: given[name] for name in ("category", "search", "limit")})
         ),
     ),
     Endpoint(

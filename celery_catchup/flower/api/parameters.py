@@ -7,6 +7,7 @@ from dataclasses import replace
 from celery_catchup.flower.api.endpoints import Field, Values
 from celery_catchup.flower.api.kinds import Flag, Moment, Text, Whole, Word
 from celery_catchup.operations.backfills import Asked
+from celery_catchup.operations.dead_letters import Category
 from celery_catchup.scopes import Reprocess
 
 ENTRY = Field(name="entry", kind=Text(shortest=1), help="Name of an entry.", required=True)
@@ -22,6 +23,13 @@ BACKFILL_ID = Field(
     kind=Text(pattern="[0-9a-zA-Z]{1,32}", longest=32, shortest=1),
     help="Id of a backfill, or a beginning of it that no other has.",
     required=True,
+)
+CATEGORY = Field(name="category", kind=Word(Category), help="Only this.")
+SEARCH = Field(
+    name="search",
+    kind=Text(),
+    help="Only those whose error, traceback, entry, task, worker or id has this text.",
+    default="",
 )
 SINCE = Field(
     name="since", kind=Moment(since=True), help="Slots from then on: a time, or how long ago (`6h`)."

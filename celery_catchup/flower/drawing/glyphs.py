@@ -38,18 +38,6 @@ MARKS: Mapping[str, Mark] = {
     )
 }
 
-WORST_FIRST: Sequence[str] = (
-    "failed",
-    "missed",
-    "in_flight",
-    "caught_up",
-    "skipped",
-    "paused",
-    "on_time",
-    "upcoming",
-)
-"""Which of several marks in one place is shown."""
-
 
 def mark_of(name: str) -> Mark:
     """The mark by its name; a name from a newer version is shown as skipped."""

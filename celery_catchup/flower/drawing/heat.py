@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_catchup.flower.drawing.glyphs import WORST_FIRST, glyph, mark_of
+from celery_catchup.flower.drawing.glyphs import glyph, mark_of
 from celery_catchup.flower.drawing.span import Span
 from celery_catchup.flower.drawing.svg import Markup, element, percent
 from celery_catchup.flower.drawing.tallies import Slots, stamp, tally, title
+from celery_catchup.operations.timeline import WORST_FIRST
 
 HEIGHT = 20
 _DAY = timedelta(days=1)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from celery_catchup.flower.drawing.glyphs import MARKS, WORST_FIRST, mark_of
+from celery_catchup.flower.drawing.glyphs import MARKS, mark_of
+from celery_catchup.operations.timeline import WORST_FIRST
 
 
 class Slots(Protocol):

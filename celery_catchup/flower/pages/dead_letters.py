@@ -20,19 +20,23 @@ class DeadLettersPage(Page):
     template, active, heading = "catchup_dead.html", "dead", "Dead letters"
 
     def show(self, desk: Desk, link: Links, *path: str) -> Values:
-        """All of them, or those of one category."""
-        chosen = self.asked("category")
+        """All of them, or those of one category, or that have a text."""
+        chosen, search = self.asked("category"), self.asked("search")
         category = word(Category, "category", chosen) if chosen else None
-        found = list_dead(desk, category=category, limit=ROWS)
+        found = list_dead(desk, category=category, search=search, limit=ROWS)
         more = " (the newest)" if len(found) == ROWS else ""
         return {
             "dead": [dead_row(letter) for letter in found],
             "categories": [
-                Choice("All", link(DEAD), not chosen),
+                Choice("All", link(DEAD, search=search), not chosen),
                 *(
-                    Choice(one.value.capitalize(), link(DEAD, category=one.value), chosen == one)
+                    Choice(
+                        one.value.capitalize(), link(DEAD, category=one.value, search=search), chosen == one
+                    )
                     for one in Category
                 ),
             ],
+            "category": chosen,
+            "search": search,
             "words": counted(len(found), "dead letter") + more if found else "",
         }

@@ -6,7 +6,7 @@ from celery_catchup.flower.buttons import action
 from celery_catchup.flower.drawing.svg import Markup, joined
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.pages.page import Page, Values
-from celery_catchup.flower.views.run import attempt_rows, facts, notes, progress
+from celery_catchup.flower.views.run import attempt_rows, decided, facts, notes, progress
 from celery_catchup.flower.views.runs import state_badge, trigger_badge
 from celery_catchup.model import RunState
 from celery_catchup.operations import Desk, UnknownRunError
@@ -34,7 +34,8 @@ class RunPage(Page):
             "state": state_badge(str(run.state)),
             "buttons": _buttons(run),
             "attempts": attempt_rows(found),
-            "facts": facts(run, found.inputs, link),
+            "facts": facts(found, link),
+            "decided": decided(found),
             "notes": notes(found),
             "progress": progress(found),
             "error": run.error or "" if run.state in _FAILED else "",

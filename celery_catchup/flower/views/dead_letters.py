@@ -22,6 +22,7 @@ class DeadRow:
     attempt: int
     category: str
     error: str
+    why: str
 
 
 def dead_row(letter: DeadLetter) -> DeadRow:
@@ -37,5 +38,6 @@ def dead_row(letter: DeadLetter) -> DeadRow:
         died=when(letter.died_at),
         attempt=run.attempt,
         category=str(letter.category),
-        error=told if kind in told else f"{kind}: {told}",
+        error=told if kind.rpartition(".")[2] in told else f"{kind}: {told}",
+        why="" if letter.decision is None else letter.decision.why,
     )

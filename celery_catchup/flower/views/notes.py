@@ -87,6 +87,11 @@ def _troubles(told: Status) -> Iterator[Note]:
     if told.conflict is not None:
         kind = "cu-error" if told.conflict.lasting else "cu-warn"
         yield Note("Two beats disagree.", f"{told.conflict.detail}; set catchup_namespace.", kind=kind)
+    if told.without_plugin:
+        text = (
+            f'{", ".join(told.without_plugin)}: add imports += ["celery_catchup.worker"] to their settings.'
+        )
+        yield Note("Workers without the plugin execute runs that stay open.", text, kind="cu-warn")
     if told.healthy and not told.workers:
         text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start one.'
         yield Note("No worker with the plugin was seen lately.", text, kind="cu-warn")

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.runs import state_badge
 from celery_catchup.flower.words import DASH, length, slot, when
 from celery_catchup.operations.attempts import Attempt
+from celery_catchup.operations.decisions import Decision
 from celery_catchup.operations.inputs import Inputs
-from celery_catchup.operations.runs import Run, RunDetails
+from celery_catchup.operations.runs import Checkpoint, Run, RunDetails
 from celery_catchup.store.rendering import task_id
 
-_TITLES = {
-    "checkpoint": "Checkpoints",
-    "checkpoints": "Checkpoints",
-    "snapshot": "Snapshots",
-    "snapshots": "Snapshots",
-    "output": "Outputs",
-    "outputs": "Outputs",
-}
 _PROGRESS = "progress"
 _LONGEST = 4000  # characters of a note on the page; the API has all of it
 
@@ -62,9 +54,34 @@ def _attempt(run_id: str, one: Attempt) -> AttemptRow:
     )
 
 
-def facts(run: Run, inputs: Inputs | None, link: Links) -> list[tuple[str, Markup]]:
+def facts(found: RunDetails, link: Links) -> list[tuple[str, Markup]]:
     """Name and value, line by line; what is not known is left out."""
-    return [*_identity(run, link), *_inputs(inputs)]
+    return [*_identity(found.run, link), *_heartbeat(found), *_inputs(found.inputs)]
+
+
+def decided(found: RunDetails) -> list[tuple[str, Markup]]:
+    """What was decided after a failure, and by which policy, line by line."""
+    return [*_decision(found.decision), *_checkpoint(found.last_checkpoint)]
+
+
+def _heartbeat(found: RunDetails) -> Iterator[tuple[str, Markup]]:
+    if found.last_heartbeat is not None:
+        yield "Last heartbeat", when(found.last_heartbeat)
+
+
+def _decision(decision: Decision | None) -> Iterator[tuple[str, Markup]]:
+    if decision is None:
+        return
+    due = decision.next_attempt_at
+    yield "Next attempt", joined([f"none, {decision.why}"]) if due is None else when(due)
+    yield "Failed attempts", joined([f"{decision.failures} of {decision.max_attempts}"])
+    yield "Policy", element("code", decision.policy)
+
+
+def _checkpoint(checkpoint: Checkpoint | None) -> Iterator[tuple[str, Markup]]:
+    if checkpoint is not None:
+        noted = [element("code", checkpoint.name), ", noted ", when(checkpoint.noted_at)]
+        yield "Last checkpoint", joined(noted)
 
 
 def _identity(run: Run, link: Links) -> Iterator[tuple[str, Markup]]:
@@ -89,6 +106,10 @@ def _identity(run: Run, link: Links) -> Iterator[tuple[str, Markup]]:
         yield "Replays", joined([str(run.replays)])
     if run.requested_by:
         yield "Requested by", joined([run.requested_by])
+    if run.tenant:
+        yield "Tenant", joined([run.tenant])
+    if run.logic_version:
+        yield "Logic version", joined([run.logic_version])
 
 
 def _inputs(inputs: Inputs | None) -> Iterator[tuple[str, Markup]]:
@@ -106,7 +127,7 @@ def _inputs(inputs: Inputs | None) -> Iterator[tuple[str, Markup]]:
 def notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the task has noted, by kind; progress is drawn instead."""
     return [
-        (_TITLES.get(kind, kind.capitalize()), [(name, _told(value)) for name, value in named.items()])
+        (kind.capitalize(), [(name, _told(value)) for name, value in named.items()])
         for kind, named in sorted(found.notes.items())
         if kind != _PROGRESS and named
     ]
@@ -114,11 +135,9 @@ def notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def progress(found: RunDetails) -> Markup:
     """How far the task said it is; nothing when it said nothing."""
-    told: Mapping[str, Any] = found.notes.get(_PROGRESS) or {}
-    pair = told if "done" in told else next((one for one in told.values() if isinstance(one, dict)), {})
-    done, total = pair.get("done"), pair.get("total")
-    if done is None:
+    if found.progress is None:
         return Markup()
+    done, total = found.progress
     words = f"{done} of {total}" if total else str(done)
     bar = (
         element("progress", class_="cu-bar", max=total, value=done, aria_label="Progress")

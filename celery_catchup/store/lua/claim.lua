@@ -4,11 +4,14 @@
 -- KEYS leases  zset  run id by lease expiry (ms)
 -- KEYS hours   hash  what happened in each hour
 -- KEYS entry_hours hash the same of the entry alone
+-- KEYS drained hash  routing key -> when the latest message that was claimed from it was sent (ms)
+-- KEYS contact hash  since when the store can be reached
 -- ARGV run_id
 -- ARGV owner         random per execution
 -- ARGV task          name of the task; another task cannot borrow the run
 -- ARGV worker        host name, for people
 -- ARGV entry         whose hours are given
+-- ARGV routing_key   where the message came from, or ""
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"unknown"} or {"foreign"}
@@ -23,10 +26,11 @@ if run.task ~= ARGV[3] then return { 'foreign' } end
 if run.state == 'waiting' then return { 'held' } end
 if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.state } end
 
-local now = server_now(ARGV[7])
+local now, ttl = server_now(ARGV[8]), tonumber(ARGV[7])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
-if run.state == 'running' and run.owner ~= owner and expiry > now then return { 'held' } end
-if run.state == 'running' and run.owner ~= owner then
+local taken = run.state == 'running' and run.owner ~= owner
+if taken and (expiry > now or not may_take_over(KEYS[6], now, ttl)) then return { 'held' } end
+if taken then
   remember(run, 'lost', now)
   run.attempt = run.attempt + 1
 end
@@ -39,9 +43,13 @@ if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') 
   count_lag(KEYS[3], run.trigger, lag)
   if run.entry == ARGV[5] then tally_lag(KEYS[4], now, lag) end
 end
-run.started = run.started or now
-run.attempt_started = now
-redis.call('ZADD', leases, now + tonumber(ARGV[6]), id)
+-- Claims from a queue show that it drains: a message that was sent before and is not there was lost.
+if run.sent and ARGV[6] ~= '' and run.sent > (tonumber(redis.call('HGET', KEYS[5], ARGV[6]) or '') or 0) + 1000 then
+  redis.call('HSET', KEYS[5], ARGV[6], string.format('%.0f', run.sent))
+end
+run.started, run.unreported = run.started or now, nil
+run.attempt_started, run.lease_ms = now, ttl
+redis.call('ZADD', leases, now + ttl, id)
 local encoded = cjson.encode(run)
 redis.call('HSET', ledger, id, encoded)
 return { 'granted', encoded }

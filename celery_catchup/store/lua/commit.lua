@@ -26,8 +26,9 @@
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
--- ARGV batch              JSON: {templates, stored, routes, entries, runs, more, plain, progress}; entries and runs
---                         are columns: lists of the same length, one for each thing that is said of them
+-- ARGV batch              JSON: {templates, stored, routes, entries, runs, timing, more, plain, progress}; entries and
+--                         runs are columns: lists of the same length, one for each thing that is said of them;
+--                         timing has the countdown and expiry (ms) of runs that have one, by their number
 -- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or "";
 --                         then the templates as JSON, in the order of their ids
 -- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids,
@@ -78,8 +79,9 @@ local function flush()
   rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 end
 
-local lease = server_now('0') + patience(1)
-local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d}', now, now)
+local sent = server_now('0')
+local lease = look_at(sent, 1)
+local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d,"sent":%d}', now, now, sent)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
@@ -96,6 +98,15 @@ local function damage(base, active, behind, known, skips)
   if not behind then return KEYS[base + 3] end
   if skips and not members('ZCARD', KEYS[base + 4]) then return KEYS[base + 4] end
   if not members('HEXISTS', KEYS[base + 5], '') then return KEYS[base + 5] end
+end
+
+-- State and lease of a run that starts later than it is sent (a countdown), or expires.
+local function timed(timing)
+  local run = {
+    state = 'queued', attempt = 1, sends = 1, created = now, queued = now,
+    sent = sent + (timing.countdown or 0), expires = timing.expires and sent + timing.expires or nil,
+  }
+  return ',' .. string.sub(cjson.encode(run), 2), look_at(run.sent, 1, run.expires)
 end
 
 -- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
@@ -115,7 +126,9 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         state, active = queued, active + 1
         started[#started + 1] = score
         started[#started + 1] = id
-        claims[#claims + 1] = lease
+        local timing, look = batch.timing[tostring(j)], lease
+        if timing then state, look = timed(timing) end
+        claims[#claims + 1] = look
         claims[#claims + 1] = id
         outgoing[route] = outgoing[route] or {}
         table.insert(outgoing[route], ARGV[5 + 2 * j])

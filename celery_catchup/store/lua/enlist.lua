@@ -1,4 +1,6 @@
--- Record a manual run whose message the caller sends by himself.
+-- Record a manual run whose message the caller sends.
+--
+-- When no worker has claimed it after an hour, its entry is free again; the run can still be claimed.
 --
 -- KEYS ledger   hash    run id -> run as JSON
 -- KEYS runs     zset    run id by slot (ms), all entries
@@ -18,7 +20,7 @@ if redis.call('HEXISTS', KEYS[1], id) == 1 then return 0 end
 run.state, run.attempt, run.sends, run.created, run.queued, run.template = 'queued', 1, 1, now, now, ''
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZADD', KEYS[2], run.slot, id)
-redis.call('ZADD', KEYS[3], server_now('0') + patience(1), id)
+redis.call('ZADD', KEYS[3], server_now('0') + 3600000, id)
 local manual = read_json(redis.call('HGET', KEYS[4], run.entry))
 manual.start = math.max(manual.start or 0, now)
 redis.call('HSET', KEYS[4], run.entry, cjson.encode(manual))

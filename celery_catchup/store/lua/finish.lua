@@ -1,8 +1,9 @@
 -- Record how a run ended, and release the next of its chain in the same step.
 --
 -- A failure with attempts left is tried again after the policy's delay, in its place; with none
--- left the run is dead. Idempotent: ending an ended run changes nothing. A worker whose lease was
--- taken by another is refused: what it reports did not happen, as far as the ledger is concerned.
+-- left, or when it is permanent, the run is dead. Idempotent: ending an ended run changes nothing.
+-- A worker whose lease was taken by another is refused: what it reports did not happen, as far as
+-- the ledger is concerned.
 --
 -- KEYS ledger     hash    run id -> run as JSON
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
@@ -51,13 +52,14 @@ if state == 'failed' then
   run.failures = (run.failures or 0) + 1
   tally(keys.hours, now, { failed = 1 })
   count_up(keys.hours, { failed = 1 })
-  if run.failures < policy.max_attempts then
+  local due = next_attempt(run, policy, read_json(ARGV[5] ~= '' and ARGV[5]).category, now)
+  if due then
     remember(run, 'failed', now, run.error)
     run.state, run.owner, run.attempt = 'waiting', nil, run.attempt + 1
     local encoded = cjson.encode(run)
     redis.call('HSET', KEYS[1], id, encoded)
     redis.call('ZREM', KEYS[2], id)
-    redis.call('ZADD', KEYS[6], now + policy.retry_delay_ms, id)
+    redis.call('ZADD', KEYS[6], due, id)
     return { 'recorded', encoded }
   end
   state = 'dead'

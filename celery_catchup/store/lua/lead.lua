@@ -13,6 +13,7 @@
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS retries    zset    failed runs by the time of their next attempt (ms)
 -- KEYS outages    zset    times in which nobody led, "since until" by their end (ms)
+-- KEYS contact    hash    since when the store can be reached
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
@@ -21,6 +22,7 @@
 -- ARGV watermark          everything up to here is decided, or "" to leave it; it is left too when the
 --                         record is older than the owner knows: the server has then forgotten decisions
 -- ARGV now_ms             slot time of this tick
+-- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
 --          when the first delayed run may go or -1, how many runs are lost or to be tried again}
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -36,6 +38,7 @@ local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') 
 local changes = tonumber(redis.call('GET', version) or '0') or 0
 local time = redis.call('TIME')
 local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+note_contact(KEYS[10], server, tonumber(ARGV[8]))
 local outbox = redis.call('ZCARD', KEYS[5])
 local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
 local delayed = tonumber(first[2] or '-1')

@@ -152,10 +152,25 @@ local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
--- How long a message may wait in its queue before its run is sent again: five minutes, and twice as
--- long each time. A copy costs nothing, because only one can be claimed.
+-- How long after it was sent the leader first looks for evidence that a message was lost: five minutes,
+-- and twice as long after each copy. A message that merely waits is never sent again.
 local function patience(sends)
   return 300000 * 2 ^ math.min(sends - 1, 8)
+end
+
+-- Note that the store can be reached. A gap of more than half a run's lease begins a new stretch:
+-- workers could not renew meanwhile, so their runs are left alone for one lease length (see may_take_over).
+local function note_contact(key, now, ttl)
+  local contact = redis.call('HMGET', key, 'at', 'since')
+  local at, since = tonumber(contact[1] or ''), tonumber(contact[2] or '')
+  if not at or not since or math.abs(now - at) > ttl / 2 then since = now end
+  redis.call('HSET', key, 'at', string.format('%.0f', now), 'since', string.format('%.0f', since))
+end
+
+-- Whether workers have had one lease length to renew since the store was last out of reach.
+local function may_take_over(key, now, ttl)
+  local since = tonumber(redis.call('HGET', key, 'since') or '')
+  return not since or now - since >= ttl
 end
 
 -- What happened in the hour of `now`, and its place. Eight days are kept, in a ring: an hour is
@@ -213,19 +228,35 @@ local function remember(run, outcome, ended, error)
   run.past, run.attempt_started = past, nil
 end
 
--- Send a run's message: pushed here and now on an atomic broker, else put into the outbox.
--- The lease that it gets is the time in which somebody has to claim it, by the server's clock:
--- `now` may be the leader's idea of time. What a worker releases into the outbox (`keys.unpublished`)
--- it publishes itself; the leader does it should the worker die.
-local function dispatch(keys, id, run, own_db, now)
-  run.state, run.sends, run.queued = 'queued', run.sends + 1, now
-  run.handed = keys.unpublished and true or nil
+-- When the leader looks whether a message was lost. It counts from when the message may start; one that
+-- expires is looked at half a minute after that, because clocks differ.
+local function look_at(sent, sends, expires)
+  local look = sent + patience(math.max(sends, 1))
+  return expires and math.min(look, expires + 30000) or look
+end
+
+-- Record that a run's message is with the broker since `sent` (server's clock).
+local function record_sent(keys, id, run, sent, countdown, expires)
+  run.sent = sent + (countdown or 0)
+  run.expires = expires and sent + expires or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
-  redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
+  redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id)
+end
+
+-- Send a run's message: pushed here and now on an atomic broker, else put into the outbox. A run in the
+-- outbox has no lease: nothing can be lost that was not sent. `now` may be the leader's idea of time.
+-- What a worker releases into the outbox (`keys.unpublished`) it publishes itself; the leader does it
+-- should the worker die.
+local function dispatch(keys, id, run, own_db, now)
+  run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
+  run.handed, run.discarded = keys.unpublished and true or nil, nil
   local template = read_json(redis.call('HGET', keys.templates, run.template))
   if template.queue then
+    record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else
+    redis.call('HSET', keys.ledger, id, cjson.encode(run))
+    redis.call('ZREM', keys.leases, id)
     -- one after the other, however many are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
@@ -260,12 +291,44 @@ local function decided_until(scheduler, at)
   return math.min(at, tonumber(redis.call('HGET', scheduler, 'watermark') or '') or at)
 end
 
+-- Note what was decided about a run that failed or was lost, and the policy that decided it: when the next
+-- attempt is, or the reason why there is none.
+local function note_decision(run, policy, now, due, reason)
+  run.decided = {
+    at = now, failures = run.failures or 0, losses = run.losses or 0, next = due, reason = reason,
+    max_attempts = policy.max_attempts, retry_delay_ms = policy.retry_delay_ms, retry_backoff = policy.retry_backoff,
+    retry_max_delay_ms = policy.retry_max_delay_ms, on_failure = policy.on_failure,
+  }
+end
+
+-- When a failed run is attempted again; nil when it is not. A permanent failure has no further attempt. Any
+-- other has `max_attempts`, `retry_delay` apart; with `retry_backoff` each delay is that many times the one
+-- before, up to `retry_max_delay`.
+local function next_attempt(run, policy, category, now)
+  local due, reason
+  if category == 'permanent' then
+    reason = 'permanent'
+  elseif run.failures >= policy.max_attempts then
+    reason = 'max_attempts'
+  else
+    local delay = policy.retry_delay_ms * (policy.retry_backoff or 1) ^ (run.failures - 1)
+    due = now + math.floor(math.min(delay, policy.retry_max_delay_ms or delay))
+  end
+  note_decision(run, policy, now, due, reason)
+  return due
+end
+
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
 -- attempts becomes a dead letter, and pauses its entry when the policy says so. The run as it is
 -- stored now comes back.
 local function conclude(keys, id, run, state, policy, now)
-  if state == 'dead' then tally(keys.hours, now, { dead = 1 }) end
+  if state == 'dead' then
+    tally(keys.hours, now, { dead = 1 })
+    if not run.decided or run.decided.at ~= now then note_decision(run, policy, now, nil, 'lost') end
+  end
   count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
+  local lease = run.state == 'running' and tonumber(redis.call('ZSCORE', keys.leases, id) or '')
+  run.heartbeat = lease and run.lease_ms and lease - run.lease_ms or nil
   run.state, run.finished, run.owner = state, now, nil
   local encoded = cjson.encode(run)
   redis.call('HSET', keys.ledger, id, encoded)

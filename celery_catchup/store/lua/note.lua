@@ -8,6 +8,7 @@
 -- ARGV name
 -- ARGV value         as JSON
 -- ARGV once          "1" to keep the first value
+-- ARGV now_ms        0 in production: the server's own clock decides
 -- RETURNS {"kept", value as JSON}, {"lost"} or {"unknown"}
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
 local run = read_run(stored)
@@ -20,4 +21,8 @@ if ARGV[6] == '1' and page[ARGV[4]] then return { 'kept', page[ARGV[4]] } end
 page[ARGV[4]] = ARGV[5]
 notes[ARGV[3]] = page
 redis.call('HSET', KEYS[2], ARGV[1], cjson.encode(notes))
+if ARGV[3] == 'checkpoints' then
+  run.checkpoint = { name = ARGV[4], at = server_now(ARGV[7]) }
+  redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run))
+end
 return { 'kept', ARGV[5] }

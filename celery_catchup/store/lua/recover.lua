@@ -1,9 +1,8 @@
--- Send a run again whose worker or message was lost, or whose next attempt is due; or give it up.
+-- Send a run again whose worker or message was lost, or whose next attempt is due; or end it.
 --
--- The leader calls it for runs whose lease has run out or whose retry is due. What came to life
--- meanwhile is left alone. A run that is lost more often than its attempts and two more is dead.
--- Where no worker has the plugin nobody claims anything: a message that was sent is taken to be
--- executed then, because a second copy would be executed too, and its chain goes on.
+-- The leader calls it for runs whose lease has run out or whose retry is due. A run that came to life
+-- meanwhile is left alone. A run whose workers are lost, or do not know its task, more often than its attempts
+-- and two more is dead. A run that waits in its queue is never dead: the leader says what the evidence is.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS ledger     hash    run id -> run as JSON
@@ -18,15 +17,18 @@
 -- KEYS version    string  grows with every change from outside
 -- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS hours      hash    what happened in each hour
+-- KEYS contact    hash    since when the store can be reached
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- ARGV owner, epoch, db
 -- ARGV run_id
--- ARGV claimed            "1" when some worker has the plugin
+-- ARGV evidence           of a queued run: "lost" to send it again, "expired", "assumed" when it is taken to have
+--                         run without a report, "" when there is none
+-- ARGV ttl_ms             how long a run's lease lasts
 -- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
--- RETURNS "sent", "dead", "alive", "ended", "unreported", "corrupt" when it cannot be read, or "fenced" when somebody else leads
+-- RETURNS "sent", "dead", "alive", "ended", "expired", "assumed", "corrupt" when it cannot be read, or "fenced"
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 'fenced' end
-local id, now = ARGV[4], server_now(ARGV[6])
+local id, evidence, now = ARGV[4], ARGV[5], server_now(ARGV[7])
 local stored = redis.call('HGET', KEYS[2], id)
 local run = read_run(stored)
 if stored and not run then return 'corrupt' end
@@ -38,36 +40,52 @@ end
 
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
-  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[14], chain = KEYS[15], clock = now,
+  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[15], chain = KEYS[16], clock = now,
 }
+local db = tonumber(ARGV[3])
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
 if retry >= 0 then
   if retry > now then return 'alive' end
   redis.call('ZREM', KEYS[4], id)
-  dispatch(keys, id, run, tonumber(ARGV[3]), now)
+  dispatch(keys, id, run, db, now)
   return 'sent'
 end
 
 local lease = tonumber(redis.call('ZSCORE', KEYS[3], id) or '-1')
 if lease < 0 or lease > now then return 'alive' end
 local policy = cjson.decode(redis.call('HGET', KEYS[7], lane_of(run)) or '{"capacity":1,"max_attempts":1}')
-if run.state == 'queued' and ARGV[5] ~= '1' then
-  run.unreported = true
-  conclude(keys, id, run, 'queued', policy, now)
-  release_next(keys, 'queued', policy, tonumber(ARGV[3]), now)
-  return 'unreported'
+
+-- Record the end of the run, and go on with its chain.
+local function give_up(state, answer)
+  conclude(keys, id, run, state, policy, now)
+  release_next(keys, state, policy, db, now)
+  return answer
 end
+
+if run.state == 'queued' and not run.discarded then
+  if evidence == 'lost' then
+    dispatch(keys, id, run, db, now)
+    return 'sent'
+  elseif evidence == 'expired' then
+    run.error = 'expired: no worker started it in time'
+    return give_up('revoked', 'expired')
+  elseif evidence == 'assumed' then
+    run.unreported = true
+    return give_up('queued', 'assumed')
+  end
+  return 'alive'
+end
+if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
+local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
+if run.state == 'waiting' or early then return 'alive' end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
-  run.error = run.state == 'running' and 'its workers were lost' or run.error or 'no worker claimed it'
-  conclude(keys, id, run, 'dead', policy, now)
-  release_next(keys, 'dead', policy, tonumber(ARGV[3]), now)
-  return 'dead'
+  run.error = run.discarded and run.error or 'its workers were lost'
+  return give_up('dead', 'dead')
 end
 if run.state == 'running' then
   remember(run, 'lost', now)
-  run.attempt = run.attempt + 1
+  run.attempt, run.owner = run.attempt + 1, nil
 end
-run.owner = nil
-dispatch(keys, id, run, tonumber(ARGV[3]), now)
+dispatch(keys, id, run, db, now)
 return 'sent'

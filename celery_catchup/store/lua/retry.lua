@@ -21,12 +21,13 @@ if (run.owner or '') ~= owner then return 'superseded' end
 
 local now = server_now(ARGV[5])
 if ARGV[4] ~= '' then run.error = ARGV[4] end
--- A message that no worker understood was no attempt.
+-- A message that no worker understood was no attempt, and it is gone.
+run.discarded = owner == '' or nil
 if owner ~= '' then
   remember(run, 'retried', now, run.error)
   run.attempt = run.attempt + 1
 end
-run.state, run.owner = 'queued', nil
-redis.call('ZADD', KEYS[2], now + tonumber(ARGV[3]) + patience(math.max(run.sends, 1)), id)
+run.state, run.owner, run.sent = 'queued', nil, now + tonumber(ARGV[3])
+redis.call('ZADD', KEYS[2], look_at(run.sent, run.sends, run.expires), id)
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 return 'recorded'

@@ -1,0 +1,20 @@
+-- Take runs off the outbox whose messages the broker has confirmed. The lease of each begins now.
+--
+-- A run that was claimed before its confirmation arrived keeps the lease of its claim.
+--
+-- KEYS ledger     hash  run id -> run as JSON
+-- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS outbox     zset  runs to be published
+-- ARGV now_ms           0 in production
+-- ARGV ...              triples of run id, countdown (ms) and time to live (ms) of its message; 0 for none
+-- RETURNS how many runs were in the outbox
+local now, count = server_now(ARGV[1]), 0
+for i = 2, #ARGV, 3 do
+  local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  count = count + redis.call('ZREM', KEYS[3], id)
+  local run = read_run(redis.call('HGET', KEYS[1], id))
+  if run and run.state == 'queued' and not run.sent then
+    record_sent({ ledger = KEYS[1], leases = KEYS[2] }, id, run, now, countdown, expires > 0 and expires or nil)
+  end
+end
+return count

@@ -1,0 +1,332 @@
+"""A delay is not a loss: runs that no worker has claimed wait, however long, and are never given up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from celery_catchup.events import RunDied, RunExpired, RunResent, RunUnreported
+from celery_catchup.model import RunState
+from celery_catchup.store.leases import Answer
+from celery_catchup.testing import FakeClock
+from tests.integration.beats import QUEUE, Beat, Broker
+
+HOURLY = "0 * * * *"
+TEN, ELEVEN, NOON = (f"2026-02-07T{hour}:00:00Z" for hour in (10, 11, 12))
+MINUTE = 60_000
+PLUGIN, PLAIN = "with@host", "without@host"
+
+
+class Fleet:
+    """A beat after an outage of three slots, and workers that are seen or not; time passes on the server."""
+
+    def __init__(self, url: str, broker: Broker, policy: dict[str, Any]) -> None:
+        clock = FakeClock("2026-02-07T09:04:00Z")
+        entries = {"etl": (HOURLY, {"window": "6h", "overlap_policy": "all", **policy})}
+        first = Beat(url, clock, entries, broker=broker)
+        first.tick()
+        first.engine.resign()
+        clock.set("2026-02-07T12:02:00Z")
+        self.beat = Beat(url, clock, entries, broker=broker)
+        self.beat.tick()
+        self.broker = broker
+        self.now = int(time.time() * 1000)
+
+    def workers(self, *, plugin: bool = False, plain: bool = False) -> None:
+        """Workers are seen just now."""
+        workers = self.beat.workers
+        workers.now_ms = self.now
+        if plugin:
+            workers.attend(PLUGIN, [QUEUE])
+        if plain:
+            workers.note_consumers({PLAIN: [QUEUE]}, now=self.now)
+
+    def pass_minutes(self, minutes: int, **seen: bool) -> None:
+        """Let time pass minute by minute, with these workers in sight."""
+        for _ in range(minutes):
+            self.now += MINUTE
+            self.workers(**seen)
+            self.reap()
+
+    def reap(self) -> None:
+        self.beat.recovery.now_ms = self.now
+        self.beat.engine.office.reaper.reap(self.now)
+
+    def claim(self, run_id: str, owner: str = "a", **more: Any) -> Answer:
+        self.beat.leases.now_ms = self.now
+        claim = self.beat.leases.claim(run_id, owner=owner, task="proj.etl", worker="w", **more)
+        return claim.answer
+
+    def end(self, run_id: str, owner: str = "a") -> None:
+        self.beat.leases.finish(run_id, entry="etl", owner=owner, state=RunState.SUCCEEDED)
+
+    def drain(self) -> None:
+        """A worker claims a message of the same queue that was sent now."""
+        self.beat.client.hset(self.beat.keys.drained, QUEUE, self.now)
+
+    @property
+    def first(self) -> str:
+        return str(self.beat.ledger.runs_of("etl")[0]["id"])
+
+    @property
+    def states(self) -> list[str]:
+        return [run["state"] for run in self.beat.ledger.runs_of("etl")]
+
+    def told(self, kind: Any) -> list[Any]:
+        return self.beat.told(kind)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def fleet(redis_url: str, broker: Broker) -> Fleet:
+    return Fleet(redis_url, broker, {})
+
+
+@pytest.mark.parametrize("seen", [{}, {"plugin": True}], ids=["no worker", "busy workers"])
+def test_a_run_in_a_queue_that_does_not_drain_waits_for_ever(fleet: Fleet, seen: dict[str, bool]) -> None:
+    fleet.workers(plugin=True)
+    fleet.broker.held = 1
+
+    fleet.pass_minutes(36 * 60, **seen)
+
+    assert fleet.beat.sent() == [TEN]
+    assert fleet.states == ["queued", "waiting", "waiting"]
+    assert fleet.told(RunDied) + fleet.told(RunResent) + fleet.told(RunUnreported) == []
+    assert fleet.claim(fleet.first) is Answer.GRANTED
+
+
+def test_a_queue_that_nobody_has_ever_consumed_is_waited_for(fleet: Fleet) -> None:
+    fleet.broker.held = 1
+
+    fleet.pass_minutes(100)
+
+    assert fleet.states == ["queued", "waiting", "waiting"]
+
+
+def test_all_workers_may_stop_for_a_night(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.beat.workers.leave(PLUGIN)
+
+    fleet.pass_minutes(12 * 60)
+
+    assert fleet.beat.sent() == [TEN]
+    assert fleet.states == ["queued", "waiting", "waiting"]
+
+
+def test_a_message_is_sent_again_when_later_ones_were_claimed_for_a_while(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.now += MINUTE
+    fleet.drain()
+
+    fleet.pass_minutes(4, plugin=True)
+    early = fleet.beat.sent()
+    fleet.pass_minutes(3, plugin=True)
+
+    assert (early, fleet.beat.sent()) == ([TEN], [TEN, TEN])
+    assert [event.reason for event in fleet.told(RunResent)] == ["its message was lost"]
+    assert {message["id"] for message in fleet.beat.messages()} == {fleet.first}
+
+
+def test_a_message_is_sent_again_when_its_queue_is_empty_and_workers_are_there(fleet: Fleet) -> None:
+    fleet.broker.held = 0
+
+    fleet.pass_minutes(8, plugin=True)
+
+    assert fleet.beat.sent() == [TEN, TEN]
+
+
+def test_nothing_is_sent_into_an_empty_queue_without_workers(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.broker.held = 0
+
+    fleet.pass_minutes(300)
+
+    assert fleet.beat.sent() == [TEN]
+
+
+def test_copies_come_at_growing_intervals(fleet: Fleet) -> None:
+    fleet.broker.held = 0  # whatever is sent is gone
+
+    fleet.pass_minutes(3 * 60, plugin=True)
+
+    assert len(fleet.beat.sent()) == 6  # after about 5, 10, 20, 40 and 80 minutes
+    assert fleet.states == ["queued", "waiting", "waiting"]
+
+
+def test_a_worker_that_has_received_a_message_keeps_it_from_being_sent_again(fleet: Fleet) -> None:
+    fleet.broker.held = 0
+    fleet.drain()
+
+    for _ in range(60):
+        fleet.pass_minutes(1, plugin=True)
+        fleet.beat.leases.now_ms = fleet.now
+        assert fleet.beat.leases.renew([(fleet.first, "")]) == []
+
+    assert fleet.beat.sent() == [TEN]
+
+
+def test_one_worker_without_the_plugin_causes_no_copies(fleet: Fleet) -> None:
+    fleet.broker.held = 0
+    fleet.drain()
+
+    fleet.pass_minutes(3 * 60, plugin=True, plain=True)
+
+    assert fleet.beat.sent() == [TEN]
+    assert fleet.states == ["queued", "waiting", "waiting"]
+
+
+def test_where_no_worker_ever_had_the_plugin_the_chain_goes_on_slowly(fleet: Fleet) -> None:
+    fleet.broker.held = 0
+
+    fleet.pass_minutes(12, plain=True)
+
+    assert fleet.beat.sent() == [TEN, ELEVEN, NOON]
+    assert [event.reason for event in fleet.told(RunUnreported)] == [
+        "no worker of its queue ever had the plugin"
+    ] * 2
+
+
+def test_a_run_that_is_taken_to_have_run_can_still_be_claimed(fleet: Fleet) -> None:
+    fleet.broker.held = 0
+    fleet.pass_minutes(6, plain=True)
+
+    assert fleet.claim(fleet.first) is Answer.GRANTED
+    fleet.end(fleet.first)
+    assert fleet.states[0] == "succeeded"
+
+
+def test_a_countdown_is_no_delay(redis_url: str, broker: Broker) -> None:
+    broker.timing, broker.held = {"countdown_ms": 120 * MINUTE}, 0
+    fleet = Fleet(redis_url, broker, {})
+
+    fleet.pass_minutes(124, plugin=True)
+    early = fleet.beat.sent()
+    fleet.pass_minutes(4, plugin=True)
+
+    assert (early, fleet.beat.sent()) == ([TEN], [TEN, TEN])
+
+
+@pytest.mark.parametrize("policy", ["all", "allow"])
+def test_an_expired_run_is_recorded_and_its_chain_goes_on(
+    redis_url: str, broker: Broker, policy: str
+) -> None:
+    broker.timing, broker.held = {"expires_ms": 2000}, 0
+    fleet = Fleet(redis_url, broker, {"overlap_policy": policy})
+
+    fleet.pass_minutes(10, plugin=True)
+
+    runs = fleet.beat.ledger.runs_of("etl")
+    assert fleet.beat.sent() == [TEN, ELEVEN, NOON]
+    assert [(run["state"], run["error"]) for run in runs] == [
+        ("revoked", "expired: no worker started it in time")
+    ] * 3
+    assert len(fleet.told(RunExpired)) == 3
+
+
+@pytest.mark.parametrize("publishes", ["leader", "worker"])
+def test_a_run_in_the_outbox_has_no_lease_until_the_broker_has_it(redis_url: str, publishes: str) -> None:
+    broker = Broker(atomic=False)
+    broker.down = True
+    clock = FakeClock("2026-02-07T09:59:59Z")
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, {"window": "6h", "overlap_policy": "all"})}, broker=broker)
+    beat.tick()
+    clock.advance(seconds=2)
+    with pytest.raises(Exception, match="the broker is down"):
+        beat.tick()
+    (run,) = beat.ledger.runs_of("etl")
+
+    assert beat.client.zcard(beat.keys.leases) == 0
+    assert "sent" not in run
+    broker.down = False
+    if publishes == "leader":
+        beat.tick()
+    else:
+        beat.ledger.published({run["id"]: {}})
+
+    assert beat.client.zcard(beat.keys.leases) == 1
+    assert beat.ledger.outbox(10) == []
+    assert abs(beat.ledger.runs_of("etl")[0]["sent"] - time.time() * 1000) < 10_000
+
+
+def test_a_confirmation_that_comes_after_the_claim_changes_no_lease(redis_url: str) -> None:
+    fleet = Fleet(redis_url, Broker(atomic=False), {})
+    beat, run_id = fleet.beat, fleet.first
+    fleet.claim(run_id)
+    lease = beat.client.zscore(beat.keys.leases, run_id)
+
+    beat.ledger.published({run_id: {}})
+
+    assert beat.client.zscore(beat.keys.leases, run_id) == lease
+
+
+def test_a_run_whose_message_the_caller_never_sent_frees_its_entry_after_an_hour(fleet: Fleet) -> None:
+    beat = fleet.beat
+    fields = {"entry": "other", "task": "proj.etl", "schedule": 0, "slot": fleet.now, "trigger": "manual"}
+    beat.controls.enlist("manual-run", fields, now=fleet.now)
+
+    fleet.pass_minutes(58, plugin=True)
+    before = beat.client.zcard(beat.keys.active("other"))
+    fleet.pass_minutes(4, plugin=True)
+
+    assert (before, beat.client.zcard(beat.keys.active("other"))) == (1, 0)
+    assert [event.reason for event in fleet.told(RunUnreported)] == [
+        "no message with its run_headers came within an hour"
+    ]
+    assert fleet.claim("manual-run") is Answer.GRANTED  # should its message come after all
+
+
+def test_a_claim_shows_that_its_queue_drains(fleet: Fleet) -> None:
+    fleet.claim(fleet.first, routing_key=QUEUE)
+
+    sent = fleet.beat.ledger.runs_of("etl")[0]["sent"]
+    assert fleet.beat.recovery.drained([QUEUE, "other"]) == {QUEUE: sent}
+
+
+# -- a store that was out of reach -----------------------------------------------------------
+
+
+def test_nothing_that_runs_is_taken_over_within_a_lease_after_the_store_was_away(fleet: Fleet) -> None:
+    """Its worker may be alive, and could not renew."""
+    beat, run_id = fleet.beat, fleet.first
+    fleet.workers(plugin=True)
+    fleet.claim(run_id, "a")
+
+    fleet.now += 10 * MINUTE  # the store is away
+    fleet.workers(plugin=True)
+    fleet.reap()
+    by_a_copy = fleet.claim(run_id, "b")
+    beat.leases.now_ms = fleet.now
+    renewed = beat.leases.renew([(run_id, "a")])
+
+    assert (by_a_copy, renewed) == (Answer.HELD, [])
+    assert fleet.told(RunResent) == []
+    assert fleet.states == ["running", "waiting", "waiting"]
+
+
+def test_a_worker_that_does_not_renew_within_that_lease_loses_its_run(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.claim(fleet.first, "a")
+
+    fleet.now += 10 * MINUTE
+    for _ in range(5):
+        fleet.now += MINUTE // 3  # the store is back: workers say so every twenty seconds
+        fleet.workers(plugin=True)
+        fleet.reap()
+
+    assert [event.reason for event in fleet.told(RunResent)] == ["its worker was lost"]
+
+
+def test_a_clock_that_was_put_back_counts_as_an_outage(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    fleet.claim(fleet.first, "a")
+    fleet.now -= 60 * MINUTE
+    fleet.workers(plugin=True)
+    fleet.now += MINUTE // 2
+
+    assert fleet.claim(fleet.first, "b") is Answer.HELD
