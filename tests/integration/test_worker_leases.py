@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,3 +200,21 @@ def test_a_message_that_waits_in_a_worker_is_renewed(site: Site, pool: str) -> N
 
         assert site.states(waiting) == ["queued"]
         assert site.ended(waiting) == ["succeeded"]
+
+
+def test_after_an_outage_of_the_store_longer_than_the_lease_a_copy_is_not_executed_beside_the_first(
+    apart: Site, store: EmbeddedServer
+) -> None:
+    with Worker(apart, pool="threads", **SHORT) as first, Worker(apart, name="w2", **SHORT) as second:
+        run_id = apart.send_run("work", kwargs={"seconds": 8})
+        apart.wait_for("start")
+        store.kill()
+        time.sleep(4.5)  # the lease is over, and nobody could renew it
+        apart.send(run_id, copies=3)
+        store.start()
+
+        assert apart.ended(run_id) == ["succeeded"]
+        refused = until(lambda: first.said("Run refused") + second.said("Run refused"))
+
+    assert len(apart.lines("start")) == 1
+    assert refused
