@@ -124,6 +124,10 @@ def _mixed_fleet_is_not_seen(_: Any) -> list[Change]:
     return [(reaper, name, value) for name, value in blind.items()]
 
 
+def _long_ticks_are_not_renewed(_: Any) -> list[Change]:
+    return [(leadership.Leadership, "_renew_in_time", lambda self: False)]
+
+
 def _received_is_not_renewed(_: Any) -> list[Change]:
     return [(station, "_received", list)]
 
@@ -297,6 +301,11 @@ MUTANTS: dict[str, Mutant] = {
         "whoever finds the server again takes runs over before their workers could renew",
         (("", r"return not since or now - since >= ttl", "return true"),),
         stress="server_away_for_long",
+    ),
+    "long_tick_not_renewed": Mutant(
+        "a leader does not renew its lease while its tick takes long",
+        changes=_long_ticks_are_not_renewed,
+        stress="slow_confirms",
     ),
     "borrowed_headers_dropped": Mutant(
         "a task that was given a run's headers is dropped",

@@ -26,6 +26,7 @@ WRITES = {
     "fill": lambda answer: answer[0] == b"ok",
     "trim": lambda answer: answer is not None,
     "postpone": lambda answer: answer is not None,
+    "keep": bool,
 }
 """What only the leader may write, and how its answer looks when it was written."""
 
@@ -223,6 +224,11 @@ class Oracle:
         self.beats[life] = process
         if args[4]:
             self._watermarks(process, said=False)
+
+    def _on_keep(self, process: Process, args: list[str], answer: Any) -> None:
+        """A leader has renewed its lease within a tick."""
+        if answer:
+            self.led_at = self.hub.now
 
     def _held(self, run_id: str) -> bool:
         span = 2 * self.run_lease_ms
