@@ -39,7 +39,7 @@ class QueueRules:
         at = max(now, min(delivery.starts_at, now + countdown))
         beside = self.broker.messages[delivery.run_id] > 0
         earliest, latest = self._expiry(delivery)
-        record.before, record.sent = record.sent, Sent(at, latest, beside)
+        record.before, record.sent = record.sent, Sent(at, now, latest, beside)
         record.expires_first = min(record.expires_first or earliest, earliest)
 
     def _expiry(self, delivery: Delivery) -> tuple[int, int]:
@@ -53,7 +53,7 @@ class QueueRules:
     def claimed(self, record: Record) -> None:
         """A worker got the run: the queue drains, at least up to its message."""
         record.state, record.expires_first = "running", 0
-        self.drained_to = max(self.drained_to, record.sent.at)
+        self.drained_to = max(self.drained_to, record.sent.queued)
 
     def sent_again(self, run_id: str, record: Record, *, mixed: bool) -> None:
         """The leader has sent the run again: look at what it knew. ``mixed``: that a worker without the
