@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from celery_catchup import scopes, wiring
 from celery_catchup.engine import Reaper, reaper, roster
-from celery_catchup.plugin import heartbeat, station
+from celery_catchup.plugin import deliveries, heartbeat, station
 from celery_catchup.store import Evidence, leadership, ledger
 from celery_catchup.store.scripts import Script
 from tests.simulation.shims import replaced
@@ -126,6 +127,44 @@ def _mixed_fleet_is_not_seen(_: Any) -> list[Change]:
 
 def _long_ticks_are_not_renewed(_: Any) -> list[Change]:
     return [(leadership.Leadership, "_renew_in_time", lambda self: False)]
+
+
+def _every_task_is_the_runs_own(_: Any) -> list[Change]:
+    return [(deliveries, "is_message_of", lambda run_id, task_id: True)]
+
+
+def _revoke_active(world: Any, self: Any, batch: Any) -> None:
+    """Tell workers to end what is active of entries whose new run is to replace it."""
+    for one in batch.entries:
+        active = self.active(one.name) if one.ends else []
+        if active:
+            with suppress(OperationalError):
+                world.control.revoke(active, terminate=True)
+
+
+def _revoked_before_commit(world: Any) -> list[Change]:
+    """A commit whose answer is lost is repeated, and ends the very run that it has made."""
+    commit = ledger.Ledger.commit
+
+    def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
+        _revoke_active(world, self, batch)
+        return commit(self, leading, batch, now=now)
+
+    return [(ledger.Ledger, "commit", mutated)]
+
+
+def _revoked_unfenced(world: Any) -> list[Change]:
+    """A leader that was frozen ends the runs of its successor, although its commit is refused."""
+    commit = ledger.Ledger.commit
+
+    def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
+        try:
+            return commit(self, leading, batch, now=now)
+        except (ledger.FencedError, ledger.StaleWatermarkError):
+            _revoke_active(world, self, batch)
+            raise
+
+    return [(ledger.Ledger, "commit", mutated)]
 
 
 def _received_is_not_renewed(_: Any) -> list[Change]:
@@ -307,8 +346,26 @@ MUTANTS: dict[str, Mutant] = {
         changes=_long_ticks_are_not_renewed,
         stress="slow_confirms",
     ),
+    "revoked_before_commit": Mutant(
+        "what a new run replaces is revoked before the new run is recorded",
+        changes=_revoked_before_commit,
+        stress="commit_unanswered",
+    ),
+    "revoked_unfenced": Mutant(
+        "a leader that leads no more revokes",
+        changes=_revoked_unfenced,
+        stress="frozen_before_replacing",
+    ),
+    "revoked_by_run_id": Mutant(
+        "later attempts are revoked under the id of the first",
+        (
+            ("commit", r"revocations, task_id\(id, run\.attempt\), kind", "revocations, id, kind"),
+            ("commit", r"if run\.task_id then redis\.call\('HSET', revocations[^\n]*", ""),
+        ),
+    ),
     "borrowed_headers_dropped": Mutant(
         "a task that was given a run's headers is dropped",
         (("claim", r"return \{ 'foreign' \}", "return { 'held' }"),),
+        changes=_every_task_is_the_runs_own,
     ),
 }

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis.exceptions import NoScriptError
+
 from celery_catchup import events
 from celery_catchup.store import Keys
 from tests.simulation.broker import Broker, Delivery
@@ -133,9 +135,10 @@ class Oracle:
             self.fail("a task that borrowed a run's headers was dropped", delivery.headers["entry"])
 
     def revoked(self, task_ids: list[str], *, terminate: bool) -> None:
-        """Somebody revokes these tasks: each run that is executed now, under the task's own id."""
+        """Somebody revokes these tasks: runs that are executed now, under the id of the task that does it."""
         for one in self.running:
-            meant = any(task_id.startswith(one.run_id) for task_id in task_ids) if one.run_id else False
+            owned = one.run_id and self.holders.get(one.run_id) == one.token
+            meant = owned and any(task_id.startswith(one.run_id) for task_id in task_ids)
             if meant and one.task_id not in task_ids and terminate:
                 self.fail("a task is terminated under the id of another attempt", one.entry, one.task_id)
 
@@ -200,6 +203,8 @@ class Oracle:
 
     def watch(self, process: Process, name: str, command: Any, answer: Any) -> None:
         if isinstance(answer, Exception):
+            if not isinstance(answer, NoScriptError):
+                self.fail("a script failed", name, answer)
             return
         keys = int(command[2]) if name in self.network.server.scripts.values() else 0
         args = [_text(value) for value in command[3 + keys :]] if keys else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.beats import Beat
-from tests.simulation.expectations import HOUR, MINUTE
+from tests.simulation.expectations import ENTRIES, HOUR, MINUTE
 from tests.simulation.hub import Process
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Weather:
             (self.all_beats_away, 5),
             (self.set_a_trap, 30),
             (self.leader_frozen, 6),
+            (self.frozen_before_replacing, 3),
             (self.commit_unanswered, 10),
             (self.host_clock_jumps, 3),
             (self.leader_ahead, 3),
@@ -132,6 +133,18 @@ class Weather:
         length = 2 * self.world.oracle.lease_ms + self._length(HOUR)
         for beat in self._leaders():
             beat.process.traps.append((self.hub.random.choice(FROZEN), "stop_before", length))
+
+    def frozen_before_replacing(self) -> None:
+        """The leader stops before a run that replaces another one is recorded; its successor records it."""
+        length = 2 * self.world.oracle.lease_ms + self._length(HOUR)
+        entry = self.hub.random.choice([one for one in ENTRIES if one.replaces])
+        slot = next(entry.slots(self.hub.now + MINUTE, self.hub.now + 4 * HOUR))
+
+        def freeze() -> None:
+            for beat in self._leaders():
+                beat.process.traps.append(("commit", "stop_before", length))
+
+        self._later(freeze, slot - MINUTE // 2 - self.hub.now)
 
     def commit_unanswered(self) -> None:
         """What the leader decides next is written, now or much later, and it does not hear of it."""
