@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--trace", type=int, default=60, help="lines of the trace to show")
     parser.add_argument("--stress", default="", help="a misfortune that there is to be more of")
     parser.add_argument("--hunt", action="store_true", help="stop at the first violation")
+    parser.add_argument("--forgive", action="append", default=[], help="a rule that is not looked at")
     asked = parser.parse_args()
     mutant = None
     if asked.mutant:
@@ -26,7 +27,9 @@ def main() -> int:
     begun, bad = time.monotonic(), 0
     with private_simulator() as simulator:
         for seed in range(asked.seed, (asked.last or asked.seed) + 1):
-            one = simulator.play(seed, mutant=mutant, keep=asked.trace, stress=asked.stress)
+            one = simulator.play(
+                seed, mutant=mutant, keep=asked.trace, stress=asked.stress, forgive=asked.forgive
+            )
             print(
                 f"seed {seed}: {one.violation or 'clean'} "
                 f"[{one.digest}, {one.virtual_hours:.0f} virtual hours, {one.executions} executions, "

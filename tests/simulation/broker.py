@@ -1,11 +1,13 @@
-"""The broker: messages that are late, doubled, out of order, redelivered or lost."""
+"""The broker: a queue in the order of arrival; messages that are late, doubled, redelivered or lost."""
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from celery_catchup import header_names as names
@@ -15,8 +17,8 @@ from celery_catchup.store import Template
 from tests.simulation.hub import Hub, Process
 from tests.simulation.server import QUEUE
 
-REDELIVERY = 2 * 3_600_000
-"""Milliseconds after which an unacknowledged message comes again."""
+VISIBILITY = 2 * 3_600_000
+"""Milliseconds after which Redis as a broker delivers an unacknowledged message again."""
 RETRY = 120_000
 """Milliseconds between two looks for a worker, when none was there."""
 
@@ -28,26 +30,59 @@ class Delivery:
     headers: Mapping[str, Any]
     retries: int = 0
     redelivered: bool = False
+    """It was with a worker before: it waits in front of the others then."""
+    handed_back: bool = False
+    """A worker that could not claim it has sent it again; the store does not know that."""
+
+    @property
+    def run_id(self) -> str:
+        """The run it belongs to; a task that only borrowed the run's headers belongs to none."""
+        return "" if self.headers.get("borrowed") else str(self.headers.get(names.RUN_ID, ""))
+
+    @property
+    def slot_ms(self) -> int:
+        return _instant(self.headers[names.SCHEDULED_TIME])
+
+    @property
+    def starts_at(self) -> int:
+        """When a worker may start it, in milliseconds (ETA, countdown); 0 for at once."""
+        return _instant(self.headers.get("eta"))
+
+    @property
+    def expires_at(self) -> int:
+        """When it expires, in milliseconds; 0 for never."""
+        return _instant(self.headers.get("expires"))
+
+
+def _instant(text: object) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000) if isinstance(text, str) and text else 0
 
 
 @dataclass
 class Broker:
-    """Holds messages until a worker takes them.
+    """Holds messages until a worker has acknowledged them.
 
     ``atomic``: it is the very server the state is in, so it shares that server's outages and
-    roll-backs; else it is another one, to which messages are published with confirmation.
+    roll-backs, and redelivers by a visibility time-out; else it is another one, to which messages
+    are published with confirmation, which notices a dead worker and drops expired messages.
     """
 
     hub: Hub
     atomic: bool
     trouble: float = 0.0
     down_until: int = 0
+    slow_until: int = 0
+    """Confirmations take minutes until then."""
     held: dict[int, Delivery] = field(default_factory=dict)
+    messages: Counter[str] = field(default_factory=Counter)
+    """How many messages of a run exist, in the queue or unacknowledged at a worker."""
     choose: Callable[[], Any] = lambda: None
-    published: int = 0
+    reachable: Callable[[], bool] = lambda: True
+    accepted: Callable[[Delivery], None] = lambda delivery: None
     faults: dict[str, int] = field(default_factory=dict)
     _count: int = 0
-    _parked: list[int] = field(default_factory=list)
+    _ready: deque[int] = field(default_factory=deque)
+    _unacknowledged: deque[tuple[int, int]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.process = Process(self.hub, "broker", None)  # type: ignore[arg-type]
@@ -64,24 +99,28 @@ class Broker:
         draw = self.hub.random
         lost = draw.random()
         self.hub.sleep(draw.randint(1, 5))
-        if self.hub.now < self.down_until or lost < self.trouble / 2:
+        if not self.reachable() or lost < self.trouble / 2:
             self._count_fault("not_published")
             self.hub.sleep(2500)
             raise DispatchError("unreachable", "simulated: the broker does not answer")
         self.accept(Delivery(json.loads(message)))
+        if self.hub.now < self.slow_until:
+            self.hub.sleep(draw.randint(4, 12) * 60_000)
         if lost < self.trouble:
             self._count_fault("unconfirmed")
             self.hub.sleep(2500)
             raise DispatchError("unreachable", "simulated: no confirmation")
 
     def accept(self, delivery: Delivery, *, after: int = 0) -> None:
-        self.published += 1
+        if not delivery.handed_back:
+            self.accepted(delivery)
         copies = 1
         if self.hub.random.random() < self.trouble:
             self._count_fault("doubled")
             copies = 2
         if self.hub.random.random() < self.trouble / 5:
             self._count_fault("lost_message")
+            self.hub.trace("broker", "lost", delivery.headers.get("entry", ""))
             copies = 0
         for copy in range(copies):
             self._hold(delivery, after + copy * self.hub.random.randint(0, 3_600_000))
@@ -90,21 +129,50 @@ class Broker:
         self._count += 1
         number = self._count
         self.held[number] = delivery
+        self.messages[delivery.run_id] += 1
         delay = self.hub.random.choice((1, 20, 400, 3000)) if self.trouble else 1
-        self.hub.spawn(self.process, lambda: self._hand_over(number), after=after + delay)
+        self.hub.spawn(self.process, lambda: self._arrive(number), after=after + delay)
+
+    def _arrive(self, number: int) -> None:
+        if number in self.held and self.held[number].redelivered:
+            self._ready.appendleft(number)
+        else:
+            self._ready.append(number)
+        self.offer()
 
     def _count_fault(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
     # -- out ---------------------------------------------------------------------------------
 
-    def _hand_over(self, number: int) -> None:
-        """Give it to a worker, as soon as there is one."""
-        worker = self.choose() if self.hub.now >= self.down_until else None
-        if worker is None:
-            self._parked.append(number)
-        elif number in self.held:
-            worker.receive(number, self.held[number])
+    @property
+    def depth(self) -> int:
+        """Messages in the queue, as the broker tells it: only Redis counts unacknowledged ones, too."""
+        return self._held_back() if self.atomic else len(self._ready)
+
+    def _held_back(self) -> int:
+        return len(self._ready) + sum(number in self.held for _, number in self._unacknowledged)
+
+    def offer(self) -> None:
+        """Hand over what waits, oldest first, as far as workers take it."""
+        while self._ready and self.reachable():
+            number = self._ready[0]
+            delivery = self.held.get(number)
+            if delivery is not None and not self._drops(number, delivery):
+                worker = self.choose()
+                if worker is None:
+                    return
+                self._unacknowledged.append((self.hub.now + VISIBILITY, number))
+                worker.receive(number, delivery)
+            self._ready.popleft()
+
+    def _drops(self, number: int, delivery: Delivery) -> bool:
+        """RabbitMQ drops an expired message without a word; on Redis its worker finds out."""
+        if self.atomic or not 0 < delivery.expires_at < self.hub.now:
+            return False
+        self._count_fault("expired")
+        self.acknowledge(number)
+        return True
 
     def begin(self) -> None:
         self.process.spawn(self._live)
@@ -112,24 +180,30 @@ class Broker:
     def _live(self) -> None:
         while True:
             self.hub.sleep(RETRY)
-            parked, self._parked = self._parked, []
-            for number in parked:
-                self._hand_over(number)
+            while self._unacknowledged and self._unacknowledged[0][0] <= self.hub.now:
+                _, number = self._unacknowledged.popleft()
+                if self.atomic and number in self.held:
+                    self._count_fault("redelivered")
+                    self.give_back(number)
+            self.offer()
 
     def acknowledge(self, number: int) -> None:
-        self.held.pop(number, None)
-
-    def redeliver(self, number: int, *, after: int = REDELIVERY) -> None:
-        """Its worker died, or did not want it."""
         delivery = self.held.pop(number, None)
         if delivery is not None:
+            self.messages[delivery.run_id] -= 1
+
+    def give_back(self, number: int, *, after: int = 0) -> None:
+        """Its worker does not want it, or has stopped: it waits again."""
+        delivery = self.held.get(number)
+        if delivery is not None:
+            self.acknowledge(number)
             self._hold(Delivery(delivery.headers, delivery.retries, redelivered=True), after)
 
-    def purge(self) -> int:
-        """Somebody empties the queue."""
-        count = len(self.held)
-        self.held.clear()
-        return count
+    def worker_died(self, numbers: list[int]) -> None:
+        """A connection that broke gives its messages back; Redis finds out after the visibility time-out."""
+        if not self.atomic:
+            for number in numbers:
+                self.give_back(number, after=60_000)
 
 
 class SimulatedDispatcher:
@@ -158,13 +232,22 @@ class SimulatedDispatcher:
         }
         if policy_entry is not None:
             told |= {names.RUN_ID: "@catchup:run_id@", names.ENTRY: policy_entry}
-        place = {"queue": QUEUE, "db": 0} if self.broker.atomic else {}
-        return Template(json.dumps(told), **place)  # type: ignore[arg-type]
+        place: dict[str, Any] = {"queue": QUEUE, "db": 0} if self.broker.atomic else {}
+        if "countdown" in entry.options:
+            told["eta"] = "@catchup:eta@"
+            place["countdown_ms"] = round(entry.options["countdown"] * 1000)
+        if "expires" in entry.options:
+            told["expires"] = "@catchup:expires@"
+            place["expires_ms"] = round(entry.options["expires"] * 1000)
+        return Template(json.dumps(told), routing_key=QUEUE, queue_name=QUEUE, **place)
 
     def publish(
         self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
     ) -> None:
         self.broker.publish(render(template, run_id, run, now))
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        return self.broker.depth if self.broker.reachable() else None
 
     def plain(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         run_id = str(uuid.UUID(int=self.broker.hub.random.getrandbits(128), version=4))

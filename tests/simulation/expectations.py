@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from celery.schedules import crontab
@@ -23,6 +23,17 @@ class Expected:
     window: str | None = None
     policy: Any = None
     attempts: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def chained(self) -> bool:
+        """Whether its runs are executed one at a time and in order."""
+        return self.kind == "all"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a new run ends those before it."""
+        return self.kind in ("cancel_other", "terminate_other")
 
     @property
     def window_ms(self) -> int | None:
@@ -38,6 +49,8 @@ class Expected:
             "skip": {"guard_blocked"},
             "buffer_one": {"guard_blocked"},
             "off": {"catchup_off", "guard_blocked"},
+            "cancel_other": {"superseded"},
+            "terminate_other": {"superseded"},
         }
         return {"expired", "paused", "already_exists"} | own.get(self.kind, set())
 
@@ -55,7 +68,7 @@ class Expected:
         schedule: Any = f"{self.minute} {hours} * * *"
         if self.kind == "plain":
             schedule = crontab(minute=str(self.minute), hour=hours)
-        return {"task": f"proj.{self.name}", "schedule": schedule}
+        return {"task": f"proj.{self.name}", "schedule": schedule, "options": dict(self.options)}
 
 
 ENTRIES = (
@@ -69,10 +82,26 @@ ENTRIES = (
         2,
     ),
     Expected("strict", "all", 30, 2, "6h", {"window": "6h", "overlap_policy": "all"}),
-    Expected("report", "skip", 15, 1, "12h", {"window": "12h", "overlap_policy": "skip"}),
+    Expected("report", "skip", 15, 2, "12h", {"window": "12h", "overlap_policy": "skip"}),
     Expected("cache", "latest", 45, 2, "12h", {"window": "12h", "select": "latest"}),
     Expected("feed", "allow", 20, 3, "2d", {"window": "2d", "overlap_policy": "allow", "jitter": "10m"}),
     Expected("sync", "buffer_one", 5, 2, "12h", {"window": "12h", "overlap_policy": "buffer_one"}),
-    Expected("ping", "off", 25, 1, None, False),
+    Expected("ping", "off", 25, 2, None, False),
+    Expected(
+        "late", "all", 10, 4, "12h", {"window": "12h", "overlap_policy": "all"}, options={"countdown": 7200}
+    ),
+    Expected(
+        "brief", "all", 55, 3, "12h", {"window": "12h", "overlap_policy": "all"}, options={"expires": 5400}
+    ),
+    Expected("swap", "cancel_other", 35, 2, "6h", {"window": "6h", "overlap_policy": "cancel_other"}),
+    Expected(
+        "renew",
+        "terminate_other",
+        40,
+        2,
+        "6h",
+        {"window": "6h", "overlap_policy": "terminate_other", "max_attempts": 2, "retry_delay": "5m"},
+        2,
+    ),
     Expected("plain", "plain", 50, 1),
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup import events
 from celery_catchup.store import Keys
+from tests.simulation.broker import Broker, Delivery
 from tests.simulation.expectations import ENTRIES, Expected
 from tests.simulation.hub import Hub, Process
 from tests.simulation.network import Network
+from tests.simulation.queue_rules import QueueRules
 from tests.simulation.records import Execution, Record, ViolationError
 
 SCHEDULED = ("scheduler", "catchup")
@@ -23,6 +25,7 @@ WRITES = {
     "recover": lambda answer: answer != b"fenced",
     "fill": lambda answer: answer[0] == b"ok",
     "trim": lambda answer: answer is not None,
+    "postpone": lambda answer: answer is not None,
 }
 """What only the leader may write, and how its answer looks when it was written."""
 
@@ -33,6 +36,7 @@ class Oracle:
 
     hub: Hub
     network: Network
+    broker: Broker
     keys: Keys
     lease_ms: int
     run_lease_ms: int
@@ -55,13 +59,27 @@ class Oracle:
     highest_skew: int = 0
     server_jumped_at: int = 0
     awaiting_loss: dict[str, Process] = field(default_factory=dict)
+    forgive: Collection[str] = ()
+    """Rules that are not looked at: what else is broken?"""
+    natives: int = 0
+    """Workers with the plugin that were ever started."""
+    strangers: int = 0
+    """Workers without it."""
+    beats: dict[str, Process] = field(default_factory=dict)
+    stranger_is_known: Callable[[], bool] = lambda: False
+    """Whether a worker without the plugin is there, for so long that the leader has to know it."""
+
+    def __post_init__(self) -> None:
+        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail)
 
     @property
     def looked_at(self) -> list[tuple[str, ...]]:
         return [("HMGET", self.keys.decided, *self.entries), ("HMGET", self.keys.scheduler, "watermark")]
 
     def fail(self, rule: str, *details: object) -> None:
-        if self.hub.failure is None:
+        if rule in self.forgive:
+            self.hub.trace("oracle", "forgives", rule, *details)
+        elif self.hub.failure is None:
             self.hub.failure = ViolationError(f"{rule}: {' '.join(map(str, details))}")
 
     # -- executions --------------------------------------------------------------------------
@@ -81,17 +99,39 @@ class Oracle:
         record = self.runs[one.run_id]
         record.entry, record.slot_ms = one.entry, one.slot_ms
         record.trigger = record.trigger or one.trigger
+        record.executions += 1
         if one.trigger == "backfill":
             record.trigger, record.reopened = one.trigger, True
+        if not one.plugin:
+            record.unclaimed += 1
+            self.running.append(one)
+            return
         granted = (one.run_id, one.token) in self.leases
         if not granted and not self.rolled_back_at:
             self.fail("executed without a claim", one.entry, one.slot)
         if self._leased(one):  # a process that was stopped behind its claim begins too late; that is its own
             for other in self.running:
                 self._compare(one, other)
-            if self.entries[one.entry].kind == "all" and one.trigger in SCHEDULED and not record.reopened:
+            if self.entries[one.entry].chained and one.trigger in SCHEDULED and not record.reopened:
                 self._in_order(one)
         self.running.append(one)
+
+    def sent(self, delivery: Delivery) -> None:
+        """The broker got a message."""
+        if delivery.run_id:
+            self.rules.sent(self.runs[delivery.run_id], delivery)
+
+    def refused(self, delivery: Delivery) -> None:
+        """A worker did not execute a message."""
+        if delivery.headers.get("borrowed"):
+            self.fail("a task that borrowed a run's headers was dropped", delivery.headers["entry"])
+
+    def revoked(self, task_ids: list[str], *, terminate: bool) -> None:
+        """Somebody revokes these tasks: each run that is executed now, under the task's own id."""
+        for one in self.running:
+            meant = any(task_id.startswith(one.run_id) for task_id in task_ids) if one.run_id else False
+            if meant and one.task_id not in task_ids and terminate:
+                self.fail("a task is terminated under the id of another attempt", one.entry, one.task_id)
 
     def _leased(self, one: Execution) -> bool:
         return self.leases.get((one.run_id, one.token), 0) > self.network.server_ms
@@ -104,9 +144,9 @@ class Oracle:
 
     def _compare(self, one: Execution, other: Execution) -> None:
         unclaimed = (other.run_id, other.token) not in self.leases  # the server has forgotten its run
-        if not other.run_id or unclaimed or other.began <= self.rolled_back_at:
+        if not other.run_id or not other.plugin or unclaimed or other.began <= self.rolled_back_at:
             return
-        chained = self.entries[one.entry].kind == "all" and one.entry == other.entry
+        chained = self.entries[one.entry].chained and one.entry == other.entry
         same_lane = chained and "backfill" not in (one.trigger, other.trigger)
         reopened = self.runs[one.run_id].reopened or self.runs[other.run_id].reopened
         if one.run_id == other.run_id or (same_lane and not reopened):
@@ -116,15 +156,22 @@ class Oracle:
                 self.fail("a living worker lost its run", one.entry, one.slot, "beside", other.slot)
 
     def _healthy(self, other: Execution) -> bool:
-        """Whether nothing at all was wrong with its worker, or the server's clock, for two leases."""
+        """Whether nothing at all was wrong with its worker, or the server's clock, for two leases.
+
+        That the server was away is no excuse: whoever finds it again lets workers renew first.
+        """
+        return self._well(other.process, 2 * self.run_lease_ms)
+
+    def _well(self, process: Process, span: int, *, since: int = 0) -> bool:
+        """Whether the process lives, and had no trouble of its own for so long."""
         bad = max(
-            other.process.notes.get("trouble", 0),
-            self.network.hub.now if self.network.down_until > self.hub.now else self.network.down_until,
+            process.notes.get("trouble", 0),
             self.server_jumped_at,
-            other.process.stopped_until,
-            other.process.cut_off_until,
+            process.stopped_until,
+            process.cut_off_until,
+            since,
         )
-        return other.process.alive and self.hub.now - bad > 2 * self.run_lease_ms
+        return process.alive and self.hub.now - bad > span
 
     def _in_order(self, one: Execution) -> None:
         for run_id, record in self.runs.items():
@@ -162,11 +209,20 @@ class Oracle:
         if not answer[0]:
             return
         silent = self.hub.now - self.led_at
-        if self.leader not in (None, life) and silent < self.lease_ms:
-            self.fail("a living leader lost its lease", life, "from", self.leader, "after", silent)
+        if self.leader not in (None, life):
+            if silent < self.lease_ms:
+                self.fail("a living leader lost its lease", life, "from", self.leader, "after", silent)
+            elif self._at_work(self.leader):
+                self.fail("a leader at work lost its lease", life, "from", self.leader, "after", silent)
         self.leader, self.led_at = life, self.hub.now
+        self.beats[life] = process
         if args[4]:
             self._watermarks(process, said=False)
+
+    def _at_work(self, life: str) -> bool:
+        """Whether nothing kept that beat from renewing its lease."""
+        since = max(self.network.down_until, self.rolled_back_at)
+        return life in self.beats and self._well(self.beats[life], 2 * self.lease_ms, since=since)
 
     def received(self, process: Process, name: str, answer: Any) -> None:
         """A beat that sees the leader's record go back knows that something was lost, and has to say so."""
@@ -205,12 +261,15 @@ class Oracle:
             self.leases[args[0], args[1]] = self.network.server_ms + self.run_lease_ms
             self.holders[args[0]] = args[1]
             record = self.runs[args[0]]
+            self.rules.claimed(record)
             if record.completions >= record.allowed and not self._forgiven(record):
                 self.fail("claimed after its completion was recorded", record.entry, record.slot_ms)
 
     def _on_renew(self, process: Process, args: list[str], answer: Any) -> None:
         lost = {_text(run) for run in answer}
         for run_id, owner in zip(args[2::2], args[3::2], strict=True):
+            if not owner:
+                continue  # a message that waits in its worker
             if run_id not in lost:
                 self.leases[run_id, owner] = self.network.server_ms + self.run_lease_ms
             else:
@@ -222,12 +281,16 @@ class Oracle:
         run_id, owner, state = args[0], args[1], args[2]
         record = self.runs[run_id]
         self.leases[run_id, owner] = 0
-        if owner != self.holders.get(run_id, owner):
+        if owner and owner != self.holders.get(run_id, owner):
             self.fail("a worker that lost its run had the last word", record.entry, record.slot_ms)
         if state == "failed":
             record.failures += 1
             attempts = 1 if record.trigger == "backfill" else self.entries[record.entry].attempts
             record.closed = record.failures >= attempts
+            record.state = "waiting" if record.state else ""
+            return
+        if state == "revoked":
+            self._on_revoked(run_id, record, args[3])
             return
         record.closed = True
         record.completions += 1
@@ -236,19 +299,46 @@ class Oracle:
         if record.completions > record.allowed and not self._forgiven(record):
             self.fail("completed twice", record.entry, record.slot_ms)
 
+    def _on_revoked(self, run_id: str, record: Record, why: str) -> None:
+        """Its message expired, or a newer run of its entry has replaced it; nothing else may end it."""
+        record.closed = True
+        expected = self.entries[record.entry]
+        if why == "expired":
+            self.rules.expired(record)
+        elif not expected.replaces:
+            self.fail("revoked by nobody", record.entry, record.slot_ms)
+        elif not self.rolled_back_at and record.trigger in SCHEDULED:
+            newest = self.network.server.ask([("ZRANGE", self.keys.runs_of(record.entry), -1, -1, "WITHSCORES")])
+            if int(newest[0][1]) <= record.slot_ms:
+                self.fail("revoked, and nothing has replaced it", record.entry, record.slot_ms)
+
     def _on_retry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"recorded":
             self.leases[args[0], args[1]] = 0
+            record = self.runs[args[0]]
+            record.state = "queued" if record.state else ""
 
     def _on_recover(self, process: Process, args: list[str], answer: Any) -> None:
-        if answer in (b"dead", b"unreported"):
-            self.runs[args[3]].closed = True
+        run_id, record = args[3], self.runs[args[3]]
+        match answer:
+            case b"sent":
+                settled = self.hub.now - self.server_jumped_at > 4 * self.run_lease_ms
+                self.rules.sent_again(run_id, record, mixed=settled and self.stranger_is_known())
+            case b"dead":
+                record.closed = True
+                self.rules.dead(run_id, record)
+            case b"expired":
+                record.closed = True
+                self.rules.expired(record)
+            case b"unreported" | b"assumed":
+                record.closed = True
+                self.rules.assumed(record, natives=self.natives, strangers=self.strangers)
 
     def _on_replay(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"replayed":
             record = self.runs[args[0]]
             record.allowed, record.reopened, record.closed = record.allowed + 1, True, False
-            record.failures = 0
+            record.failures, record.state = 0, ""
 
     def _on_pause(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tests.simulation.hub import Process
 
@@ -24,11 +25,25 @@ class Execution:
     process: Process
     token: str
     began: int
+    task: Any = None
+    plugin: bool = True
     outcome: str = ""
 
     @property
     def slot_ms(self) -> int:
         return round(datetime.fromisoformat(self.slot).timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The latest message of a run, as its broker knows it."""
+
+    at: int = 0
+    """When the broker got it, or when it may start if it has an ETA, by the server's clock; 0 for never."""
+    expires: int = 0
+    """When it expires; 0 for never."""
+    beside: bool = False
+    """Whether there was an older message of the run."""
 
 
 @dataclass
@@ -44,3 +59,13 @@ class Record:
     closed: bool = False
     succeeded: int = 0
     reopened: bool = False
+    executions: int = 0
+    unclaimed: int = 0
+    """Executions by workers without the plugin."""
+    state: str = "queued"
+    """As far as answers of the server tell it: queued, running, waiting; "" after a roll-back."""
+    sent: Sent = Sent()
+    before: Sent = Sent()
+    """The same, as it was before that."""
+    expires_first: int = 0
+    """The same of the first of its messages since it was last claimed."""

@@ -10,30 +10,64 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from celery_catchup import beatwork, troubles, wiring
-from celery_catchup.engine import reaper
+from celery_catchup import beatwork, fleet, troubles, wiring
+from celery_catchup.engine import evidence, reaper
 from celery_catchup.events import Events
 from celery_catchup.operations import desk
-from celery_catchup.plugin import claims, heartbeat, outflow
+from celery_catchup.plugin import claims, endings, heartbeat, outflow
 from celery_catchup.plugin import station as stations
+from celery_catchup.plugin.deliveries import Delivery
 from celery_catchup.store import scripts as store_scripts
 from celery_catchup.store.scripts import Script
 from tests.simulation.broker import Broker, SimulatedDispatcher
 from tests.simulation.hub import Hub
 from tests.simulation.network import Network, lead_into
+from tests.simulation.server import PATIENCE
 
+ASKED_LATELY = 90 * 60_000
+"""Milliseconds; workers are asked every half hour here."""
 SCALE = 60
 """Leases last an hour here instead of a minute: a week then costs a sixtieth of the ticks."""
 
 
 class _Thread:
     def __init__(self, hub: Hub, target: Callable[[], None]) -> None:
-        self._hub, self._target = hub, target
+        self._hub, self._target, self._alive = hub, target, False
 
     def start(self) -> None:
         process = self._hub.current
         assert process is not None
-        process.spawn(self._target)
+        self._alive = True
+        process.spawn(self._run)
+
+    def _run(self) -> None:
+        self._target()
+        self._alive = False
+
+    def is_alive(self) -> bool:
+        return self._alive
+
+
+class _Arrivals:
+    """What the worker of the running process has received; it hands out its own tokens."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def forget(self, token: str) -> None:
+        """The worker knows by itself what it has begun."""
+
+    def started(self, task_id: str) -> list[Delivery]:
+        return []
+
+    def executed_now(self) -> list[Delivery]:
+        return []
+
+    def waiting_longer_than(self, seconds: float) -> list[Delivery]:
+        process = self._hub.current
+        assert process is not None
+        deliveries = [one.delivery for one in process.notes["worker"].reserved]
+        return [Delivery(one.run_id, one.headers["entry"], "") for one in deliveries if one.run_id]
 
 
 class _Event:
@@ -77,7 +111,11 @@ def replaced(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
 
 @contextmanager
 def simulated(
-    network: Network, broker: Broker, scripts: dict[str, Script], hear: Callable[..., None]
+    network: Network,
+    broker: Broker,
+    scripts: dict[str, Script],
+    hear: Callable[..., None],
+    ask_workers: Callable[[Any], dict[str, list[str]] | None],
 ) -> Iterator[None]:
     """The shipped modules, on the hub's time, network and dice."""
     hub, draw = network.hub, network.hub.random
@@ -87,6 +125,8 @@ def simulated(
     def heard() -> Events:
         return Events(lambda event: hear(hub.current, event))
 
+    monotonic = SimpleNamespace(monotonic=lambda: hub.now / 1000)
+    arrivals = _Arrivals(hub)
     real_sleep = SimpleNamespace(sleep=lambda seconds: hub.sleep(seconds * 1000))
     changes = [
         (wiring, "connect", lambda url, **options: lead_into(network, connect(url, **options))),
@@ -99,6 +139,18 @@ def simulated(
         (desk, "Dispatcher", dispatcher),
         (heartbeat, "threading", _threading(hub)),
         (heartbeat, "_TICK", 2.0 * SCALE),
+        (stations, "arrivals", arrivals),
+        (claims, "arrivals", arrivals),
+        (endings, "arrivals", arrivals),
+        (fleet, "time", monotonic),
+        (fleet, "threading", _threading(hub)),
+        (fleet, "ask_workers", ask_workers),
+        (fleet, "_FIRST", 1200.0),
+        (fleet, "_EVERY", 1800.0),
+        (fleet, "_HURRY", 1200.0),
+        (fleet, "LATELY", ASKED_LATELY),
+        (reaper, "LATELY", ASKED_LATELY),
+        (evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
         (claims, "time", real_sleep),
         (troubles, "_SHORTEST", 1.0 * SCALE),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FROZEN = ("commit", "commit", "recover", "trim", "admit")
 TRAPPED = ("commit", "lead", "finish", "claim", "recover", "renew", "")
+LIMITED = ("etl", "report", "feed", "cache")
 STRESS = 100
 """The weight of the one misfortune that there is to be more of."""
 TRAPS = ("crash_before", "crash_after", "stop_before", "stop_after", "lost_reply", "lost_request", "late")
@@ -42,8 +43,16 @@ class Weather:
             (self.scripts_forgotten, 3),
             (self.somebody_acts, 14),
         ]
+        self._kinds += [
+            (self.workers_stopped, 4),
+            (self.slow_times, 3),
+            (self.rate_limited, 3),
+            (self.server_away_for_long, 3),
+        ]
         if not world.broker.atomic:
-            self._kinds.append((self.broker_away, 6))
+            self._kinds += [(self.broker_away, 6), (self.broker_away_for_long, 2), (self.slow_confirms, 5)]
+        if world.climate.mixed:
+            self._kinds.append((self.stranger_joins, 5))
         if world.may_roll_back:
             self._kinds += [(self.take_snapshot, 12), (self.roll_back, 3), (self.forgetful_failover, 4)]
 
@@ -133,6 +142,44 @@ class Weather:
     def _leaders(self) -> list[Beat]:
         """The one that leads; none, for a while, when it died."""
         return [one for one in self.world.beats if one.alive and one.life == self.world.oracle.leader]
+
+    # -- slow, stopped and mixed fleets ------------------------------------------------------
+
+    def workers_stopped(self) -> None:
+        """All workers stop in order: a deployment, maintenance, a fleet scaled to zero."""
+        away = self.hub.random.choice((20 * MINUTE, self._length(4 * HOUR), 12 * HOUR))
+        for worker in self.world.workers:
+            worker.stop_warmly(away=away)
+
+    def slow_times(self) -> None:
+        """Tasks take hours: the queue grows deep, and workers hold what they have reserved."""
+        self.world.fleet.slow_until = self.hub.now + 4 * HOUR + self._length(4 * HOUR)
+
+    def rate_limited(self) -> None:
+        """A task's rate limit: its messages wait inside the worker."""
+        draw = self.hub.random
+        worker, name = draw.choice(self.world.workers), f"proj.{draw.choice(LIMITED)}"
+        worker.rate[name] = draw.randint(60, 240) * MINUTE
+        self._later(lambda: worker.rate.pop(name, None), self._length(10 * HOUR))
+
+    def stranger_joins(self) -> None:
+        """A worker without the plugin consumes the queue for a while."""
+        stranger = self.world.stranger
+        if not stranger.process.alive or stranger.process is self.hub.supervisor:
+            stranger.start(supervised=False)
+            self._later(lambda: stranger.stop_warmly(away=0), self._length(6 * HOUR))
+
+    def server_away_for_long(self) -> None:
+        """Longer than runs are leased, while workers go on executing."""
+        away = self.world.oracle.run_lease_ms + self._length(HOUR)
+        self.world.network.down_until = self.hub.now + away
+
+    def broker_away_for_long(self) -> None:
+        self.world.broker.down_until = self.hub.now + 2 * HOUR + self._length(6 * HOUR)
+
+    def slow_confirms(self) -> None:
+        """The broker takes minutes to confirm a message: a tick with many of them outlasts the lease."""
+        self.world.broker.slow_until = self.hub.now + HOUR + self._length(2 * HOUR)
 
     # -- clocks ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from celery_catchup.store.scripts import Script, all_scripts
 from tests.simulation.accounts import Accounts
 from tests.simulation.beats import Beat
 from tests.simulation.broker import Broker, Delivery
+from tests.simulation.climates import Climate
 from tests.simulation.expectations import ENTRIES, HOUR, MINUTE
 from tests.simulation.hub import TAIL, HostClock, Hub
 from tests.simulation.network import Network
@@ -22,7 +23,7 @@ from tests.simulation.people import Operator
 from tests.simulation.server import Server, on_simulated_time
 from tests.simulation.shims import simulated
 from tests.simulation.weather import Weather
-from tests.simulation.workers import Worker
+from tests.simulation.workers import Control, Fleet, Worker
 
 START = 1_770_000_000_000 // (24 * HOUR) * 24 * HOUR
 WEEK = 7 * 24 * HOUR
@@ -68,6 +69,7 @@ class World:
         length: int = WEEK,
         keep: int = TAIL,
         stress: str = "",
+        forgive: Collection[str] = (),
     ) -> None:
         self.hub = hub = Hub(seed, start_ms=START, keep=keep)
         draw = hub.random
@@ -77,7 +79,9 @@ class World:
         self.broker = Broker(hub, atomic=seed % 2 == 0 or seed % 5 == 0)
         server.drained = self.broker.drained
         self.network = Network(hub, server)
-        self.oracle = Oracle(hub, self.network, Keys(NAMESPACE), LEASE, RUN_LEASE)
+        self.broker.reachable = self._broker_answers
+        self.oracle = Oracle(hub, self.network, self.broker, Keys(NAMESPACE), LEASE, RUN_LEASE)
+        self.broker.accepted, self.oracle.forgive = self.oracle.sent, forgive
         self.oracle.strict_plain = self.broker.atomic and not self.may_roll_back
         self.accounts = Accounts(self.oracle)
         self.network.watchers.append(self.oracle.watch)
@@ -89,17 +93,18 @@ class World:
             Beat(hub, f"beat{i}", self._clock(skews[i]), app=self.app, oracle=self.oracle)
             for i in range(draw.choice((2, 2, 3)))
         ]
+        self.climate = climate = Climate.drawn(draw)
+        self.fleet = Fleet(climate.concurrency, climate.prefetch, plugin=climate.plugin)
+        together = {"app": self.app, "broker": self.broker, "oracle": self.oracle, "fleet": self.fleet}
         self.workers = [
-            Worker(
-                hub,
-                f"worker{i}",
-                self._clock(skews[3 + i]),
-                app=self.app,
-                broker=self.broker,
-                oracle=self.oracle,
-            )
+            Worker(hub, f"worker{i}", self._clock(skews[3 + i]), **together)
             for i in range(draw.choice((2, 2, 3)))
         ]
+        self.stranger = Worker(hub, "stranger", self._clock(skews[7]), **together)
+        self.stranger.plugin = False
+        self.fleet.everybody = [*self.workers, self.stranger]
+        self.oracle.stranger_is_known = self.fleet.stranger_is_known
+        self.control = self.app.control = Control(hub, self.broker, self.fleet, self.oracle)
         self.operator = Operator(hub, self._clock(skews[7]), self.app)
         self.snapshots: list[Snapshot] = []
         self.broker.choose = self._a_worker
@@ -110,8 +115,12 @@ class World:
         self.oracle.highest_skew = max(self.oracle.highest_skew, skew)
         return HostClock(self.hub, skew_ms=skew)
 
+    def _broker_answers(self) -> bool:
+        away = self.network.down_until if self.broker.atomic else self.broker.down_until
+        return self.hub.now >= away
+
     def _a_worker(self) -> Worker | None:
-        ready = [worker for worker in self.workers if worker.ready]
+        ready = [worker for worker in self.fleet.everybody if worker.ready]
         return self.hub.random.choice(ready) if ready else None
 
     # -- what the weather does ---------------------------------------------------------------
@@ -144,7 +153,7 @@ class World:
         oracle.leases.clear()
         oracle.holders.clear()
         for record in oracle.runs.values():  # a leader that was ahead may have decided slots of the future
-            record.completions = 0
+            record.completions, record.state = 0, ""
         if self.broker.atomic:
             for number in sorted(set(one.held) - set(self.broker.held)):
                 self.broker._hold(one.held[number], 0)
@@ -156,7 +165,7 @@ class World:
         for beat in self.beats:
             beat.start()
         for worker in self.workers:
-            worker.start()
+            self.hub.spawn(self.hub.supervisor, worker.start, after=self.climate.workers_from)
         self.broker.begin()
         self.hub.run(until=START + 2 * HOUR)
         self.network.trouble = self.broker.trouble = self._trouble
@@ -178,8 +187,10 @@ class World:
             one.process.stopped_until = one.process.cut_off_until = 0
             one.process.traps.clear()
             one.process.notes.pop("to_end", None)
+        self.fleet.calm, self.fleet.slow_until, self.broker.slow_until = True, 0, 0
         for worker in self.workers:
-            worker.calm = True
+            worker.rate.clear()
+        self.stranger.stop_warmly(away=0)
         self.operator.paused.clear()
         for name in [one.name for one in ENTRIES if one.policy]:
             self.operator.resume(name)
@@ -212,16 +223,28 @@ class Simulator:
         self.server.close()
 
     def play(
-        self, seed: int, *, mutant: Any = None, length: int = WEEK, keep: int = TAIL, stress: str = ""
+        self,
+        seed: int,
+        *,
+        mutant: Any = None,
+        length: int = WEEK,
+        keep: int = TAIL,
+        stress: str = "",
+        forgive: Collection[str] = (),
     ) -> Outcome:
         """One seed; with a mutant, of the package with that bug planted."""
         shipped = all_scripts()
         scripts = on_simulated_time(shipped if mutant is None else mutant.scripts(shipped))
         self.server.begin(scripts)
         before = self.server.commands
-        world = World(seed, self.server, scripts=scripts, length=length, keep=keep, stress=stress)
+        world = World(
+            seed, self.server, scripts=scripts, length=length, keep=keep, stress=stress, forgive=forgive
+        )
         violation = ""
-        with simulated(world.network, world.broker, scripts, world.oracle.heard), ExitStack() as stack:
+        with (
+            simulated(world.network, world.broker, scripts, world.oracle.heard, world.control.ask),
+            ExitStack() as stack,
+        ):
             stack.enter_context(nullcontext() if mutant is None else mutant.planted(world))
             try:
                 world.live()
