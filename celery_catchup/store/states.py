@@ -173,10 +173,14 @@ def _check_schema(meta: Mapping[str, str]) -> None:
             "written it: set catchup_namespace to a name of its own"
         )
     if int(written) > SCHEMA:
-        raise UnfitStoreError(
-            f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; "
-            "upgrade it"
-        )
+        raise newer_schema(written)
+
+
+def newer_schema(written: str) -> UnfitStoreError:
+    """What to say when a newer version has written the stored state."""
+    return UnfitStoreError(
+        f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; upgrade it"
+    )
 
 
 def _column(answer: Any, names: Sequence[str] | None) -> dict[str, str]:

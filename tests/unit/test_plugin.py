@@ -182,7 +182,7 @@ def test_a_worker_that_lost_its_connection_keeps_one_pulse(
     monkeypatch.setattr(installation, "station", lambda _: Mock())
     repeated = [Mock(spec=["cancel"]), Mock(spec=["cancel"])]
     handed_out = [Mock(entry=entry) if green else entry for entry in repeated]
-    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out})
+    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out, "app.tasks": {}})
     pulse = installation.Pulse(consumer)
 
     pulse.start(consumer)

@@ -76,6 +76,17 @@ local function task_id(id, attempt)
   return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
 end
 
+-- Whether a task's id is one that `task_id` makes for the run.
+local function is_message_of(id, task)
+  return task == id or (string.sub(task, 1, #id + 1) == id .. '-' and string.find(task, '^%d+$', #id + 2) ~= nil)
+end
+
+-- The version of the stored state when it is newer than the caller knows: its records are not to be touched.
+local function newer_schema(meta, known)
+  local written = redis.call('HGET', meta, 'schema')
+  return tonumber(written or '0') ~= nil and tonumber(written or '0') > tonumber(known) and written
+end
+
 -- Where a run waits its turn: with its entry's other runs, or with those of its backfill.
 local function lane_of(run)
   return run.lane or run.entry
