@@ -169,9 +169,11 @@ class _Dispatch:
         """Publish a run of the outbox, confirmed."""
         self._sender.publish(template, run_id, run, now=now)
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Revoke the tasks of these runs; when the broker fails the new run starts all the same."""
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Revoke these tasks; False when the broker fails, and it is to be tried again."""
         try:
-            self._app.control.revoke(run_ids, terminate=terminate)
+            self._app.control.revoke(task_ids, terminate=terminate)
         except (OperationalError, OSError) as error:
-            logger.warning(logfmt("Active runs could not be ended", runs=len(run_ids), error=str(error)))
+            logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
+            return False
+        return True

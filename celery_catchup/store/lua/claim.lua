@@ -38,6 +38,7 @@ local now = server_now(ARGV[8])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
 if unsent and run.state == 'running' and run.owner ~= owner and expiry > now then return { 'later' } end
 if run.state == 'running' and run.owner ~= owner and expiry > now then return { 'held' } end
+if run.state == 'running' and run.owner ~= owner and run.replaced then return { 'ended', 'revoked' } end
 if run.state == 'running' and run.owner ~= owner then
   remember(run, 'lost', now)
   run.attempt = run.attempt + 1

@@ -52,6 +52,7 @@ local keys = {
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
+if state == 'failed' and run.replaced then state = 'revoked' end
 if state == 'failed' then
   run.failures = (run.failures or 0) + 1
   tally(keys.hours, now, { failed = 1 })

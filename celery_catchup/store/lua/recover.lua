@@ -57,6 +57,11 @@ if run.state == 'queued' and ARGV[5] ~= '1' then
   release_next(keys, 'queued', policy, tonumber(ARGV[3]), now)
   return 'unreported'
 end
+if run.replaced then -- its entry has started another one, or stopped
+  conclude(keys, id, run, 'revoked', policy, now)
+  release_next(keys, 'revoked', policy, tonumber(ARGV[3]), now)
+  return 'ended'
+end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
   run.error = run.state == 'running' and 'its workers were lost' or run.error or 'no worker claimed it'

@@ -25,7 +25,7 @@ if redis.call('HEXISTS', KEYS[3], run.template) == 0 then return 'lost' end
 run.lane = nil
 remember(run, run.state, run.finished, run.error)
 run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0
-run.finished, run.error, run.started = nil, nil, nil
+run.finished, run.error, run.started, run.replaced = nil, nil, nil, nil
 run.replays, run.replayed = (run.replays or 0) + 1, now
 if ARGV[3] ~= '' then run.by = ARGV[3] end
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
