@@ -107,7 +107,7 @@ def assemble(
     workers = Workers(store.client, store.scripts, store.keys)
     roll = Roll(workers, clock, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db)
-    retention = Retention(store.client, store.scripts, store.keys)
+    retention = Retention(store.client, store.scripts, store.keys, db=store.db)
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 

@@ -15,7 +15,7 @@ _PAUSE = 10.0
 
 
 class Revocations:
-    """What the leader has to tell; it asks the store when a commit, or a leader before, may have left some."""
+    """What the leader has to tell; it asks the store when a commit or a former leader may have left some."""
 
     def __init__(self, ledger: Ledger, dispatch: Dispatch, clock: Clock) -> None:
         self._ledger, self._dispatch, self._clock = ledger, dispatch, clock

@@ -45,7 +45,8 @@ class CatchupProgress:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present."""
+    """The state of things. ``lag`` is how far the watermark is behind the present; ``stopped`` are the
+    entries whose chain waits for a failed run (`on_failure: stop`)."""
 
     scheduler: Health
     healthy: bool
@@ -63,6 +64,7 @@ class Status:
     dead_letters: int
     not_recovered: int
     paused: tuple[str, ...]
+    stopped: tuple[str, ...]
     backfills: int
     workers: int
 
@@ -94,6 +96,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         dead_letters=counts["dead"],
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
+        stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),
     )

@@ -34,6 +34,7 @@ class Keys:
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
         self.leases = f"{prefix}:leases"
+        self.stopped = f"{prefix}:stopped"
         self.revocations = f"{prefix}:revocations"
         self.retries = f"{prefix}:retries"
         self.ended = f"{prefix}:ended"

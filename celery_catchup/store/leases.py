@@ -67,6 +67,7 @@ _FINISH_KEYS = (
     "manual",
     "hours",
     "meta",
+    "stopped",
 )
 
 

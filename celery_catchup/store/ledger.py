@@ -32,6 +32,7 @@ _COMMIT_KEYS = (
     "hours",
     "ended",
     "retries",
+    "stopped",
     "revocations",
 )
 _REMEMBERED = 200_000
@@ -92,7 +93,7 @@ class Ledger:
             {
                 **{
                     n: getattr(self._keys, n)
-                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases")
+                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases", "stopped")
                 },
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),

@@ -121,7 +121,7 @@ class Beat:
         events = Events(self.events.append)
         self.recovery = Recovery(self.client, scripts, self.keys, db=0)
         self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
-        retention = Retention(self.client, scripts, self.keys)
+        retention = Retention(self.client, scripts, self.keys, db=0)
         self.controls = Controls(self.client, scripts, self.keys, db=0)
         reaper = Reaper(self.recovery, retention, leadership, events, someone_claims=lambda: self.claimed)
         self.claimed = True

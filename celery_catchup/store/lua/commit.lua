@@ -27,6 +27,7 @@
 -- KEYS hours      hash    what happened in each hour
 -- KEYS ended      zset    runs by the time they ended (ms)
 -- KEYS retries    zset    failed runs by the time of their next attempt (ms)
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
 -- KEYS revocations hash   task id -> "terminate" or "revoke": what the leader still has to tell the workers
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
@@ -41,7 +42,8 @@
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local leases, hours, ended, retries, revocations = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local leases, hours, ended, retries, stopped = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local revocations = KEYS[17]
 local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
@@ -188,13 +190,16 @@ local function tally_first(key, counts)
   if not lone or redis.call('HSETNX', key, place, alone) == 0 then tally(key, now, counts) end
 end
 
+local halted = redis.call('EXISTS', stopped) == 1 and fields_of(stopped, entries.name) or {}
 local last = 0
 for i, name in ipairs(entries.name) do
-  local base, capacity, busy, after = 16 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local base, capacity, busy, after = 17 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
   local keys = {
     ledger = ledger, templates = templates, outbox = outbox, leases = leases, ended = ended, hours = hours,
+    stopped = stopped, lane = name,
     own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
   }
+  if halted[i] then capacity = 0 end -- new runs join the chain, and wait
   local first = last + 1
   last = last + entries.runs[i]
   local active, behind = 0, 0
