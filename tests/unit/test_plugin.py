@@ -287,6 +287,13 @@ def test_an_error_is_told_in_a_line() -> None:
     assert len(in_a_line(ValueError("x" * 1000))) == 300
 
 
+def test_an_error_with_a_name_that_is_no_utf_8_can_be_reported() -> None:
+    error = FileNotFoundError(2, "No such file", "caf\udce9.csv")
+
+    assert in_a_line(error) == "FileNotFoundError: [Errno 2] No such file: 'caf\\udce9.csv'"
+    assert "\\\\udce9" in letter_of(error)
+
+
 def test_a_letter_keeps_the_end_of_a_long_traceback() -> None:
     letter = letter_of(ValueError("x" * 20_000 + "the end"))
 
