@@ -10,7 +10,6 @@ import os
 from typing import Any
 
 from celery import states
-from celery.app.task import get_actual_ignore_result
 
 _TRACKED = "__catchup_tracked__"
 _STORED = "catchup_started"
@@ -30,6 +29,7 @@ def store_started(task: Any) -> None:
     if not getattr(task, _TRACKED, False) or request.is_eager or getattr(request, _STORED, False):
         return
     setattr(request, _STORED, True)
-    if not get_actual_ignore_result(task, request):
+    ignored = vars(request).get("ignore_result")  # of this message; the class has a default of its own
+    if not (task.ignore_result if ignored is None else ignored):
         meta = {"pid": os.getpid(), "hostname": request.hostname}
         task.backend.store_result(request.id, meta, states.STARTED, request=request)
