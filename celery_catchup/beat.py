@@ -232,7 +232,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
         assert self._work is not None
-        sent = self._work.engine.send_plain(batches, now)
+        try:
+            sent = self._work.engine.send_plain(batches, now)
+        except BaseException:
+            self._term = -1  # the reply may be lost: what is stored decides whether they are due again
+            raise
         if sent:
             for batch in batches:
                 self._source.sent(batch.name, now)

@@ -103,7 +103,7 @@ def assemble(
     workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
     fleet = Fleet(app, workers, events, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
-    retention = Retention(store.client, store.scripts, store.keys)
+    retention = Retention(store.client, store.scripts, store.keys, db=store.db)
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
@@ -150,9 +150,11 @@ class _Dispatch:
         """Count what a queue holds."""
         return self._sender.depth(queue, routing_key)
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Revoke the tasks of these runs; when the broker fails the new run starts all the same."""
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Revoke these tasks; False when the broker fails, and it is to be tried again."""
         try:
-            self._app.control.revoke(run_ids, terminate=terminate)
+            self._app.control.revoke(task_ids, terminate=terminate)
         except (OperationalError, OSError) as error:
-            logger.warning(logfmt("Active runs could not be ended", runs=len(run_ids), error=str(error)))
+            logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
+            return False
+        return True

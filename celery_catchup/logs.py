@@ -248,10 +248,7 @@ class LogLines:
     @_say.register
     def _(self, event: RunRefused) -> None:
         fields = {"entry": event.entry, "run_id": event.run_id, "reason": event.reason}
-        if event.reason == "foreign":
-            logger.warning(logfmt("Run refused", **fields, task=event.task))
-        else:
-            logger.info(logfmt("Run refused", **fields))
+        logger.info(logfmt("Run refused", **fields))
 
     @_say.register
     def _(self, event: LeaseLost) -> None:

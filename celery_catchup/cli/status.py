@@ -75,6 +75,7 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
     yield "Not recovered in the last day", found.not_recovered
     yield "Backfills", found.backfills or None
     yield "Paused", ", ".join(found.paused) or None
+    yield "Stopped by a failed run", ", ".join(found.stopped) or None
     yield "Workers with the plugin", found.workers
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 
@@ -82,6 +83,8 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
 def _advise(screen: Screen, found: Status) -> None:
     if found.dead_letters:
         screen.note("See what failed for good: celery catchup dlq list")
+    if found.stopped:
+        screen.note("See by which run: celery catchup entries; replay or discard it: celery catchup dlq")
     if found.not_recovered:
         screen.note("See what was not recovered: celery catchup runs --state skipped --since 24h")
     if found.without_plugin:

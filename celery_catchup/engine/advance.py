@@ -11,13 +11,12 @@ from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
 from celery_catchup.engine.previews import has_missed, look_up
 from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Line, Roster
 from celery_catchup.entries import NOTHING, Entry
 from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
-from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
-from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
 
@@ -51,6 +50,7 @@ class Advance:
 
     office: Office
     catchup: Catchup
+    revocations: Revocations
     settings: Settings
     namespace: str
     roster: Roster = field(default_factory=lambda: Roster({}))
@@ -157,7 +157,8 @@ class Advance:
             progress=self.catchup.upcoming(writing, now=now),
         )
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
-        self._end_others(writing)
+        if any(one.batch.ends for one in writing):
+            self.revocations.expect()
         outcome = self.office.ledger.commit(self.office.leadership, batch, now=now)
         for index, key in outcome.damaged.items():
             self._failed(writing[index].line, _DAMAGED.format(key), now)
@@ -203,17 +204,6 @@ class Advance:
             self.office.events.emit(
                 RunSkipped(line.entry.name, skip, one.catches_up, _listed(line.entry, skip))
             )
-
-    def _end_others(self, drafts: list[Draft]) -> None:
-        """Restarts, stops and replacing policies end what is active before the new run starts."""
-        for one in drafts:
-            policy = one.line.entry.policy.overlap_policy
-            ends = any(run.ends_active for run in one.plan.runs) or one.plan.stops
-            if ends or (policy in REPLACING and one.plan.runs):
-                active = self.office.ledger.active(one.line.entry.name)
-                terminate = bool(ends) or policy is OverlapPolicy.TERMINATE_OTHER
-                if active:
-                    self.office.dispatch.end(active, terminate=terminate)
 
 
 def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:

@@ -10,7 +10,9 @@ from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, identity
-from celery_catchup.store import EntryBatch, NewRun, Template
+from celery_catchup.pacing import REPLACING
+from celery_catchup.policy import OverlapPolicy
+from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.rendering import render
 
 _NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
@@ -44,8 +46,8 @@ class Dispatch(Protocol):
     ) -> None:
         """Publish a run of the outbox; returns when the broker has confirmed it."""
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Ask the workers to end these runs."""
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Ask the workers to end these tasks; False when the broker does not take it."""
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
@@ -114,6 +116,7 @@ def draft(
         missed=_missed(plan) if line.session is not None else 0,
         busy=busy,
         after=after,
+        ends=_ends(entry, plan),
     )
     return Draft(
         line, plan, batch, messages.templates, tuple([run.id for run in runs]), line.session is not None
@@ -178,6 +181,16 @@ def _missed(plan: Plan) -> int:
     while the entry was paused, were not missed."""
     late = sum(run.trigger is Trigger.CATCHUP for run in plan.runs)
     return late + sum(skip.count for skip in plan.skips if skip.reason not in _NOT_MISSED)
+
+
+def _ends(entry: Entry, plan: Plan) -> Ends | None:
+    """Restarts, stops and replacing policies end what is active before the new run starts."""
+    overlap = entry.policy.overlap_policy
+    if plan.stops or any(run.ends_active for run in plan.runs):
+        return Ends(terminate=True, why="ended by its schedule")
+    if plan.runs and overlap in REPLACING:
+        return Ends(terminate=overlap is OverlapPolicy.TERMINATE_OTHER, why="replaced by a newer run")
+    return None
 
 
 def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:

@@ -10,6 +10,7 @@ from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
 from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
+from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
 from celery_catchup.events import Leading
@@ -48,7 +49,8 @@ class Engine:
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
-        self._advance = Advance(office, self.catchup, settings, namespace)
+        self._revocations = Revocations(office.ledger, office.dispatch, office.clock)
+        self._advance = Advance(office, self.catchup, self._revocations, settings, namespace)
 
     @property
     def roster(self) -> Roster:
@@ -112,6 +114,7 @@ class Engine:
         self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
+            self._revocations.expect()
             office.events.emit(Leading(epoch))
 
     def _stand_by(self, leader: str) -> None:
@@ -143,6 +146,7 @@ class Engine:
     def release(self, now: Instant) -> None:
         """Go on with backfills, and send what was decided but is not with the broker yet."""
         try:
+            self._revocations.send()
             self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False

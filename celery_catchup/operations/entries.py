@@ -33,7 +33,8 @@ class Pause:
 @dataclass(frozen=True, slots=True)
 class EntryView:
     """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``; without a policy
-    the entry runs as under Celery's own scheduler, and that and the fields of a policy are null."""
+    the entry runs as under Celery's own scheduler, and that and the fields of a policy are null.
+    ``stopped_by`` are the runs for which its chain waits (`on_failure: stop`)."""
 
     name: str
     task: str
@@ -49,6 +50,7 @@ class EntryView:
     first_seen_at: datetime | None
     active: int
     waiting: int
+    stopped_by: tuple[str, ...]
 
 
 def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryView]:
@@ -77,6 +79,7 @@ def _view(desk: Desk, name: str, line: Line | None, stored: Stored, busy: Busy, 
         first_seen_at=_moment(stored.first_seen.get(name)),
         active=busy.active,
         waiting=busy.waiting,
+        stopped_by=tuple(stored.stopped.get(name, "").split()),
     )
 
 

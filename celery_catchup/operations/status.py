@@ -46,8 +46,9 @@ class CatchupProgress:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present; ``without_plugin`` are
-    workers without the plugin that consume a queue of workers with it."""
+    """The state of things. ``lag`` is how far the watermark is behind the present; ``stopped`` are the
+    entries whose chain waits for a failed run (`on_failure: stop`); ``without_plugin`` are workers without
+    the plugin that consume a queue of workers with it."""
 
     scheduler: Health
     healthy: bool
@@ -65,6 +66,7 @@ class Status:
     dead_letters: int
     not_recovered: int
     paused: tuple[str, ...]
+    stopped: tuple[str, ...]
     backfills: int
     workers: int
     without_plugin: tuple[str, ...]
@@ -99,6 +101,7 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         dead_letters=counts["dead"],
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
+        stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         workers=len(desk.workers.seen_since(server_now - _WORKERS)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),

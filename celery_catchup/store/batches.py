@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -119,6 +119,14 @@ class NewRun:
     expires_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """That the entry's active runs end before the new ones join, and why."""
+
+    terminate: bool
+    why: str
+
+
 @dataclass(slots=True)
 class EntryBatch:
     """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
@@ -140,6 +148,7 @@ class EntryBatch:
     missed: int = 0
     busy: int | None = None
     after: Instant | None = None
+    ends: Ends | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +269,13 @@ def _score(run: Mapping[str, Any]) -> str:
 
 def _more(entry: EntryBatch) -> dict[str, Any] | None:
     """What most entries do not have."""
-    if not (entry.skips or entry.resumes or entry.missed or entry.anchor is not None):
+    if not (entry.skips or entry.resumes or entry.missed or entry.ends or entry.anchor is not None):
         return None
     return {
         "skips": [_skip(skip, previous) for skip, previous in entry.skips],
         **({"missed": entry.missed} if entry.missed else {}),
         **({"resumes": True} if entry.resumes else {}),
+        **({"ends": asdict(entry.ends)} if entry.ends else {}),
         **({} if entry.anchor is None else {"anchor": str(entry.anchor)}),
     }
 

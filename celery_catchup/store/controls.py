@@ -24,6 +24,18 @@ class Replay(StrEnum):
     LOST = "lost"
 
 
+def discard(scripts: Scripts, keys: Keys, run_id: str, *, entry: str, db: int) -> bool:
+    """As `Controls.discard`; for the leader, who forgets old ones."""
+    names = ("ledger", "dead", "letters", "stopped", "policies", "templates", "outbox", "leases")
+    places = {"active": keys.active(entry), "chain": keys.chain(entry)}
+    answer = scripts.call(
+        "discard",
+        {name: getattr(keys, name) for name in names} | places,
+        {"run_id": run_id, "db": db, "entry": entry},
+    )
+    return bool(answer)
+
+
 class Controls:
     """Pause, resume, replay, discard. ``now_ms`` is for tests: 0 asks the server's clock."""
 
@@ -48,7 +60,7 @@ class Controls:
         answer = self._scripts.call(
             "start",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{name: getattr(self._keys, name) for name in (*names, "stopped")},
                 "own": self._keys.runs_of(entry),
                 "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),
@@ -82,7 +94,7 @@ class Controls:
 
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
-        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
+        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters", "stopped")
         answer = self._scripts.call(
             "replay",
             {
@@ -94,10 +106,12 @@ class Controls:
         )
         return Replay(answer.decode())
 
-    def discard(self, run_id: str) -> bool:
-        """Take a run off the dead letters; False when it is none."""
-        keys = {name: getattr(self._keys, name) for name in ("ledger", "dead", "letters")}
-        return bool(self._scripts.call("discard", keys, {"run_id": run_id}))
+    def discard(self, run_id: str, *, entry: str) -> bool:
+        """Take a run off the dead letters, and let its chain go on when its failure has stopped it.
+
+        False when it is no dead letter and has stopped nothing.
+        """
+        return discard(self._scripts, self._keys, run_id, entry=entry, db=self._db)
 
     def dead_letters(self, *, limit: int = 100) -> list[dict[str, Any]]:
         """Dead runs, the newest first: the run, and what is known of its failure."""

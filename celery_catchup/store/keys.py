@@ -9,7 +9,8 @@ from urllib.parse import quote
 KINDS = {
     "hash": (
         "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes hours consumers drained contact"
+        "last_runs ledger templates letters backfills notes hours consumers drained contact "
+        "stopped revocations"
     ).split(),
     "zset": "runs outbox delayed leases retries ended dead workers outages".split(),
     "string": ["version"],
@@ -45,6 +46,8 @@ class Keys:
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
         self.leases = f"{prefix}:leases"
+        self.stopped = f"{prefix}:stopped"
+        self.revocations = f"{prefix}:revocations"
         self.retries = f"{prefix}:retries"
         self.ended = f"{prefix}:ended"
         self.dead = f"{prefix}:dead"

@@ -30,6 +30,10 @@ _COMMIT_KEYS = (
     "delayed",
     "leases",
     "hours",
+    "ended",
+    "retries",
+    "stopped",
+    "revocations",
 )
 _REMEMBERED = 200_000
 """Templates that are known to be stored, at the most; what is beyond is asked for anew."""
@@ -89,7 +93,7 @@ class Ledger:
             {
                 **{
                     n: getattr(self._keys, n)
-                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases")
+                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases", "stopped")
                 },
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
@@ -104,6 +108,16 @@ class Ledger:
         """The entry's runs that are queued or running."""
         ids: Any = self._client.zrange(self._keys.active(entry), 0, -1)
         return [run.decode() for run in ids]
+
+    def revocations(self) -> dict[str, bool]:
+        """Tasks that commits have ended and workers may still execute; whether to terminate them."""
+        found: Any = self._client.hgetall(self._keys.revocations)
+        return {task.decode(): kind == b"terminate" for task, kind in found.items()}
+
+    def revoked(self, task_ids: Sequence[str]) -> None:
+        """The workers have been told of these."""
+        if task_ids:
+            self._client.hdel(self._keys.revocations, *task_ids)
 
     def delayed(self, now: Instant) -> list[str]:
         """The entries that have a delayed run whose time has come."""

@@ -30,6 +30,7 @@ _KEYS = (
     "scheduler",
     "hours",
     "contact",
+    "stopped",
 )
 
 
@@ -45,6 +46,7 @@ _BURY_KEYS = (
     "ended",
     "dead",
     "letters",
+    "stopped",
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from redis import Redis
 
 from celery_catchup.model import Instant
+from celery_catchup.store.controls import discard
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.ledger import FencedError
@@ -21,8 +22,8 @@ _KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes", "templ
 class Retention:
     """The leader's broom. Nothing has a TTL: an evicting server takes those first."""
 
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
-        self._client, self._scripts, self._keys = client, scripts, keys
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int) -> None:
+        self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
 
     def trim(
         self,
@@ -43,6 +44,7 @@ class Retention:
         for run_id, text in zip(ids, stored, strict=True):
             by_entry[str((read_json(text) or {}).get("entry", ""))].append(run_id.decode())
         self._trim_skips(entries, skipped_before)
+        self._go_on(by_entry)
         cuts = {"ended_before": ended_before}
         return sum(self._trim(leadership, entry, ids, cuts) for entry, ids in by_entry.items())
 
@@ -60,11 +62,25 @@ class Retention:
         if count <= most:
             return 0
         ids: Any = self._client.zrange(self._keys.dead, 0, min(count - most, limit) - 1)
-        keys = {name: getattr(self._keys, name) for name in ("ledger", "dead", "letters")}
-        for run_id in ids:
-            if not self._scripts.call("discard", keys, {"run_id": run_id}):
+        stored: Any = self._client.hmget(self._keys.ledger, ids)
+        for run_id, text in zip(ids, stored, strict=True):
+            if not self._discard(run_id.decode(), str((read_json(text) or {}).get("entry", ""))):
                 self._client.zrem(self._keys.dead, run_id)  # its run is not in the ledger any more
         return len(ids)
+
+    def _go_on(self, forgotten: Mapping[str, list[str]]) -> None:
+        """Let chains go on that one of these runs has stopped: nobody could discard it any more."""
+        runs = [(entry, run_id) for entry, ids in forgotten.items() for run_id in ids]
+        if not runs:
+            return
+        stopping: Any = self._client.hvals(self._keys.stopped)
+        stopped_by = {run.decode() for some in stopping for run in some.split()}
+        for entry, run_id in runs:
+            if run_id in stopped_by:
+                self._discard(run_id, entry)
+
+    def _discard(self, run_id: str, entry: str) -> bool:
+        return discard(self._scripts, self._keys, run_id, entry=entry, db=self._db)
 
     def _trim(self, leadership: Leadership, entry: str, ids: list[str], cuts: Mapping[str, int]) -> int:
         forgotten = self._scripts.call(

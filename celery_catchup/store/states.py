@@ -36,6 +36,7 @@ class Stored:
     paused: Mapping[str, str] = field(default_factory=dict)
     manual: Mapping[str, str] = field(default_factory=dict)
     last_runs: Mapping[str, str] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ _COLUMNS = (
     "paused",
     "manual",
     "last_runs",
+    "stopped",
 )
 
 
@@ -67,14 +69,15 @@ class States:
 
     def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> Stored:
         """Everything, in one round trip; `StoreError` when a newer version has written it, unless
-        it is only to be looked at. With ``names`` only what is known of these entries, and all pauses."""
+        it is only to be looked at. With ``names`` only what is known of these entries, and all pauses
+        and stops."""
         wanted = None if names is None else list(names)
         with self._client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self._keys.meta)
             pipe.hgetall(self._keys.scheduler)
             for column in _COLUMNS:
                 key = getattr(self._keys, column)
-                if wanted is None or column == "paused":
+                if wanted is None or column in ("paused", "stopped"):
                     pipe.hgetall(key)
                 else:
                     pipe.hmget(key, wanted or [""])
@@ -87,6 +90,11 @@ class States:
             declares=meta.get("declares"),
             **dict(zip(_COLUMNS, columns, strict=True)),
         )
+
+    def stopping(self) -> set[str]:
+        """The runs whose failure has stopped their entry's chain."""
+        answer: Any = self._client.hvals(self._keys.stopped)
+        return {run for runs in answer for run in runs.decode().split()}
 
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""
@@ -117,6 +125,7 @@ class States:
                     "meta",
                     "scheduler",
                     "decided",
+                    "stopped",
                 )
             },
             {
@@ -173,10 +182,14 @@ def _check_schema(meta: Mapping[str, str]) -> None:
             "written it: set catchup_namespace to a name of its own"
         )
     if int(written) > SCHEMA:
-        raise UnfitStoreError(
-            f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; "
-            "upgrade it"
-        )
+        raise newer_schema(written)
+
+
+def newer_schema(written: str) -> UnfitStoreError:
+    """What to say when a newer version has written the stored state."""
+    return UnfitStoreError(
+        f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; upgrade it"
+    )
 
 
 def _column(answer: Any, names: Sequence[str] | None) -> dict[str, str]:

@@ -64,7 +64,11 @@ class SlowFleet:
     def begin(self, **settings: Any) -> None:
         """Let the scheduler miss all slots, and decide them at once when it is back."""
         entry = {"schedule": "* * * * *", "kwargs": {"seconds": self.seconds}}
-        policy = {"window": "2d", "overlap_policy": self.policy, "end_date": f"{self.last:%Y-%m-%dT%H:%M:%SZ}"}
+        policy = {
+            "window": "2d",
+            "overlap_policy": self.policy,
+            "end_date": f"{self.last:%Y-%m-%dT%H:%M:%SZ}",
+        }
         self.site.declare(
             {ENTRY: entry},
             catchup_entries={ENTRY: policy},
@@ -113,7 +117,11 @@ class SlowFleet:
         lines = self._lines()
         assert [slot for what, slot, *_ in lines if what == "begin"] == expected
         whats = [what for what, *_ in lines]
-        overlaps = [slot for (one, _), (what, (_, slot, *_)) in pairwise(zip(whats, lines, strict=True)) if one == what]
+        overlaps = [
+            slot
+            for (one, _), (what, (_, slot, *_)) in pairwise(zip(whats, lines, strict=True))
+            if one == what
+        ]
         assert not overlaps, f"two at once: {overlaps[:10]}"
         assert self.states() == Counter(succeeded=self.slots)
         copies = [run["slot"] for run in self.site.ledger(ENTRY) if run["sends"] != 1]

@@ -152,6 +152,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "deadLetters": 0,
         "notRecovered": 0,
         "paused": [],
+        "stopped": [],
         "backfills": 0,
         "workers": 0,
     }
@@ -215,6 +216,7 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "firstSeenAt": "2026-02-07T09:05:00Z",
                 "active": 0,
                 "waiting": 0,
+                "stoppedBy": [],
             }
         ]
     }

@@ -308,7 +308,9 @@ class Oracle:
         elif not expected.replaces:
             self.fail("revoked by nobody", record.entry, record.slot_ms)
         elif not self.rolled_back_at and record.trigger in SCHEDULED:
-            newest = self.network.server.ask([("ZRANGE", self.keys.runs_of(record.entry), -1, -1, "WITHSCORES")])
+            newest = self.network.server.ask(
+                [("ZRANGE", self.keys.runs_of(record.entry), -1, -1, "WITHSCORES")]
+            )
             if int(newest[0][1]) <= record.slot_ms:
                 self.fail("revoked, and nothing has replaced it", record.entry, record.slot_ms)
 

@@ -93,7 +93,9 @@ class Fleet:
 
     def stranger_is_known(self) -> bool:
         """Whether a worker without the plugin has answered the leader's questions for hours."""
-        return any(not one.plugin and one.answers and one.hub.now - one.since > KNOWN for one in self.everybody)
+        return any(
+            not one.plugin and one.answers and one.hub.now - one.since > KNOWN for one in self.everybody
+        )
 
 
 class Worker:
@@ -210,7 +212,9 @@ class Worker:
         post = process.notes["post"] if self.plugin else None
         one = Reserved(number, delivery, token, Task(post, delivery, token, late=self.late, resend=resend))
         self.reserved.append(one)
-        self.hub.trace(self.name, "receives", delivery.headers["entry"], delivery.headers[names.SCHEDULED_TIME])
+        self.hub.trace(
+            self.name, "receives", delivery.headers["entry"], delivery.headers[names.SCHEDULED_TIME]
+        )
         self.unacknowledged.add(number)
         process.spawn(lambda: self._begin_next(process), after=max(0, one.starts_at - self.hub.now))
 
@@ -333,7 +337,9 @@ class Worker:
         if outcome == "success" and execution.run_id and draw.random() < 0.03:
             self._start_a_child(delivery)
         if outcome == "retry" and delivery.retries < 3 and self.broker.reachable():
-            task.signature_from_request(task.request, countdown=30.0, retries=delivery.retries + 1).apply_async()
+            task.signature_from_request(
+                task.request, countdown=30.0, retries=delivery.retries + 1
+            ).apply_async()
             return states.RETRY, Retry(when=30.0)
         return (states.SUCCESS, None) if outcome == "success" else (states.FAILURE, RuntimeError("simulated"))
 

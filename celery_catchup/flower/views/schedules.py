@@ -30,6 +30,7 @@ class ScheduleRow:
     next: Markup
     paused: bool
     pause_reason: str
+    stopped_by: str
     governed: bool
 
 
@@ -70,6 +71,7 @@ def _row(
         next=clock(row.next),
         paused=row.paused,
         pause_reason=row.pause_reason or "",
+        stopped_by=", ".join(row.stopped_by),
         governed=row.catchup is not None,
     )
 

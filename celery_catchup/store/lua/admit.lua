@@ -11,6 +11,7 @@
 -- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
+-- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
 -- ARGV owner, epoch, db
 -- ARGV entry            whose chain it is
 -- ARGV capacity         how many may be active, -1 for any number
@@ -31,5 +32,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0
 end
 local keys = {
   ledger = KEYS[2], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[6], active = KEYS[7], chain = KEYS[8],
+  stopped = KEYS[9], lane = ARGV[4],
 }
 return release(keys, tonumber(ARGV[5]), tonumber(ARGV[3]), now)

@@ -9,6 +9,7 @@
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
 -- KEYS decided       hash  entry -> everything up to here is decided (ms)
+-- KEYS stopped       hash  entry -> runs whose failure has stopped its chain, parted by blanks
 -- ARGV owner, epoch
 -- ARGV schema              version to note when there is none
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
@@ -20,11 +21,13 @@ if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
 redis.call('HSET', KEYS[7], 'declares', ARGV[5])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[8], 'watermark', ARGV[4]) end
+local stopped = redis.call('EXISTS', KEYS[10]) == 1
 for _, entry in ipairs(cjson.decode(ARGV[6])) do
   redis.call('HSETNX', KEYS[2], entry.name, entry.first_seen)
   redis.call('HSETNX', KEYS[3], entry.name, entry.anchor)
   redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)
   redis.call('HSET', KEYS[5], entry.name, entry.policy)
+  if stopped and read_json(entry.policy).on_failure ~= 'stop' then redis.call('HDEL', KEYS[10], entry.name) end
   if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
   if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
 end

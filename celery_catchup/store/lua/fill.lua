@@ -44,6 +44,7 @@ for position, item in ipairs(part.runs) do
   elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
     remember(run, run.state, run.finished, run.error)
     run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil
+    run.replaced = nil
     run.template, run.trigger = item.run.template, item.run.trigger
     redis.call('ZREM', KEYS[9], item.id)
     redis.call('ZREM', KEYS[10], item.id)

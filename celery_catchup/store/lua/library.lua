@@ -76,6 +76,17 @@ local function task_id(id, attempt)
   return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
 end
 
+-- Whether a task's id is one that `task_id` makes for the run.
+local function is_message_of(id, task)
+  return task == id or (string.sub(task, 1, #id + 1) == id .. '-' and string.find(task, '^%d+$', #id + 2) ~= nil)
+end
+
+-- The version of the stored state when it is newer than the caller knows: its records are not to be touched.
+local function newer_schema(meta, known)
+  local written = redis.call('HGET', meta, 'schema')
+  return tonumber(written or '0') ~= nil and tonumber(written or '0') > tonumber(known) and written
+end
+
 -- Where a run waits its turn: with its entry's other runs, or with those of its backfill.
 local function lane_of(run)
   return run.lane or run.entry
@@ -263,8 +274,32 @@ local function dispatch(keys, id, run, own_db, now)
   end
 end
 
+-- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the others that have.
+local function stops(stopped, entry, id)
+  local found, others = false, {}
+  for other in string.gmatch(redis.call('HGET', stopped, entry) or '', '%S+') do
+    if other == id then found = true else others[#others + 1] = other end
+  end
+  return found, others
+end
+
+local function stop(stopped, entry, id)
+  local _, others = stops(stopped, entry, id)
+  others[#others + 1] = id
+  redis.call('HSET', stopped, entry, table.concat(others, ' '))
+end
+
+-- A chain goes on when each run that has stopped it has succeeded or was discarded. Whether this was one.
+local function go_on(stopped, entry, id)
+  local found, others = stops(stopped, entry, id)
+  if found and #others > 0 then redis.call('HSET', stopped, entry, table.concat(others, ' ')) end
+  if found and #others == 0 then redis.call('HDEL', stopped, entry) end
+  return found
+end
+
 -- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
 local function release(keys, capacity, own_db, now)
+  if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return {} end
   local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
   if capacity >= 0 and wanted < 0 then return {} end
   local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
@@ -318,8 +353,8 @@ local function next_attempt(run, policy, category, now)
 end
 
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
--- attempts becomes a dead letter, and pauses its entry when the policy says so. The run as it is
--- stored now comes back.
+-- attempts becomes a dead letter, and pauses its entry or stops its chain when the policy says so. The
+-- run as it is stored now comes back.
 local function conclude(keys, id, run, state, policy, now)
   if state == 'dead' then
     tally(keys.hours, now, { dead = 1 })
@@ -344,12 +379,14 @@ local function conclude(keys, id, run, state, policy, now)
       redis.call('INCR', keys.version)
     end
   end
+  -- A failure stops the chain until the run is replayed or discarded; what was replaced has not failed.
+  local failed = state == 'dead' or (state == 'revoked' and not run.replaced)
+  if failed and policy.on_failure == 'stop' and policy.capacity >= 0 then stop(keys.stopped, run.entry, id) end
+  if state == 'succeeded' then go_on(keys.stopped, run.entry, id) end
   return encoded
 end
 
--- After an end: the next of the chain, unless a failure is to stop it.
-local function release_next(keys, state, policy, own_db, now)
-  local failed = state == 'dead' or state == 'revoked'
-  if failed and policy.on_failure == 'stop' then return {} end
+-- After an end: the next of the chain, unless a failure has stopped it.
+local function release_next(keys, _, policy, own_db, now)
   return release(keys, policy.capacity, own_db, now)
 end

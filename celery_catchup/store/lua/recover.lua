@@ -20,6 +20,7 @@
 -- KEYS contact    hash    since when the store can be reached
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV evidence           of a queued run: "lost" to send it again, "expired", "assumed" when it is taken to have
@@ -41,6 +42,7 @@ end
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[15], chain = KEYS[16], clock = now,
+  stopped = KEYS[17], lane = lane_of(run),
 }
 local db = tonumber(ARGV[3])
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
@@ -78,6 +80,7 @@ end
 if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
 local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
 if run.state == 'waiting' or early then return 'alive' end
+if run.replaced then return give_up('revoked', 'ended') end -- its entry has started another one, or stopped
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
   run.error = run.discarded and run.error or 'its workers were lost'
