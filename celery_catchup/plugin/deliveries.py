@@ -147,7 +147,8 @@ class Arrivals:
                 told_at[token] = now
                 found.append(request)
         self._told_at = told_at
-        return [one for request in found if (one := _delivery_among(request.request_dict)) is not None]
+        deliveries = [_delivery_among(request.request_dict) for request in found]
+        return [one for one in deliveries if one is not None and one.own]
 
     def _those(self, wanted: Callable[[Any], bool]) -> list[Delivery]:
         requests = [request for request in list(self._mine().values()) if wanted(request)]

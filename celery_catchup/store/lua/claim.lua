@@ -42,8 +42,8 @@ local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
 local taken = run.state == 'running' and run.owner ~= owner
 -- The first to find the store again may be a worker with a copy of the message.
 if taken and expiry <= now and redis.call('EXISTS', KEYS[6]) == 1 then note_contact(KEYS[6], now, ttl) end
+if taken and expiry <= now and run.replaced then return { 'ended', 'revoked' } end
 if taken and (expiry > now or not may_take_over(KEYS[6], now, ttl)) then return { unsent and 'later' or 'held' } end
-if taken and run.replaced then return { 'ended', 'revoked' } end
 if taken then
   remember(run, 'lost', now)
   run.attempt = run.attempt + 1
