@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from celery import beat
@@ -18,8 +19,8 @@ from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import CatchupEntry, Division, made_entries
-from celery_catchup.engine import DispatchFailedError
+from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, entry_facts, made_entries
+from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.foresight import app_cautions
@@ -39,9 +40,6 @@ logger = logging.getLogger(__name__)
 
 EX_CONFIG = 2
 """Exit code for a configuration that is not started with."""
-
-# Celery's own default entry; a policy for "every other entry" does not mean it.
-_HOUSEKEEPING = "celery.backend_cleanup"
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
@@ -114,9 +112,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
-        self._plain = PlainEntries(
-            {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
-        )
+        plain = {name: self.schedule[name] for name in division.plain}
+        self._plain = PlainEntries(plain, longest=self.max_interval, monotonic=self.clock.monotonic)
         self._term = -1
 
     def _follow_source(self, work: Beatwork) -> None:
@@ -135,7 +132,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
         self._declare(division)
-        work.engine.redeclare(division.declared)
+        work.engine.redeclare(division.declared, entry_facts(self.app, self.schedule))
 
     def _tell_source(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
@@ -149,7 +146,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, Division]:
         """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
+            name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
         raw, mistakes = raw_settings(self.app), Mistakes()
         with mistakes.gathered():
@@ -159,7 +156,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if mistakes:
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
-        housekeeping = (_HOUSEKEEPING,) if _HOUSEKEEPING in self.schedule else ()
+        housekeeping = (HOUSEKEEPING,) if HOUSEKEEPING in self.schedule else ()
         return configuration, replace(division, plain=division.plain + housekeeping)
 
     # -- ticking ---------------------------------------------------------------------------
@@ -218,16 +215,19 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         plain = self._plain
         assert plain is not None
         now = engine.now()
+        if not self._welcome:
+            work.check_namespace()
         if not engine.lead(now):
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
-        plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
+        send = partial(self._send, now=now)
+        plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
         engine.release(now)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
-        return self._sleep(now)
+        return self._sleep(engine, plain)
 
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
@@ -254,11 +254,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             plain.noted(new)
             self._term = term
 
-    def _sleep(self, now: Instant) -> float:
-        assert self._work is not None
-        assert self._plain is not None
-        engine = self._work.engine
-        wakes = (engine.roster.next_wake(), self._plain.next_wake())
+    def _sleep(self, engine: Engine, plain: PlainEntries) -> float:
+        wakes = (engine.roster.next_wake(), plain.next_wake())
         following = min((wake for wake in wakes if wake is not None), default=None)
         if following is None:
             return self._longest

@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import Division
+from celery_catchup.declarations import Division, entry_facts
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
@@ -26,7 +26,7 @@ from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template, Workers
 from celery_catchup.store.connection import evicted
-from celery_catchup.wiring import StoreHandle, open_store
+from celery_catchup.wiring import StoreHandle, left_behind, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,12 @@ class Beatwork:
     def serve_metrics(self, app: Any, settings: Settings) -> None:
         """Answer Prometheus until the end, when the settings want it."""
         self._metrics = served(app, settings, clock=self.engine.office.clock)
+
+    def check_namespace(self) -> None:
+        """Refuse to begin anew beside state that version 0.1 left in another namespace."""
+        found = left_behind(self.store)
+        if found is not None:
+            raise UnfitStoreError(found)
 
     def probe(self, *, strict: bool = False) -> None:
         """Find out whether the server keeps what it is given, and how messages reach the broker;
@@ -119,7 +125,8 @@ def assemble(
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
-    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
+    facts = entry_facts(app, schedule)
+    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace, facts=facts)
     return Beatwork(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 

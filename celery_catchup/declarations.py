@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -20,11 +21,14 @@ from celery_catchup.foresight import entry_cautions, entry_mistakes
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.policy import Policy
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
-from celery_catchup.schedules import NotReplayableError, fingerprint, timetable_of
+from celery_catchup.schedules import NotReplayableError, describe, fingerprint, stable_text, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
 from celery_catchup.wording import error_told, path
 from celery_catchup.zones import zone_named
+
+HOUSEKEEPING = "celery.backend_cleanup"
+"""Celery's own entry; a policy for "every other entry" does not mean it."""
 
 
 class WrittenSchedule(BaseSchedule):  # type: ignore[misc]
@@ -137,6 +141,26 @@ def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -
     if mistakes:
         raise ConfigurationError(mistakes)
     return made
+
+
+def entry_facts(app: Any, entries: Mapping[str, ScheduleEntry]) -> list[str]:
+    """What two beats of one app have in common beside their policies, as texts to be compared: where
+    messages go, and each entry's task, schedule and arguments."""
+    where = (key_prefix(app), app.conf.task_default_queue, app.connection_for_write().virtual_host)
+    facts = [stable_text(where)]
+    for name, one in entries.items():
+        if name != HOUSEKEEPING:
+            what = (name, one.task, describe(one.schedule), one.args, one.kwargs, one.options)
+            try:
+                facts.append(json.dumps(what, sort_keys=True, default=stable_text))
+            except (TypeError, ValueError):  # keys that are not texts, or a circle
+                facts.append(stable_text((name, one.task, describe(one.schedule))))
+    return facts
+
+
+def key_prefix(app: Any) -> str:
+    """What the app puts before the names of its queues on a Redis server that it shares with others."""
+    return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_RETRY = 60.0
 """Seconds between two tries of an entry that cannot be dispatched, at the most."""
+_UNRECORDED = 0.05
+"""Seconds after which published messages are recorded; a commit for each would double the cost of many."""
 _UP = timedelta(microseconds=999)
 """Rounds an instant up to a millisecond."""
 
@@ -52,8 +54,15 @@ class _Due:
 class PlainEntries:
     """When each entry is next to be asked, and what is known of it."""
 
-    def __init__(self, entries: Mapping[str, ScheduleEntry], *, longest: float) -> None:
+    def __init__(
+        self,
+        entries: Mapping[str, ScheduleEntry],
+        *,
+        longest: float,
+        monotonic: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.entries = dict(entries)
+        self._monotonic = monotonic
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
         self._failures: dict[str, int] = {}
@@ -86,21 +95,35 @@ class PlainEntries:
         self._stored.update({batch.name: batch.value for batch in batches})
 
     def send_due(
-        self, now: Instant, sender: Sender, commit: Callable[[list[PlainBatch]], bool], *, limit: int
+        self,
+        now: Instant,
+        sender: Sender,
+        commit: Callable[[list[PlainBatch]], bool],
+        *,
+        limit: int,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Send what is due, up to a number of entries, in one step with its state.
+        """Send what is due, up to a number of entries and while ``has_time`` says so, in one step with
+        its state. Messages that had to be published are recorded every 50 milliseconds, so that a beat that
+        is killed leaves few of them to be sent again.
 
         `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
         all of them stay due.
         """
         due: list[_Due] = []
+        left, begun = limit, self._monotonic()
         try:
-            while self._heap and self._heap[0][0] <= now and len(due) < limit:
+            while self._heap and self._heap[0][0] <= now and left and has_time():
                 # It leaves the heap when that worked: an entry that is not there would never be asked again.
                 one = self._ask(self.entries[self._heap[0][1]], now, sender)
                 heapq.heappop(self._heap)
                 if one is not None:
+                    left -= 1
                     due.append(one)
+                    if not one.batch.messages and self._monotonic() - begun >= _UNRECORDED:
+                        published, due = due, []
+                        self._settle(published, now, commit)
+                        begun = self._monotonic()
         finally:
             self._settle(due, now, commit)
 

@@ -229,8 +229,8 @@ def _declared(schedule: Any) -> str:
     if _is_authored(schedule, "__repr__"):
         told.append(_shown(schedule))
     if _is_authored(schedule, "__reduce__"):
-        told.append(_stable(schedule.__reduce__()[1]))
-    return " ".join(told) or _stable(_public(schedule))
+        told.append(stable_text(schedule.__reduce__()[1]))
+    return " ".join(told) or stable_text(_public(schedule))
 
 
 def _public(schedule: Any) -> Any:
@@ -245,14 +245,14 @@ def _is_authored(schedule: object, method: str) -> bool:
     return owner.__module__ not in (BaseSchedule.__module__, object.__module__)
 
 
-def _stable(value: Any) -> str:
+def stable_text(value: Any) -> str:
     """A text of a value that is the same in every process."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(sorted(f"{_stable(k)}: {_stable(v)}" for k, v in value.items())) + "}"
+        return "{" + ", ".join(sorted(f"{stable_text(k)}: {stable_text(v)}" for k, v in value.items())) + "}"
     if isinstance(value, set | frozenset):
-        return "{" + ", ".join(sorted(map(_stable, value))) + "}"
+        return "{" + ", ".join(sorted(map(stable_text, value))) + "}"
     if isinstance(value, list | tuple):
-        return "(" + ", ".join(map(_stable, value)) + ")"
+        return "(" + ", ".join(map(stable_text, value)) + ")"
     return _shown(value)
 
 

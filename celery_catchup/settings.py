@@ -135,7 +135,8 @@ class Settings(Written):
         None, description="Where state is kept; without it the broker, when that is Redis."
     )
     namespace: Annotated[str | None, _NAMESPACE] = Field(
-        None, description="Keeps apps on one server apart; without it the app's main name."
+        None,
+        description="Keeps apps on one server apart; else `global_keyprefix` and the app's main name.",
     )
     max_runs: Annotated[int | None, COUNT.or_none()] = Field(
         None, description="Cap on the catch-up runs of all entries together, per restart."

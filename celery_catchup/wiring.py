@@ -9,7 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from redis import Redis
+from redis.exceptions import ResponseError
 
+from celery_catchup.declarations import key_prefix
+from celery_catchup.engine import is_current
 from celery_catchup.mistakes import refuse
 from celery_catchup.redis_urls import SCHEMES
 from celery_catchup.settings import PREFIX, Settings
@@ -31,6 +34,8 @@ class StoreHandle:
     scripts: Scripts = field(repr=False)
     namespace: str
     db: int
+    former: str | None = None
+    """The namespace that version 0.1 used, which did not know of key prefixes; None when it is the same."""
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -53,7 +58,15 @@ def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
         where = "broker_url" if settings.redis_url is None else f"{PREFIX}redis_url"
         raise refuse(where, str(error)) from None
     namespace = namespace_of(app, settings)
-    return StoreHandle(client, Keys(namespace), Scripts(client), namespace, database_of(client))
+    former = settings.namespace or app.main or NAMELESS
+    return StoreHandle(
+        client,
+        Keys(namespace),
+        Scripts(client),
+        namespace,
+        database_of(client),
+        None if former == namespace else former,
+    )
 
 
 def read_settings(app: Any, *, only: Iterable[str] = ()) -> Settings:
@@ -77,8 +90,29 @@ def raw_settings(app: Any) -> dict[str, object]:
 
 
 def namespace_of(app: Any, settings: Settings) -> str:
-    """What keeps this app's keys apart from those of others on the server."""
-    return settings.namespace or app.main or NAMELESS
+    """What keeps this app's keys apart from those of others on the server: its name, behind the prefix
+    that the names of its queues have."""
+    return settings.namespace or key_prefix(app) + (app.main or NAMELESS)
+
+
+def left_behind(store: StoreHandle) -> str | None:
+    """What to do when version 0.1 left state in a namespace that nobody uses now; None when it did not."""
+    if store.former is None:
+        return None
+    try:
+        began = store.client.hexists(store.keys.meta, "schema")
+        theirs: Any = store.client.hmget(Keys(store.former).meta, ["schema", "declares"])
+    except ResponseError:  # no rights there, so it is another app's; or another app's data
+        return None
+    schema, declares = theirs
+    if began or schema is None or is_current((declares or b"").decode(errors="replace")):
+        return None
+    return (
+        f"version 0.1 left the state of an app in namespace {shown(store.former)}; with its global_keyprefix "
+        f"this app's namespace is {shown(store.namespace)} now. Set catchup_namespace to "
+        f"{shown(store.former)} to go on with that state (in one deployment only), or to another name to "
+        "begin without it"
+    )
 
 
 def store_url(app: Any, settings: Settings) -> str:

@@ -30,7 +30,8 @@ def command(desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, as_j
     """Whether a beat leads, how far its catch-up is, and what waits for somebody.
 
     With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age, 1
-    when it is not, and 69 when the store is unreachable.
+    when it is not, or when for five minutes a beat with other entries than this app's has led in its
+    namespace, and 69 when the store is unreachable.
     """
     from celery_catchup.operations.status import status
 
@@ -39,6 +40,9 @@ def command(desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, as_j
         screen.json(found)
     else:
         screen.out(f"Scheduler: {_doing(found)}")
+        if found.conflict is not None:
+            grade = "Error" if found.conflict.lasting else "Warning"
+            screen.out(f"{grade}: {found.conflict.detail}; set catchup_namespace")
         if not check:
             screen.facts(_facts(found))
             _advise(screen, found)
@@ -77,6 +81,7 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
     yield "Paused", ", ".join(found.paused) or None
     yield "Stopped by a failed run", ", ".join(found.stopped) or None
     yield "Workers with the plugin", found.workers
+    yield "Beats that stand by", found.standbys or None
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 
 

@@ -29,7 +29,13 @@ def examine(desk: Desk) -> Examination:
     if not any(one.check == "store" and one.verdict is Verdict.FAILURE for one in findings):
         checks: list[Check] = [_schema, server.store, server.clocks, repairs.stored]
         if sound:
-            checks += [processes.leader, processes.broker, processes.leases, processes.dead_letters]
+            checks += [
+                processes.leader,
+                processes.namespace,
+                processes.broker,
+                processes.leases,
+                processes.dead_letters,
+            ]
             checks += [history.lost_slots, history.windows]
         for check in checks:
             findings += _made(check, desk)

@@ -14,6 +14,7 @@ from celery_catchup.engine import DispatchFailedError
 from celery_catchup.operations import Desk
 from celery_catchup.operations.status import Health, Status, server_time, status
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
+from celery_catchup.wiring import left_behind
 from celery_catchup.wording import listed, shown
 
 _PING = 1.0  # seconds that workers have to answer
@@ -36,6 +37,21 @@ def leader(desk: Desk) -> Iterator[Finding]:
         case Health.NEVER_STARTED:
             where = shown(desk.store.namespace)
             yield failure("scheduler", f"no beat has ever led in namespace {where}", _START)
+
+
+def namespace(desk: Desk) -> Iterator[Finding]:
+    """Whether this app has its namespace for itself."""
+    conflict, behind = status(desk).conflict, left_behind(desk.store)
+    fix = "two apps? set catchup_namespace in one of them; one app? start all beats from one configuration"
+    if behind is not None:
+        yield failure("namespace", behind, "set catchup_namespace: beat does not start without it")
+    elif conflict is not None:
+        yield (failure if conflict.lasting else warning)("namespace", conflict.detail, fix)
+    elif desk.declares_as_leader():
+        yield ok("namespace", f"nobody else uses {shown(desk.store.namespace)}")
+    else:
+        told = f"the latest leader in namespace {shown(desk.store.namespace)} has other entries than this app"
+        yield warning("namespace", told, fix)
 
 
 def broker(desk: Desk) -> Iterator[Finding]:

@@ -5,5 +5,15 @@ from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
+from celery_catchup.engine.standby import digest, is_current
 
-__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Office", "Reaper"]
+__all__ = [
+    "Declared",
+    "Dispatch",
+    "DispatchFailedError",
+    "Engine",
+    "Office",
+    "Reaper",
+    "digest",
+    "is_current",
+]

@@ -96,6 +96,7 @@ class Advance:
         drafts: list[Draft] = []
         left = limit
         for index, line in enumerate(lines):
+            self.office.leadership.keep()
             late = line.session is not None and queue is self.roster.live
             if left <= 0 or late:
                 self.roster.queue(line)

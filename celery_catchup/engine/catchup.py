@@ -66,6 +66,8 @@ class Catchup:
     monotonic: Callable[[], float]
     cap: int | None
     pause: int | None
+    keep_lead: Callable[[], object] = lambda: None
+    """Renews the leader's lease in time; called while many entries are counted."""
     progress: Progress | None = None
     _last_sent: Instant | None = None
     _open: dict[str, Line] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Catchup:
         """Begin to catch up those of the entries that have missed slots indeed."""
         counts = {}
         for line in lines:
+            self.keep_lead()
             scope = line.scope(watermark, now)
             count = survey(line.entry, scope)
             if count:

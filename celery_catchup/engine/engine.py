@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
@@ -27,12 +28,19 @@ class Engine:
     """
 
     def __init__(
-        self, office: Office, declared: Sequence[Declared], *, settings: Settings, namespace: str
+        self,
+        office: Office,
+        declared: Sequence[Declared],
+        *,
+        settings: Settings,
+        namespace: str,
+        facts: Sequence[str] = (),
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
+        self._declares = digest(declared, facts)
         self.leading = False
         self.epoch = self._version = -1
-        self._standby = Standby(office.states, office.events)
+        self._standby = Standby(office.leadership, office.events, office.clock, namespace=namespace)
         self.terms = 0
         self._memory = Memory(office.events, office.elsewhere)
         self._pending: Term
@@ -48,7 +56,8 @@ class Engine:
             office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
+        keep, monotonic = office.leadership.keep, office.clock.monotonic
+        self.catchup = Catchup(office.states, office.events, monotonic, settings.max_runs, pause, keep)
         self._revocations = Revocations(office.ledger, office.dispatch, office.clock)
         self._advance = Advance(office, self.catchup, self._revocations, settings, namespace)
 
@@ -89,12 +98,16 @@ class Engine:
             self._advance.watermark = watermark
         self._pending = term
         if (term.epoch, term.version) != (self.epoch, self._version):
-            self._take_office(term.epoch, term.version, now)
+            try:
+                self._take_office(term.epoch, term.version, now)
+            except FencedError:
+                self._stand_by("another beat")
         return self.leading
 
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
         office = self.office
         stored = read_store(office.states, otherwise=self.resign)
+        office.leadership.keep()
         match = self.settings.first_start is FirstStart.MATCH
         kept = self._memory.recalled(fresh=stored.fresh)
         known = read_roster(
@@ -102,7 +115,7 @@ class Engine:
         )
         if epoch != self.epoch:
             check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored, declares=digest(self.declared)):
+        if not adopt(office.states, office.leadership, known, stored, declares=self._declares):
             self._stand_by("another beat")
             return
         new_term = epoch != self.epoch
@@ -120,11 +133,12 @@ class Engine:
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
-        self._standby.watch(leader, self.declared)
+        self._standby.watch(leader, self._declares)
 
-    def redeclare(self, declared: Sequence[Declared]) -> None:
-        """Other entries from the next tick on; what is being caught up goes on."""
+    def redeclare(self, declared: Sequence[Declared], facts: Sequence[str] = ()) -> None:
+        """Other entries from the next tick on; what is being caught up goes on. ``facts`` as for `digest`."""
         self.declared, self._version = declared, -1
+        self._declares = digest(declared, facts)
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""
@@ -136,29 +150,44 @@ class Engine:
     def advance(self, now: Instant) -> None:
         """Decide the slots that are due: live ones of all entries first, then a bounded part of
         what is being caught up."""
-        try:
+        if not self.leading:
+            return
+        with self._until_fenced():
             self._advance.advance(now)
-        except (FencedError, StaleWatermarkError):
-            self.leading, self.epoch = False, -1
+            self.office.leadership.keep()
 
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
         """Go on with backfills, and send what was decided but is not with the broker yet."""
-        try:
+        if not self.leading:
+            return
+        with self._until_fenced():
             self._revocations.send()
             self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
-        except FencedError:
-            self.leading, self.epoch = False, -1
+
+    def has_time(self) -> bool:
+        """Whether this tick may publish more: this beat leads, and the lease did not have to be renewed
+        just now. After a third of the lease the rest is left to the next tick, live slots first."""
+        in_time = False
+        if self.leading:
+            with self._until_fenced():
+                in_time = not self.office.leadership.keep()
+        return in_time
 
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;
         False when another beat leads by now, or has sent it."""
-        try:
+        with self._until_fenced():
             self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+        return self.leading
+
+    @contextmanager
+    def _until_fenced(self) -> Iterator[None]:
+        """Stop leading when another beat does, or may."""
+        try:
+            yield
         except (FencedError, StaleWatermarkError):
             self.leading, self.epoch = False, -1
-            return False
-        return True

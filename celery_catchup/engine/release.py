@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,7 @@ class Releases:
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
 
     def _publish(self, server_ms: int, now: Instant) -> None:
-        for identity in self.ledger.outbox(self.settings.batch_size):
+        for identity in self._in_time(self.ledger.outbox(self.settings.batch_size)):
             run = self.ledger.run(identity)
             if run is not None and run.get("handed") and server_ms - run["queued"] < _WORKERS_TIME:
                 continue
@@ -66,6 +66,15 @@ class Releases:
                     continue
             self.ledger.published({identity: template or {}})
             self._refused.pop(identity, None)
+
+    def _in_time(self, run_ids: Sequence[str]) -> Iterator[str]:
+        """These runs, each while the lease is certain. After a third of the lease the rest is left to
+        the next tick: live slots do not wait for a slow broker."""
+        self.leadership.keep()
+        for run_id in run_ids:
+            yield run_id
+            if self.leadership.keep():
+                return
 
     def _refusal(
         self, template: Mapping[str, Any], identity: str, run: Mapping[str, Any], now: Instant

@@ -1,41 +1,70 @@
-"""Standing by: who leads is said once, and also when the leader's schedule is another one."""
+"""Standing by: who leads is said once; that the leader's schedule is another one, while it lasts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from celery_catchup.clock import Clock
 from celery_catchup.engine.roster import Declared
 from celery_catchup.events import Events, StandingBy, StateSuspect
-from celery_catchup.store import States
+from celery_catchup.model import to_instant
+from celery_catchup.store import Leadership
+
+_VERSION = 2
+"""Of the digest. Beats of two versions are not compared; version 0.1 wrote no number."""
+_LOOK_EVERY = 20.0
+"""Seconds between two comparisons with the leader."""
+_LASTS = 30_000
+"""Milliseconds after which a difference is no coincidence: two beats do not read a changed row at once."""
+_SAY_EVERY = 3600.0
+"""Seconds between two warnings about the same difference."""
 
 
-def digest(declared: Sequence[Declared]) -> str:
-    """The same for two beats with the same entries, in whatever order."""
-    facts = sorted((one.name, one.task, one.fingerprint) for one in declared)
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+def digest(declared: Sequence[Declared], facts: Iterable[str] = ()) -> str:
+    """The same for two beats with the same entries, in whatever order.
+
+    ``facts`` are what `Declared` does not tell: entries without a policy, arguments, the broker.
+    """
+    told = sorted([*(repr((one.name, one.task, one.fingerprint)) for one in declared), *facts])
+    return f"{_VERSION}:{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+
+
+def is_current(declares: str | None) -> bool:
+    """Whether a beat of this version has written the digest."""
+    return (declares or "").startswith(f"{_VERSION}:")
 
 
 class Standby:
-    """What a beat that does not lead has said already."""
+    """What a beat that does not lead has noted and said already."""
 
-    def __init__(self, states: States, events: Events) -> None:
-        self._states, self._events = states, events
-        self._leader, self._compared = "", False
+    def __init__(self, leadership: Leadership, events: Events, clock: Clock, *, namespace: str) -> None:
+        self._leadership, self._events, self._clock = leadership, events, clock
+        self._namespace = namespace
+        self._leader = ""
+        self._look_at = self._say_at = 0.0
+        self._first_look = False
 
-    def watch(self, leader: str, declared: Sequence[Declared]) -> None:
-        """Say who leads. With the second look, when a new leader has noted what it declares, compare."""
+    def watch(self, leader: str, declares: str) -> None:
+        """Say who leads. From the second call on, when a new leader has noted what it declares, compare."""
+        monotonic = self._clock.monotonic()
         if leader != self._leader:
-            self._leader, self._compared = leader, False
+            self._leader, self._look_at, self._say_at = leader, monotonic, monotonic
+            self._first_look = True
             self._events.emit(StandingBy(leader))
-        elif not self._compared:
-            self._compared = True
-            theirs = self._states.load(any_schema=True).declares
-            if theirs not in (None, digest(declared)):
+        elif monotonic >= self._look_at:
+            self._look_at = monotonic + _LOOK_EVERY
+            now = to_instant(self._clock.now())
+            since = self._leadership.watch(declares, now=now)
+            certain = since is not None and (self._first_look or now - since >= _LASTS)
+            self._first_look = False
+            if certain and monotonic >= self._say_at:
+                self._say_at = monotonic + _SAY_EVERY
                 self._events.emit(
                     StateSuspect(
-                        "the schedule hash differs: the leading beat has other entries than this one, and "
-                        "its own count while it leads; start both from the same configuration"
+                        "the schedule hash differs: another beat with other entries leads in namespace "
+                        f"{self._namespace!r}, and this one sends nothing; set catchup_namespace if these "
+                        "are two apps, else start both from the same configuration"
                     )
                 )
 

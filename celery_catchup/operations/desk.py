@@ -12,10 +12,17 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.configuration import ENTRIES, Configuration, Declaration, load
-from celery_catchup.declarations import CatchupEntry, Division, divide, made_entries
+from celery_catchup.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
+from celery_catchup.declarations import (
+    HOUSEKEEPING,
+    CatchupEntry,
+    Division,
+    divide,
+    entry_facts,
+    made_entries,
+)
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.engine import Declared
+from celery_catchup.engine import Declared, digest, is_current
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
@@ -31,8 +38,6 @@ from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
 from celery_catchup.wording import did_you_mean, shown
 
-# Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
-HOUSEKEEPING = "celery.backend_cleanup"
 _POLL_INTERVAL = PREFIX + "poll_interval"
 _ANY_INTERVAL = "1ms"
 """Entries without a policy may run more often than beat could observe."""
@@ -41,13 +46,14 @@ _ANY_INTERVAL = "1ms"
 class Desk:
     """An app's configuration, its store and what can be done there. Close it when done.
 
-    ``by`` is who sits at it, for the record.
+    ``by`` is who sits at it, for the record. With ``only`` it knows of no other entry, so that neither
+    the number of the others nor a mistake in them matters.
     """
 
     clock: ClassVar[Clock] = SystemClock()
 
-    def __init__(self, app: Any, *, by: str = "") -> None:
-        self.app, self.by = app, by
+    def __init__(self, app: Any, *, by: str = "", only: str | None = None) -> None:
+        self.app, self.by, self._only = app, by, only
 
     def now(self) -> Instant:
         """The present as slots are compared with it."""
@@ -68,7 +74,10 @@ class Desk:
         """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
         self.app.loader.import_default_modules()
         self.app.finalize()
-        return made_entries(self.source.entries(), self._entry)
+        entries = self.source.entries()
+        if self._only is not None and self._only in entries:
+            entries = {self._only: entries[self._only]}
+        return made_entries(entries, self._entry)
 
     @cached_property
     def source(self) -> EntrySource:
@@ -97,8 +106,12 @@ class Desk:
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
+        written: Any = raw.get(ENTRIES) or {}
+        if self._only in declared and isinstance(written, Mapping):
+            written = raw[ENTRIES] = {
+                name: one for name, one in written.items() if name in (self._only, EVERY_OTHER)
+            }
         if policies:
-            written: Any = raw.get(ENTRIES) or {}
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
             declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
         return load(raw, declared=declared, timezone=self.app.timezone)
@@ -201,9 +214,17 @@ class Desk:
         """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
 
-    def before_change(self) -> Stored:
-        """What is stored, before something is changed; `StoreError` when a newer version has written it."""
-        return self.states.load()
+    def before_change(self, names: Iterable[str] | None = None) -> Stored:
+        """What is stored, of all entries or of these, before something is changed; `StoreError` when a
+        newer version has written it."""
+        return self.states.load(names=names)
+
+    def declares_as_leader(self) -> bool:
+        """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
+        theirs = self.look(()).declares
+        return not is_current(theirs) or theirs == digest(
+            self.division.declared, entry_facts(self.app, self.schedule)
+        )
 
     # -- names -----------------------------------------------------------------------------
 

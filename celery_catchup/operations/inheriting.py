@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from celery_catchup.declarations import HOUSEKEEPING
 from celery_catchup.logs import logfmt
 from celery_catchup.model import to_instant
-from celery_catchup.operations.desk import HOUSEKEEPING, Desk
+from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.previews import preview
 from celery_catchup.policy import OnResume
 from celery_catchup.store import Stored

@@ -48,8 +48,8 @@ def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: boo
     more. A slot that has its run already is refused.
     """
     (entry,) = desk.in_schedule([name])
-    stored, now = desk.before_change(), desk.now()
-    line = lines_of(desk, stored, now).get(entry)
+    stored, now = desk.before_change([entry]), desk.now()
+    line = lines_of(desk, stored, now, [entry]).get(entry)
     slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
     identity = _identity(desk, entry, line, slot)
     before = desk.ledger.run(identity)

@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from celery_catchup.model import Instant, SkipReason, to_datetime
+from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
+from celery_catchup.store.leadership import standbys
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
+from celery_catchup.wording import listed, shown
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
@@ -21,6 +23,12 @@ LATELY = 24 * 3600 * 1000
 
 _WORKERS = 10 * 60 * 1000
 """Milliseconds in which a worker must have been seen to count; it says so each minute."""
+
+_STANDBYS = 2 * 60 * 1000
+"""Milliseconds in which a standby must have been seen to count; it says so every 20 seconds."""
+
+_ROLLOUT = 5 * 60 * 1000
+"""Milliseconds in which two versions of a schedule may run beside each other."""
 
 LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED})
 """Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
@@ -42,6 +50,19 @@ class CatchupProgress:
     total: int
     dispatched: int
     skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Beats that stand by in this namespace with other entries than the leader's: their slots do not run.
+
+    While a new version is rolled out that is so for a moment; one that is ``lasting`` is an error.
+    """
+
+    beats: tuple[str, ...]
+    since: datetime
+    lasting: bool
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +90,17 @@ class Status:
     stopped: tuple[str, ...]
     backfills: int
     workers: int
+    standbys: int
+    conflict: Conflict | None
     without_plugin: tuple[str, ...]
 
 
 def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``."""
+    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``.
+
+    In a lasting conflict it is not, for the app whose entries do not run. For the leader's app it is: a probe
+    that ended its beat would only let the other one begin.
+    """
     now = desk.now()
     leader, scheduler = desk.listing.leader()
     counts = desk.listing.counts()
@@ -82,11 +109,17 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
     tally = desk.history.tally(since=now - LATELY)
+    others = {
+        beat: since
+        for beat, (seen, since) in standbys(desk.store.client, desk.store.keys).items()
+        if seen >= now - _STANDBYS and beat != leader.get("owner")
+    }
+    conflict = _conflict(others, now, desk.store.namespace)
     server_now = server_time(desk)
     mixed = desk.workers.presence().mixed_since(server_now - SEEN_LATELY)
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING,
+        healthy=health is Health.RUNNING and (not _lasts(conflict) or desk.declares_as_leader()),
         namespace=desk.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
@@ -103,9 +136,28 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
+        standbys=len(others),
+        conflict=conflict,
         workers=len(desk.workers.seen_since(server_now - _WORKERS)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
     )
+
+
+def _lasts(conflict: Conflict | None) -> bool:
+    return conflict is not None and conflict.lasting
+
+
+def _conflict(standbys: Mapping[str, Instant | None], now: Instant, namespace: str) -> Conflict | None:
+    since = {beat: at for beat, at in standbys.items() if at is not None}
+    if not since:
+        return None
+    first = min(since.values())
+    beats = tuple(sorted(since))
+    detail = (
+        f"another beat with other entries uses namespace {shown(namespace)} since {to_rfc3339(first)}, and "
+        f"none of its slots run: {listed(beats)}"
+    )
+    return Conflict(beats, to_datetime(first), lasting=now - first >= _ROLLOUT, detail=detail)
 
 
 def _health(age: timedelta | None, max_age: timedelta, *, leads: bool) -> Health:

@@ -9,9 +9,9 @@ from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, PlainB
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
-from celery_catchup.store.leadership import Leadership, Term
+from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
-from celery_catchup.store.ledger import FencedError, Ledger, StaleWatermarkError
+from celery_catchup.store.ledger import Ledger, StaleWatermarkError
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention

@@ -13,8 +13,7 @@ from redis import Redis
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import NewRun, Template
 from celery_catchup.store.keys import Keys
-from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.ledger import FencedError
+from celery_catchup.store.leadership import FencedError, Leadership
 from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 

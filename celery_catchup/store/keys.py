@@ -9,7 +9,7 @@ from urllib.parse import quote
 KINDS = {
     "hash": (
         "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes hours consumers drained contact "
+        "last_runs ledger templates letters backfills notes hours consumers drained contact standbys "
         "stopped revocations"
     ).split(),
     "zset": "runs outbox delayed leases retries ended dead workers outages".split(),
@@ -55,6 +55,7 @@ class Keys:
         self.backfills = f"{prefix}:backfills"
         self.notes = f"{prefix}:notes"
         self.workers = f"{prefix}:workers"
+        self.standbys = f"{prefix}:standbys"
         self.consumers = f"{prefix}:consumers"
         self.drained = f"{prefix}:drained"
         self.contact = f"{prefix}:contact"

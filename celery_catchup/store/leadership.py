@@ -5,15 +5,32 @@ from __future__ import annotations
 import secrets
 import socket
 from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
 
 from celery_catchup.clock import Clock
-from celery_catchup.model import Instant
+from celery_catchup.errors import CatchupError
+from celery_catchup.model import Instant, to_instant
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
 
-# The leader stops trusting its lease this much before it ends, so that a slow write cannot
-# begin inside and arrive outside; the fence in every script is what keeps it safe.
-_MARGIN = 0.2
+_RENEW_AFTER = 1 / 3
+"""Part of the lease after which `Leadership.keep` renews it."""
+_TRUST = 0.8
+"""Part of the lease in which the leader relies on it, so that a slow publish cannot begin inside and
+arrive outside. Writes to the store are safe without it: every script compares the fence."""
+
+
+_FORGET_MS = 3600 * 1000
+"""Milliseconds after which a silent standby is forgotten."""
+_RESTART_MS = 3 * 60 * 1000
+"""Milliseconds that a standby may be away while it is started again."""
+_MOST_STANDBYS = 50
+
+
+class FencedError(CatchupError):
+    """Another beat leads, or may lead; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +62,7 @@ class Leadership:
         self._run_ttl_ms = run_ttl_ms
         self.owner = f"{socket.gethostname()[:60]}:{secrets.token_hex(6)}"
         self.epoch = 0
-        self._trusted_until = 0.0
+        self._renewed_at = 0.0
         self._observed = ("", 0.0)
         self._latest = (0, 0)
         self._length = ttl_ms
@@ -85,7 +102,7 @@ class Leadership:
             },
         )
         self.epoch = epoch if leads else 0
-        self._trusted_until = begun + self._ttl_ms / 1000 * (1 - _MARGIN) if leads else 0.0
+        self._renewed_at = begun
         # Dated when the answer is here: this process may have been stopped since the question.
         self._observe(f"{_text(owner)} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), renewed=bool(leads))
@@ -112,20 +129,81 @@ class Leadership:
         latest, self._latest = self._latest, record
         return record <= latest if renewed else record < latest
 
-    @property
-    def trusted(self) -> bool:
-        """Whether the lease can still be relied on without asking."""
-        return self._clock.monotonic() < self._trusted_until
+    def keep(self) -> bool:
+        """Go on leading within a tick; whether the lease had to be renewed for it.
+
+        Costs nothing during the first third of the lease, so every loop that may take long, and
+        everything that publishes, calls it each time. Raises `FencedError` when another beat leads,
+        or when the renewal took so long that another one may.
+        """
+        renewed = self._renew_in_time()
+        if renewed and self._age() >= _TRUST:
+            raise FencedError("the lease was renewed too late to be relied on; this tick ends here")
+        return renewed
 
     def fence(self) -> dict[str, str | int]:
-        """What every write of the leader carries."""
+        """What every write of the leader carries. The lease is renewed first when it is time; how long
+        that took does not matter, because the script that writes compares."""
+        self._renew_in_time()
+        return self._fence()
+
+    def _fence(self) -> dict[str, str | int]:
         return {"owner": self.owner, "epoch": self.epoch}
+
+    def _age(self) -> float:
+        """How much of the lease has passed since the last renewal was asked for."""
+        return (self._clock.monotonic() - self._renewed_at) * 1000 / self._ttl_ms
+
+    def _renew_in_time(self) -> bool:
+        if self.epoch and self._age() < _RENEW_AFTER:
+            return False
+        begun = self._clock.monotonic()
+        beat = self.epoch and self._scripts.call(
+            "keep",
+            {"leader": self._keys.leader, "scheduler": self._keys.scheduler},
+            {**self._fence(), "known_beat": self._latest[1], "now_ms": to_instant(self._clock.now())},
+        )
+        if not beat:
+            self.epoch = 0
+            raise FencedError("another beat leads by now; this one stands down")
+        self._renewed_at, self._latest = begun, (self.epoch, beat)
+        return True
+
+    def watch(self, declares: str, *, now: Instant) -> Instant | None:
+        """Note that this beat stands by with these entries, told by their digest; since when they are
+        others than the leader's, or None."""
+        since: int = self._scripts.call(
+            "watch",
+            {"meta": self._keys.meta, "standbys": self._keys.standbys},
+            {
+                "owner": self.owner,
+                "declares": declares,
+                "now_ms": now,
+                "forget_ms": _FORGET_MS,
+                "most": _MOST_STANDBYS,
+                "restart_ms": _RESTART_MS,
+            },
+        )
+        return None if since < 0 else since
 
     def resign(self) -> None:
         """Let a standby take over at once."""
         if self.epoch:
-            self._scripts.call("resign", {"leader": self._keys.leader}, self.fence())
-            self.epoch, self._trusted_until = 0, 0.0
+            self._scripts.call("resign", {"leader": self._keys.leader}, self._fence())
+            self.epoch = 0
+
+
+def standbys(client: Redis, keys: Keys) -> dict[str, tuple[Instant, Instant | None]]:
+    """Each beat that stands by or did: when it was last seen, and since when its entries are others
+    than the leader's."""
+    stored: Any = client.hgetall(keys.standbys)
+    found: dict[str, tuple[Instant, Instant | None]] = {}
+    for beat, record in stored.items():
+        seen, _, rest = record.decode(errors="replace").partition(" ")
+        since = rest.partition(" ")[0]
+        if seen.isdecimal():
+            found[beat.decode(errors="replace")] = int(seen), int(since) if since.isdecimal() else None
+    return found
 
 
 def _text(value: bytes | str) -> str:

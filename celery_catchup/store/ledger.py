@@ -12,7 +12,7 @@ from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import Batch, Committed, Template, encode
 from celery_catchup.store.keys import Keys
-from celery_catchup.store.leadership import Leadership
+from celery_catchup.store.leadership import FencedError, Leadership
 from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import Scripts
 
@@ -37,10 +37,6 @@ _COMMIT_KEYS = (
 )
 _REMEMBERED = 200_000
 """Templates that are known to be stored, at the most; what is beyond is asked for anew."""
-
-
-class FencedError(CatchupError):
-    """Somebody else leads by now; nothing was written."""
 
 
 class StaleWatermarkError(CatchupError):

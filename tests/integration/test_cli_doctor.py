@@ -75,6 +75,7 @@ def test_a_healthy_installation_is_told_so(
         "clocks",
         "stored state",
         "scheduler",
+        "namespace",
         "dispatch",
         "workers",
         "leases",

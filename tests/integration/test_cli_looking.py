@@ -155,6 +155,9 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "stopped": [],
         "backfills": 0,
         "workers": 0,
+        "standbys": 0,
+        "withoutPlugin": [],
+        "conflict": None,
     }
 
 

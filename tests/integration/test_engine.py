@@ -622,7 +622,7 @@ def test_a_beat_that_was_told_to_end_ends_although_somebody_swallows_the_exit(
     with Project(redis_url, clock).beat() as scheduler:
         scheduler.tick()
         # As Celery's handler of SIGTERM does in the midst of a tick; the exit that it raises never comes.
-        monkeypatch.setattr(scheduler, "_sleep", lambda _: scheduler.close() or 1.0)
+        monkeypatch.setattr(scheduler, "_sleep", lambda *_: scheduler.close() or 1.0)
         scheduler.tick()
 
         with pytest.raises(SystemExit):

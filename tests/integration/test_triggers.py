@@ -9,6 +9,7 @@ from celery import Celery
 
 from celery_catchup import run_headers, trigger
 from celery_catchup.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
+from celery_catchup.model import Slot, identity
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.refusals import UnknownEntryError
 
@@ -51,3 +52,27 @@ def test_headers_make_a_message_of_ones_own_a_run(app: Celery, desk: Desk) -> No
 def test_an_entry_that_is_not_there_is_named(app: Celery) -> None:
     with pytest.raises(UnknownEntryError, match="did you mean 'etl'"):
         trigger(app, "elt")
+
+
+def test_a_trigger_looks_at_its_own_entry_only(app: Celery, desk: Desk) -> None:
+    app.conf.beat_schedule["other"] = {"task": "shop.other", "schedule": "0 * * * *"}
+    app.conf.catchup_entries["other"] = {"window": "a mistake of the other entry"}
+    client = desk.app.connection_for_write().default_channel.client
+    client.config_resetstat()
+
+    trigger(app, "etl")
+    run_headers("etl", app=app)
+
+    whole_hashes = client.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"]
+    assert whole_hashes <= 3  # schema, scheduler and pauses; not one for each fact of every entry
+
+
+def test_a_policy_for_every_other_entry_holds_for_a_triggered_one(app: Celery, desk: Desk) -> None:
+    app.conf.catchup_entries = {"*": {"window": "6h", "logic_version": "2"}}
+
+    run_id = trigger(app, "etl")
+
+    run = desk.ledger.run(run_id)
+    assert run is not None
+    slot = Slot(run["slot"])
+    assert run_id == identity("shop", "etl", slot, logic_version="2")

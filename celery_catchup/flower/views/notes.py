@@ -84,6 +84,9 @@ def _troubles(told: Status) -> Iterator[Note]:
             yield Note("Nobody leads.", f"The last leader resigned {age} ago.", kind="cu-warn")
         case _:
             pass
+    if told.conflict is not None:
+        kind = "cu-error" if told.conflict.lasting else "cu-warn"
+        yield Note("Two beats disagree.", f"{told.conflict.detail}; set catchup_namespace.", kind=kind)
     if told.without_plugin:
         text = (
             f'{", ".join(told.without_plugin)}: add imports += ["celery_catchup.worker"] to their settings.'

@@ -78,9 +78,9 @@ if run.state == 'queued' and not run.discarded then
   return 'alive'
 end
 if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
+if run.state == 'running' and run.replaced then return give_up('revoked', 'ended') end -- another one has started
 local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
 if run.state == 'waiting' or early then return 'alive' end
-if run.replaced then return give_up('revoked', 'ended') end -- its entry has started another one, or stopped
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
   run.error = run.discarded and run.error or 'its workers were lost'
