@@ -55,6 +55,12 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def acquire(self, timeout: float) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
 
 def _threading(hub: Hub) -> SimpleNamespace:
     return SimpleNamespace(
@@ -96,6 +102,7 @@ def simulated(
         (stations, "process_events", heard),
         (beatwork, "evicted", lambda client: None),
         (outflow, "Dispatcher", dispatcher),
+        (outflow, "threading", _threading(hub)),
         (desk, "Dispatcher", dispatcher),
         (heartbeat, "threading", _threading(hub)),
         (heartbeat, "_TICK", 2.0 * SCALE),
