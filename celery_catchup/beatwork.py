@@ -14,16 +14,18 @@ from kombu.exceptions import OperationalError
 from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import Division
-from celery_catchup.dispatch import Dispatcher
+from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
+from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.logs import logfmt, process_events
 from celery_catchup.metrics import served
 from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template
+from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Recovery, Retention, States, Template
+from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
 from celery_catchup.store.workers import Workers
 from celery_catchup.wiring import StoreHandle, open_store
@@ -111,10 +113,13 @@ def assemble(
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
+    ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
+    if sender.sent_events.wanted:
+        ledger = _announce(sender.sent_events, store, events)
     office = Office(
         leadership=leadership,
         states=states,
-        ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
+        ledger=ledger,
         dispatch=_Dispatch(app, sender, schedule),
         clock=clock,
         events=events,
@@ -150,6 +155,38 @@ class Roll:
             if not self.someone_claims():
                 advice = 'add imports = ["celery_catchup.worker"] to the workers\' settings'
                 logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
+
+
+def _announce(sent_events: SentEvents, store: StoreHandle, events: Events) -> Ledger:
+    """Have the messages announced that the leader's scripts push; the ledger to use."""
+    ledger = _AnnouncedLedger(store.client, store.scripts, store.keys, db=store.db)
+    ledger.sent_events = sent_events
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunDispatched | RunResent):
+            sent_events.pushed_runs(ledger, [event.run_id])
+
+    events.subscribe(on_event)
+    return ledger
+
+
+class _AnnouncedLedger(Ledger):
+    """Announces what no event tells of: entries without a policy, and delayed runs that are admitted."""
+
+    sent_events: SentEvents
+
+    def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
+        """As `Ledger.commit`."""
+        outcome = super().commit(leadership, batch, now=now)
+        for plain in batch.plain:
+            self.sent_events.pushed(plain.queue, plain.messages)
+        return outcome
+
+    def admit(self, leadership: Leadership, entry: str, *, capacity: int, now: Instant) -> list[str]:
+        """As `Ledger.admit`."""
+        released = super().admit(leadership, entry, capacity=capacity, now=now)
+        self.sent_events.pushed_runs(self, released)
+        return released
 
 
 class _Dispatch:

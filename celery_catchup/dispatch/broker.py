@@ -87,6 +87,10 @@ class Broker:
                 raise publish_error(error, where=where) from error
             raise
 
+    def producer(self) -> Any:
+        """A producer of events; `DispatchError` when there is no connection."""
+        return _kombu.Producer(self.connected().default_channel, auto_declare=False)
+
     def drop(self) -> None:
         """Forget the connection, without a farewell that a dead broker would not answer."""
         connection, self._connection = self._connection, None

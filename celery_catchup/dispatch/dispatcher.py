@@ -30,6 +30,7 @@ from celery_catchup.dispatch.failures import (
 )
 from celery_catchup.dispatch.kinds import Kinds
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.dispatch.templates import Caught, Entries, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
@@ -71,6 +72,7 @@ class Dispatcher:
     ) -> None:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
+        self.sent_events = SentEvents(app, self._broker)
         self._db = 0
         self._known = Entries(app)
         self._kinds = Kinds(app)
@@ -240,7 +242,9 @@ class Dispatcher:
         `DispatchError` when it does not, or when that is not known; sending it again is then
         the caller's decision.
         """
-        self._broker.publish(_loads(render(template, run_id, run, now)))
+        publication = _loads(render(template, run_id, run, now))
+        self._broker.publish(publication)
+        self.sent_events.published(publication)
 
     def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         """A run of an entry without a policy: queue, database and messages to be pushed; no message

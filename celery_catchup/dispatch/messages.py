@@ -36,7 +36,8 @@ _TOLD_WITH_POLICY = {
 
 
 class _NoEvents:
-    """An event dispatcher that says nothing: a message that was caught has not been sent."""
+    """An event dispatcher that says nothing: a message that was caught has not been sent; `SentEvents`
+    announces it when it has."""
 
     def publish(self, *_: Any, **__: Any) -> None:
         """Keep quiet."""

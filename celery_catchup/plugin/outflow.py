@@ -46,8 +46,13 @@ class Outflow:
         )
         self._retry_at = 0.0
 
-    def publish(self, run_ids: Sequence[str]) -> None:
-        """Publish these runs, and remove them from the outbox."""
+    def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
+        """Publish these runs, and remove them from the outbox. Those that are ``pushed`` already are
+        announced, where the app wants that."""
+        if pushed and self._dispatcher.sent_events.wanted:
+            with self._turn() as granted:
+                if granted:
+                    self._dispatcher.sent_events.pushed_runs(self._ledger, pushed)
         for run_id in run_ids:
             try:
                 self._publish(run_id)

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from celery_catchup import header_names as names
@@ -140,6 +141,7 @@ class SimulatedDispatcher:
     def __init__(self, app: Any, **_: Any) -> None:
         self.mode: Mode | None = None
         self.reason = "simulated"
+        self.sent_events = SimpleNamespace(wanted=False)
 
     def probe(self) -> None:
         self.mode = Mode.ATOMIC if self.broker.atomic else Mode.OUTBOX

@@ -224,6 +224,7 @@ local function dispatch(keys, id, run, own_db, now)
   local template = read_json(redis.call('HGET', keys.templates, run.template))
   if template.queue then
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
+    if keys.pushed then table.insert(keys.pushed, id) end
   else
     -- one after the other, however many are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
