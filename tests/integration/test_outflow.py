@@ -51,6 +51,7 @@ def test_threads_that_release_runs_at_once_publish_them_one_by_one(
 
     with ThreadPoolExecutor(10) as threads:
         list(threads.map(lambda run_id: outflow.publish([run_id]), runs))
+    outflow._dispatcher.close()
 
     with kombu.Connection(rabbitmq_url) as connection:
         assert connection.default_channel.queue_delete(queue) == 200

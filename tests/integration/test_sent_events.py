@@ -217,7 +217,9 @@ def test_a_run_that_waits_its_turn_is_announced_by_the_worker_that_releases_it(
         leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
         leases.claim(first["id"], owner="w", task="proj.etl", worker="w", entry="e")
         ending = leases.finish(first["id"], entry="e", owner="w", state=RunState.SUCCEEDED)
-        Outflow(app, store, SystemClock()).publish(ending.released, ending.pushed)
+        outflow = Outflow(app, store, SystemClock())
+        outflow.publish(ending.released, ending.pushed)
+        outflow._dispatcher.close()
 
         assert [event["uuid"] for event in heard(1)] == [second["id"]]
 
