@@ -16,6 +16,7 @@ from celery import beat
 from celery.schedules import ParseException, crontab
 
 from celery_catchup.declarations import WrittenSchedule
+from celery_catchup.dispatch.messages import is_original
 from celery_catchup.model import Trigger
 from celery_catchup.settings import Checkins
 
@@ -70,9 +71,8 @@ class _Stage:
 
 
 def _is_watched() -> bool:
-    """Whether somebody has put himself in front of Celery's own function."""
-    code = getattr(beat.Scheduler.apply_entry, "__code__", None)
-    return bool(getattr(code, "co_filename", None) != beat.__file__)
+    """Whether Celery's own function is replaced or wrapped."""
+    return not is_original(beat.Scheduler.apply_entry, beat)
 
 
 def _as_crontab(schedule: Any) -> Any:
