@@ -68,7 +68,7 @@ class Dispatcher:
         state: Redis,
         state_db: int,
         mark_tasks: MarkTasks = MarkTasks.BOTH,
-        checkins: Checkins = Checkins.NONE,
+        checkins: Checkins | None = None,
     ) -> None:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
@@ -176,6 +176,7 @@ class Dispatcher:
         announced = self._announcements.concern(run)
         known = None if announced else self._known.valid(entry, policy_entry)
         if announced or (known is None and not is_shared(self._app, entry)):
+            self._announcements.begin_trace()
             if announced and run is not None:
                 entry = self._announcements.heard(entry, run)
             own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
