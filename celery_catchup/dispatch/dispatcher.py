@@ -252,10 +252,20 @@ class Dispatcher:
         when it had to be published, and was."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
+        if self._app.conf.task_protocol == 1:
+            return self._as_built(message_of(self._app, entry, policy_entry=None, run_id=run_id, run=run))
         template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
         if template.queue is not None and template.db is not None:
             return template.queue, template.db, [render(vars(template), run_id, run, now)]
         self.publish(vars(template), run_id, run, now=now)
+        return "", 0, []
+
+    def _as_built(self, message: Message) -> tuple[str, int, list[str]]:
+        """Protocol 1 keeps the task's id inside the body: the message goes out as Celery has built it."""
+        caught = self._made(message)
+        if caught.queue is not None and caught.db is not None:
+            return caught.queue, caught.db, [caught.text]
+        self._broker.publish(_loads(caught.text))
         return "", 0, []
 
     def close(self, *, interrupted: bool = False) -> None:

@@ -73,6 +73,8 @@ class SentEvents:
         try:
             producer = self._broker.producer()
             for fields in events:
+                if fields["uuid"] is None:
+                    continue  # task_protocol 1 tells it in the body
                 self._dispatcher.publish("task-sent", fields, producer)
         except BaseException as error:
             self._broker.drop()
