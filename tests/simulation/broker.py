@@ -141,7 +141,7 @@ class SimulatedDispatcher:
     def __init__(self, app: Any, **_: Any) -> None:
         self.mode: Mode | None = None
         self.reason = "simulated"
-        self.sent_events = SimpleNamespace(wanted=False)
+        self.sent_events = SimpleNamespace(wanted=False, pushed_runs=lambda *_: None)
 
     def probe(self) -> None:
         self.mode = Mode.ATOMIC if self.broker.atomic else Mode.OUTBOX
