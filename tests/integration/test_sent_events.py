@@ -112,9 +112,11 @@ def place(request: pytest.FixtureRequest, redis_url: str) -> Iterator[dict[str, 
         case _:
             url = request.getfixturevalue("rabbitmq_url")
             queue = f"catchup-test-{uuid.uuid4().hex[:12]}"
-            yield {"broker_url": url, "catchup_redis_url": redis_url, "task_default_queue": queue}
+            names = {"task_default_queue": queue, "event_exchange": f"{queue}-events"}
+            yield {"broker_url": url, "catchup_redis_url": redis_url, **names}
             with kombu.Connection(url) as connection:
                 connection.default_channel.queue_delete(queue)
+                connection.default_channel.exchange_delete(f"{queue}-events")
 
 
 def an_app(place: dict[str, Any], schedule: dict[str, Any], entries: Any = None, **settings: Any) -> Celery:
@@ -125,7 +127,6 @@ def an_app(place: dict[str, Any], schedule: dict[str, Any], entries: Any = None,
             "catchup_entries": entries or {},
             "task_send_sent_event": True,
             "result_expires": None,
-            "event_exchange": f"celeryev-{uuid.uuid4().hex[:8]}",  # RabbitMQ is shared
             **place,
             **settings,
         }
