@@ -14,9 +14,10 @@ from kombu.exceptions import OperationalError
 from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
 from celery_catchup.declarations import Division, entry_facts
-from celery_catchup.dispatch import Dispatcher
+from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
+from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.fleet import Fleet
 from celery_catchup.logs import logfmt, process_events
 from celery_catchup.metrics import served
@@ -24,7 +25,18 @@ from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template, Workers
+from celery_catchup.store import (
+    Backfills,
+    Batch,
+    Leadership,
+    Ledger,
+    Recovery,
+    Retention,
+    States,
+    Template,
+    Workers,
+)
+from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
 from celery_catchup.wiring import StoreHandle, left_behind, open_store
 
@@ -113,11 +125,14 @@ def assemble(
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
+    ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
+    if sender.sent_events.wanted:
+        ledger = _announce(sender.sent_events, store, events)
     dispatch = _Dispatch(app, sender, schedule)
     office = Office(
         leadership=leadership,
         states=states,
-        ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
+        ledger=ledger,
         dispatch=dispatch,
         clock=clock,
         events=events,
@@ -134,6 +149,38 @@ def needs_the_plugin(declared: Declared) -> bool:
     """Whether the entry's policy counts on workers to say when a run has ended."""
     policy = declared.build(0).policy
     return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1
+
+
+def _announce(sent_events: SentEvents, store: StoreHandle, events: Events) -> Ledger:
+    """Have the messages announced that the leader's scripts push; the ledger to use."""
+    ledger = _AnnouncedLedger(store.client, store.scripts, store.keys, db=store.db)
+    ledger.sent_events = sent_events
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunDispatched | RunResent):
+            sent_events.pushed_runs(ledger, [event.run_id])
+
+    events.subscribe(on_event)
+    return ledger
+
+
+class _AnnouncedLedger(Ledger):
+    """Announces what no event tells of: entries without a policy, and delayed runs that are admitted."""
+
+    sent_events: SentEvents
+
+    def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
+        """As `Ledger.commit`."""
+        outcome = super().commit(leadership, batch, now=now)
+        for plain in batch.plain:
+            self.sent_events.pushed(plain.queue, plain.messages)
+        return outcome
+
+    def admit(self, leadership: Leadership, entry: str, *, capacity: int, now: Instant) -> list[str]:
+        """As `Ledger.admit`."""
+        released = super().admit(leadership, entry, capacity=capacity, now=now)
+        self.sent_events.pushed_runs(self, released)
+        return released
 
 
 class _Dispatch:

@@ -17,7 +17,7 @@ from celery_catchup.cron_dialects import Dialect, parse_cron
 from celery_catchup.engine import Declared
 from celery_catchup.entries import Entry, Role, Schedule, too_frequent
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
-from celery_catchup.foresight import entry_cautions, entry_mistakes
+from celery_catchup.foresight import app_mistakes, entry_cautions, entry_mistakes
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.policy import Policy
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
@@ -201,6 +201,8 @@ def divide(
             warnings.append(str(error))
         except ScheduleError as error:
             mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
+    if declared:
+        mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
         raise ConfigurationError(mistakes)
     return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions))

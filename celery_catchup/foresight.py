@@ -138,6 +138,16 @@ def _serialise(entry: ScheduleEntry) -> None:
 # -- the app -------------------------------------------------------------------------------------
 
 
+def app_mistakes(app: Any) -> Iterator[Mistake]:
+    """Settings of the app with which no entry with a policy can run."""
+    if app is not None and app.conf.task_protocol == 1:
+        yield Mistake(
+            "task_protocol",
+            "expected 2, got 1, which has no headers to tell a run by; "
+            "set it to 2, or remove the policies of all entries",
+        )
+
+
 def app_cautions(
     app: Any, schedule: Mapping[str, ScheduleEntry], settings: Settings, *, now: Instant
 ) -> Iterator[str]:

@@ -236,6 +236,7 @@ def _replay(desk: Desk, record: Record, known: set[str], *, dry_run: bool) -> Ha
     logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=desk.by))
     match answer:
         case Replay.REPLAYED:
+            desk.sender.sent_events.pushed_runs(desk.ledger, [record["id"]])
             return _handled(record, Outcome.REPLAYED)
         case Replay.IN_FLIGHT:
             return _handled(record, Outcome.UNDER_WAY, "somebody else was faster")

@@ -62,6 +62,7 @@ def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: boo
         raise RefusedError(_has_its_run(identity, entry, slot, desk.ledger.run(identity) or {}))
     logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=desk.by))
     everyone(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
+    desk.sender.sent_events.pushed_runs(desk.ledger, [identity])
     record = desk.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})
     return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)

@@ -53,7 +53,7 @@ def deliver(
     report: Report,
     leases: Leases,
     workers: Workers,
-    publish: Callable[[Sequence[str]], None],
+    publish: Callable[[Sequence[str], Sequence[str]], None],
     events: Events,
 ) -> Finish:
     """Tell the store, and publish what that released. It may be told twice: what has ended stays
@@ -64,8 +64,8 @@ def deliver(
             report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
-        outcome, released, recorded = _finish(report, report.state, leases)
-        publish(released)
+        outcome, released, recorded, pushed = _finish(report, report.state, leases)
+        publish(released, pushed)
     _tell(report, outcome, recorded, events)
     return outcome
 

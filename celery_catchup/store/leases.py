@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from celery_catchup.model import RunState
@@ -34,12 +35,13 @@ class Claim:
 
 
 class Ending(NamedTuple):
-    """What became of a report: runs that it released and that are still to be published, and the run
-    as it is recorded now."""
+    """What became of a report: runs that it released and that are still to be published, the run as it
+    is recorded now, and runs that it released whose messages are pushed already."""
 
     outcome: Finish
-    released: list[str]
-    run: Mapping[str, Any]
+    released: Sequence[str] = ()
+    run: Mapping[str, Any] = MappingProxyType({})
+    pushed: Sequence[str] = ()
 
 
 class Finish(StrEnum):
@@ -148,8 +150,10 @@ class Leases:
         if answer[0] == b"elsewhere":  # a backfill's run waits in a lane of its own
             answer = self._finish(answer[1].decode(), args)
         outcome = Finish(answer[0].decode())
-        recorded = json.loads(answer[1]) if outcome is Finish.RECORDED else {}
-        return Ending(outcome, [run.decode() for run in answer[2:]], recorded)
+        if outcome is not Finish.RECORDED:
+            return Ending(outcome)
+        released, pushed = ([run.decode() for run in runs] for runs in answer[2:])
+        return Ending(outcome, released, json.loads(answer[1]), pushed)
 
     def _finish(self, lane: str, args: Mapping[str, str]) -> Any:
         answer = self._scripts.call(

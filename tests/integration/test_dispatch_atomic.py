@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.integration.dispatching import (
     queues,
     rendered,
     stock_send,
+    without,
 )
 from tests.services import private_server
 
@@ -624,6 +626,22 @@ def test_a_plain_entry_gives_its_message_to_be_pushed(redis_url: str) -> None:
     assert len(set(ids)) == 2
     assert json.loads(first)["headers"]["is_catchup"] is False
     assert queues(redis_url) == {}
+
+
+def test_a_plain_entry_is_sent_with_protocol_1_as_celerys_own_beat_sends_it(redis_url: str) -> None:
+    app = an_app(redis_url, task_protocol=1)
+    entry = an_entry(app, args=(1,), kwargs={"k": "ü"})
+    stock_send(app, entry)
+    ((theirs,),) = queues(redis_url).values()
+    with a_dispatcher(app, redis_url) as dispatcher:
+        queue, db, (ours,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
+        _, _, (again,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
+
+    assert (queue, db) == ("celery", 0)
+    bodies = [json.loads(b64decode(json.loads(text)["body"])) for text in (theirs, ours, again)]
+    assert len({body["id"] for body in bodies}) == 3
+    assert [without(body, "id") for body in bodies[1:]] == [without(bodies[0], "id")] * 2
+    assert json.loads(ours)["headers"]["scheduled_time"] == "2026-02-07T10:00:00Z"
 
 
 def test_a_plain_entry_that_cannot_be_pushed_is_published(redis_url: str) -> None:

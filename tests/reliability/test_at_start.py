@@ -70,6 +70,23 @@ def test_an_entry_that_cannot_be_sent_is_refused_at_start(
     assert "Traceback" not in told
 
 
+def test_protocol_1_is_refused_at_start_when_an_entry_has_a_policy(
+    capsys: pytest.CaptureFixture[str], clock: FakeClock
+) -> None:
+    both = etl() | {"other": {"task": "proj.other", "schedule": crontab(minute="0")}}
+    policies = {"etl": "6h", "other": "6h"}
+    told = refused(capsys, clock, beat_schedule=both, catchup_entries=policies, task_protocol=1)
+
+    assert told.count("task_protocol: expected 2, got 1") == 1
+    assert "Traceback" not in told
+
+
+def test_protocol_1_is_taken_when_no_entry_has_a_policy(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock
+) -> None:
+    assert warned(caplog, clock, beat_schedule=etl(), catchup_entries={}, task_protocol=1) == []
+
+
 def test_an_error_of_somebody_elses_is_told_in_one_printable_line(
     capsys: pytest.CaptureFixture[str], clock: FakeClock
 ) -> None:

@@ -32,8 +32,8 @@
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             0 in production
 -- ARGV schema             the newest version of the stored state that the worker knows
--- RETURNS {"recorded", run as JSON, ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"},
---         {"elsewhere", lane}, or {"newer", schema}
+-- RETURNS {"recorded", run as JSON, [ids released into the outbox], [ids released and pushed]}, {"superseded"},
+--         {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
 local newer = newer_schema(KEYS[15], ARGV[9])
 if newer then return { 'newer', newer } end
@@ -50,7 +50,7 @@ local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capa
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[16], chain = KEYS[17], clock = now,
-  unpublished = {}, stopped = KEYS[18], lane = ARGV[6],
+  unpublished = {}, pushed = {}, stopped = KEYS[18], lane = ARGV[6],
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
@@ -67,7 +67,7 @@ if state == 'failed' then
     redis.call('HSET', KEYS[1], id, encoded)
     redis.call('ZREM', KEYS[2], id)
     redis.call('ZADD', KEYS[6], due, id)
-    return { 'recorded', encoded }
+    return { 'recorded', encoded, {}, {} }
   end
   state = 'dead'
 end
@@ -79,4 +79,4 @@ if state == 'succeeded' and run.trigger == 'manual' then
 end
 local encoded = conclude(keys, id, run, state, policy, now)
 release_next(keys, state, policy, tonumber(ARGV[7]), now)
-return { 'recorded', encoded, unpack(keys.unpublished) }
+return { 'recorded', encoded, keys.unpublished, keys.pushed }

@@ -265,6 +265,7 @@ local function dispatch(keys, id, run, own_db, now)
   if template.queue then
     record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
+    if keys.pushed then table.insert(keys.pushed, id) end
   else
     redis.call('HSET', keys.ledger, id, cjson.encode(run))
     redis.call('ZREM', keys.leases, id)
