@@ -16,6 +16,10 @@ from celery_catchup.store import Leadership, Ledger, Term
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
+_AT_ONCE = 100
+"""Delayed runs, or lanes, of one call: the server answers nobody else meanwhile."""
+_STEPS = 20
+"""Calls of each kind in one tick; what is left comes in the next one."""
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of a run that the broker does not take, at the most."""
 
@@ -39,10 +43,7 @@ class Releases:
     def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
         """Send what can be sent; ``outbox`` when this very tick has put something there."""
         if term.delayed is not None and term.delayed <= now:
-            for entry in self.ledger.delayed(now):
-                if entry in roster.lines:
-                    capacity = roster.lines[entry].capacity
-                    self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
+            self._go_on(now)
         if term.overdue:
             self.reaper.reap(term.server_ms, entries=roster.names)
         if term.outbox or outbox:
@@ -50,6 +51,15 @@ class Releases:
         ttl = to_milliseconds(self.settings.ledger_ttl)
         most = self.settings.max_dead_letters
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
+
+    def _go_on(self, now: Instant) -> None:
+        """Admit delayed runs, and release what earlier steps left; a bounded number of calls a tick."""
+        for _ in range(_STEPS):
+            if self.ledger.admit(self.leadership, limit=_AT_ONCE, now=now) < _AT_ONCE:
+                break
+        for _ in range(_STEPS):
+            if not self.ledger.release(self.leadership, limit=_AT_ONCE, now=now):
+                break
 
     def _publish(self, server_ms: int, now: Instant) -> None:
         for identity in self.ledger.outbox(self.settings.batch_size):

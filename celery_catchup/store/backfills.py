@@ -122,7 +122,7 @@ class Backfills:
         names = ("backfills", "version", "policies", "ledger", "ended", "templates", "outbox", "leases")
         answer = self._scripts.call(
             "direct",
-            {name: getattr(self._keys, name) for name in names} | self._lane_keys(lane),
+            {name: getattr(self._keys, name) for name in (*names, "unreleased")} | self._lane_keys(lane),
             {"id": backfill_id, "state": state, "lane": lane, "db": self._db},
         )
         return None if answer is None else answer.decode()
@@ -147,7 +147,7 @@ class Backfills:
         )
         answer = self._scripts.call(
             "fill",
-            {name: getattr(self._keys, name) for name in (*names, "dead", "hours")}
+            {name: getattr(self._keys, name) for name in (*names, "dead", "hours", "unreleased")}
             | {
                 "own": self._keys.runs_of(backfill.entry),
                 "entry_hours": self._keys.hours_of(backfill.entry),

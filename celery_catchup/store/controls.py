@@ -44,6 +44,7 @@ class Controls:
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a run by hand; False when the slot has its run already."""
         names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version", "hours")
+        names += ("unreleased",)
         entry = run["entry"]
         answer = self._scripts.call(
             "start",
@@ -83,6 +84,7 @@ class Controls:
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
         names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
+        names += ("unreleased",)
         answer = self._scripts.call(
             "replay",
             {

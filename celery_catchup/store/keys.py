@@ -33,6 +33,7 @@ class Keys:
         self.templates = f"{prefix}:templates"
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
+        self.unreleased = f"{prefix}:unreleased"
         self.leases = f"{prefix}:leases"
         self.retries = f"{prefix}:retries"
         self.ended = f"{prefix}:ended"

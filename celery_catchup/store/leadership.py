@@ -68,6 +68,7 @@ class Leadership:
                 "leases": self._keys.leases,
                 "retries": self._keys.retries,
                 "outages": self._keys.outages,
+                "unreleased": self._keys.unreleased,
             },
             {
                 "owner": self.owner,

@@ -64,6 +64,7 @@ _FINISH_KEYS = (
     "scheduler",
     "manual",
     "hours",
+    "unreleased",
 )
 
 

@@ -29,6 +29,7 @@ _KEYS = (
     "version",
     "scheduler",
     "hours",
+    "unreleased",
 )
 
 
@@ -44,6 +45,7 @@ _BURY_KEYS = (
     "ended",
     "dead",
     "letters",
+    "unreleased",
 )
 
 

@@ -23,6 +23,7 @@
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS hours      hash    what happened in each hour
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
@@ -36,7 +37,7 @@
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local leases, hours = KEYS[12], KEYS[13]
+local leases, hours, unreleased = KEYS[12], KEYS[13], KEYS[14]
 local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
@@ -162,9 +163,9 @@ end
 
 local last = 0
 for i, name in ipairs(entries.name) do
-  local base, capacity, busy, after = 13 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local base, capacity, busy, after = 14 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
   local keys = {
-    ledger = ledger, templates = templates, outbox = outbox, leases = leases,
+    ledger = ledger, templates = templates, outbox = outbox, leases = leases, lane = name, unreleased = unreleased,
     own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
   }
   local first = last + 1

@@ -18,6 +18,7 @@
 -- KEYS entry_hours hash the same of the entry alone
 -- KEYS active     zset  the lane's active runs
 -- KEYS chain      zset  the lane's waiting runs
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV owner, epoch, db
 -- ARGV now_ms           slot time
 -- ARGV lane             name of the backfill's lane
@@ -70,6 +71,7 @@ end
 redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))
 local keys = {
   ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[14], chain = KEYS[15],
+  lane = lane, unreleased = KEYS[16],
 }
 release(keys, backfill.max_active, tonumber(ARGV[3]), now)
 return { 'ok', count }

@@ -20,6 +20,7 @@
 -- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id
 -- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
@@ -43,7 +44,7 @@ local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capa
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[15], chain = KEYS[16], clock = now,
-  unpublished = {},
+  unpublished = {}, lane = ARGV[6], unreleased = KEYS[17],
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end

@@ -221,7 +221,8 @@ local function dispatch(keys, id, run, own_db, now)
   run.handed = keys.unpublished and true or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZADD', keys.leases, (keys.clock or server_now('0')) + patience(run.sends), id)
-  local template = read_json(redis.call('HGET', keys.templates, run.template))
+  local text = redis.call('HGET', keys.templates, run.template) or ''
+  local template = read_json(text)
   if template.queue then
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
   else
@@ -230,27 +231,61 @@ local function dispatch(keys, id, run, own_db, now)
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
     if keys.unpublished then table.insert(keys.unpublished, id) end
   end
+  return #text
 end
 
--- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
+-- What one script may release, in runs and in bytes of their templates: the server answers nobody else
+-- meanwhile. It is one budget for all lanes of the script; the last run may exceed the bytes.
+local budget = { runs = 100, bytes = 262144 }
+
+-- Leave what a lane still has to the leader's next ticks, after what others have left.
+local function leave_to_leader(keys)
+  local last = redis.call('ZRANGE', keys.unreleased, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', keys.unreleased, tonumber(last[2] or '0') + 1, keys.lane)
+end
+
+-- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number) and the
+-- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader.
 local function release(keys, capacity, own_db, now)
-  local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
-  if capacity >= 0 and wanted < 0 then return {} end
-  local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
+  local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
+  if room <= 0 then return {} end
+  local most = math.min(room, math.max(budget.runs, 0))
+  local ids = most > 0 and redis.call('ZRANGE', keys.chain, 0, most - 1, 'WITHSCORES') or {}
   local released = {}
   for i = 1, #ids, 2 do
+    if budget.bytes <= 0 then break end
+    budget.runs, room = budget.runs - 1, room - 1
     local stored = redis.call('HGET', keys.ledger, ids[i])
     redis.call('ZREM', keys.chain, ids[i])
     local run = read_run(stored)
     if run then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      dispatch(keys, ids[i], run, own_db, now)
+      budget.bytes = budget.bytes - (dispatch(keys, ids[i], run, own_db, now) or 0)
       released[#released + 1] = ids[i]
     elseif stored then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
+  local used_up = budget.runs <= 0 or budget.bytes <= 0
+  if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
   return released
+end
+
+-- Revoke what waits in a lane that was cancelled, as far as the budget lasts; how many.
+local function revoke_waiting(keys, now)
+  local ids = budget.runs > 0 and redis.call('ZRANGE', keys.chain, 0, budget.runs - 1) or {}
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', keys.chain, id)
+    local run = read_run(redis.call('HGET', keys.ledger, id))
+    if run then
+      run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
+      redis.call('HSET', keys.ledger, id, cjson.encode(run))
+      redis.call('ZADD', keys.ended, now, id)
+    end
+  end
+  budget.runs = budget.runs - #ids
+  if redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
+  return #ids
 end
 
 -- Up to where everything is decided when an entry is paused: while no beat leads, the watermark stays

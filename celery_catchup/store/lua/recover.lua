@@ -20,6 +20,7 @@
 -- KEYS hours      hash    what happened in each hour
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV claimed            "1" when some worker has the plugin
@@ -39,6 +40,7 @@ end
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[14], chain = KEYS[15], clock = now,
+  lane = lane_of(run), unreleased = KEYS[16],
 }
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
 if retry >= 0 then

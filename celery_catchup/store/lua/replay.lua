@@ -10,6 +10,7 @@
 -- KEYS letters    hash  run id -> what is known of its failure, as JSON
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id, db
 -- ARGV by               who asked for it, for the record, or ""
 -- ARGV now_ms           0 in production
@@ -36,6 +37,7 @@ redis.call('ZADD', KEYS[10], run.slot + run.schedule / 1000, id)
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[9], chain = KEYS[10], clock = now,
+  lane = lane_of(run), unreleased = KEYS[11],
 }
 release(keys, policy.capacity, tonumber(ARGV[2]), now)
 return 'replayed'

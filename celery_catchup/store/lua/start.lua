@@ -13,6 +13,7 @@
 -- KEYS entry_hours hash   the same of the entry alone
 -- KEYS active     zset    the entry's active runs
 -- KEYS chain      zset    the entry's waiting runs
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id
 -- ARGV run                JSON: entry, task, schedule, slot, trigger, template and what else is known
 -- ARGV template           as it is stored
@@ -37,6 +38,7 @@ redis.call('ZADD', KEYS[13], run.slot + run.schedule / 1000, id)
 local policy = cjson.decode(redis.call('HGET', KEYS[6], run.entry) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], active = KEYS[12], chain = KEYS[13],
+  lane = run.entry, unreleased = KEYS[14],
 }
 release(keys, policy.capacity, tonumber(ARGV[4]), now)
 return 'started'
