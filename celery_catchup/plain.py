@@ -25,6 +25,7 @@ from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
+from celery_catchup.store.batches import MOST_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -88,19 +89,22 @@ class PlainEntries:
     def send_due(
         self, now: Instant, sender: Sender, commit: Callable[[list[PlainBatch]], bool], *, limit: int
     ) -> None:
-        """Send what is due, up to a number of entries, in one step with its state.
+        """Send what is due, up to a number of entries and of bytes, in one step with its state; the others
+        are due at the next tick.
 
         `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
         all of them stay due.
         """
         due: list[_Due] = []
+        size = 0
         try:
-            while self._heap and self._heap[0][0] <= now and len(due) < limit:
+            while self._heap and self._heap[0][0] <= now and len(due) < limit and size < MOST_BYTES:
                 # It leaves the heap when that worked: an entry that is not there would never be asked again.
                 one = self._ask(self.entries[self._heap[0][1]], now, sender)
                 heapq.heappop(self._heap)
                 if one is not None:
                     due.append(one)
+                    size += sum(map(len, one.batch.messages))
         finally:
             self._settle(due, now, commit)
 

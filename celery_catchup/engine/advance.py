@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, OversizeError, draft
 from celery_catchup.engine.previews import has_missed, look_up
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Line, Roster
@@ -20,6 +20,7 @@ from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
+from celery_catchup.store.batches import MOST_BYTES
 
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
@@ -94,7 +95,7 @@ class Advance:
         if queue is self.roster.live:
             self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
         drafts: list[Draft] = []
-        left = limit
+        left, size = limit, 0
         for index, line in enumerate(lines):
             late = line.session is not None and queue is self.roster.live
             if left <= 0 or late:
@@ -103,8 +104,11 @@ class Advance:
             fair = max(1, left // (len(lines) - index), min(left, _PART))
             one = self._draft(line, fair, now)
             if one is not None:
+                if drafts and size + one.size > MOST_BYTES:
+                    self._commit(drafts, now)
+                    drafts, size = [], 0
                 drafts.append(one)
-                left -= len(one.plan.runs)
+                left, size = left - len(one.plan.runs), size + one.size
         self._commit(drafts, now)
         return limit - left
 
@@ -129,6 +133,8 @@ class Advance:
                 busy=0 if line.asks_who_is_busy and not certain else None,
                 after=None if asked else result.replay_from,
             )
+        except OversizeError as error:
+            return self._draft(line, error.fits, now, certain=certain)
         except DispatchFailedError as error:
             self._failed(line, str(error), now)
             return None

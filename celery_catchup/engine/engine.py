@@ -16,6 +16,7 @@ from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store.batches import portions
 
 
 class Engine:
@@ -148,7 +149,8 @@ class Engine:
         """Send what entries without a policy have due, together with what is then known of them;
         False when another beat leads by now, or has sent it."""
         try:
-            self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+            for some in portions(batches):
+                self.office.ledger.commit(self.office.leadership, Batch(plain=some), now=now)
         except (FencedError, StaleWatermarkError):
             self.leading, self.epoch = False, -1
             return False

@@ -44,12 +44,11 @@ class Controls:
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a run by hand; False when the slot has its run already."""
         names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version", "hours")
-        names += ("unreleased",)
         entry = run["entry"]
         answer = self._scripts.call(
             "start",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
                 "own": self._keys.runs_of(entry),
                 "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),
@@ -84,11 +83,10 @@ class Controls:
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
         names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
-        names += ("unreleased",)
         answer = self._scripts.call(
             "replay",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },
