@@ -20,7 +20,7 @@ from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
-from celery_catchup.store.batches import MOST_BYTES
+from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
@@ -95,20 +95,21 @@ class Advance:
         if queue is self.roster.live:
             self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
         drafts: list[Draft] = []
-        left, size = limit, 0
+        left, runs, size = limit, 0, 0
         for index, line in enumerate(lines):
             late = line.session is not None and queue is self.roster.live
             if left <= 0 or late:
                 self.roster.queue(line)
                 continue
-            fair = max(1, left // (len(lines) - index), min(left, _PART))
+            fair = min(MOST_RUNS, max(1, left // (len(lines) - index), min(left, _PART)))
             one = self._draft(line, fair, now)
             if one is not None:
-                if drafts and size + one.size > MOST_BYTES:
+                runs, size = runs + len(one.plan.runs), size + one.size
+                if drafts and (runs > MOST_RUNS or size > MOST_BYTES):
                     self._commit(drafts, now)
-                    drafts, size = [], 0
+                    drafts, runs, size = [], len(one.plan.runs), one.size
                 drafts.append(one)
-                left, size = left - len(one.plan.runs), size + one.size
+                left -= len(one.plan.runs)
         self._commit(drafts, now)
         return limit - left
 

@@ -15,6 +15,8 @@ from celery_catchup.store.rendering import Shared
 
 MOST_BYTES = 1_000_000
 """Of messages in one commit: the server answers nobody else meanwhile. A larger one is committed alone."""
+MOST_RUNS = 500
+"""In one commit, for the same reason."""
 AT_ONCE = 500
 """Entries that one command reads or notes."""
 
