@@ -120,6 +120,8 @@ def assemble(
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, someone_claims=roll.someone_claims),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
+        retention=retention,
+        schedule=schedule.keys(),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
     engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)

@@ -19,7 +19,7 @@ from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
+from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _LONGEST_RETRY = 60_000
@@ -43,6 +43,9 @@ class Office:
     events: Events
     reaper: Reaper
     backfills: Backfills
+    retention: Retention
+    schedule: Collection[str] = ()
+    """Names of all entries, those without a policy too."""
     elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
 
 

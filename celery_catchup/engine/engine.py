@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
 from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
@@ -45,7 +46,14 @@ class Engine:
             namespace=namespace,
         )
         self._releases = Releases(
-            office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
+            office.leadership,
+            office.ledger,
+            office.dispatch,
+            office.reaper,
+            office.events,
+            settings,
+            Housekeeping(office.retention, office.leadership, office.events, settings),
+            office.schedule,
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Roster
 from celery_catchup.events import EntryFailed, Events
@@ -38,6 +39,8 @@ class Releases:
     reaper: Reaper
     events: Events
     settings: Settings
+    housekeeping: Housekeeping
+    present: Collection[str]
     _refused: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
@@ -51,6 +54,7 @@ class Releases:
         ttl = to_milliseconds(self.settings.ledger_ttl)
         most = self.settings.max_dead_letters
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
+        self.housekeeping.step(term.server_ms, entries=roster.names, present=self.present)
 
     def _go_on(self, now: Instant) -> None:
         """Admit delayed runs, and release what earlier steps left; a bounded number of calls a tick."""

@@ -48,7 +48,7 @@ class Controls:
         answer = self._scripts.call(
             "start",
             {
-                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
+                **{name: getattr(self._keys, name) for name in (*names, "unreleased", "template_uses")},
                 "own": self._keys.runs_of(entry),
                 "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),

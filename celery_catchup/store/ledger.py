@@ -31,6 +31,7 @@ _COMMIT_KEYS = (
     "leases",
     "hours",
     "unreleased",
+    "template_uses",
 )
 _REMEMBERED = 200_000
 """Templates that are known to be stored, at the most; what is beyond is asked for anew."""
@@ -100,7 +101,7 @@ class Ledger:
             more_keys=map(self._keys.chain, entries),
             more_args=[word for pair in zip(ids, entries, strict=True) for word in pair],
         )
-        return _unfenced(admitted)
+        return unfenced(admitted)
 
     def release(self, leadership: Leadership, *, limit: int, now: Instant) -> int:
         """Go on with up to ``limit`` lanes whose release stopped at its budget; how many were looked at."""
@@ -127,7 +128,7 @@ class Ledger:
             more_keys=[key for name in names for key in (self._keys.active(name), self._keys.chain(name))],
             more_args=names,
         )
-        return _unfenced(looked_at)
+        return unfenced(looked_at)
 
     def active(self, entry: str) -> list[str]:
         """The entry's runs that are queued or running."""
@@ -166,7 +167,8 @@ class Ledger:
         return read_json(stored)
 
 
-def _unfenced(count: int | None) -> int:
+def unfenced(count: int | None) -> int:
+    """The answer of a script that only the leader may run; `FencedError` when somebody else leads."""
     if count is None:
         raise FencedError("another beat leads by now; this one stands down")
     return count

@@ -49,7 +49,7 @@ class Busy:
 
 _RUNS_AT_ONCE = 2000
 """Runs that one command reads."""
-_COLUMNS = (
+COLUMNS = (
     "first_seen",
     "anchors",
     "fingerprints",
@@ -60,6 +60,7 @@ _COLUMNS = (
     "manual",
     "last_runs",
 )
+"""What is known of entries: a hash each."""
 
 
 class States:
@@ -77,7 +78,7 @@ class States:
         changes meanwhile from outside grows the version counter, and is read again.
         """
         wanted = None if names is None else list(names)
-        whole = [name for name in _COLUMNS if wanted is None or name == "paused"]
+        whole = [name for name in COLUMNS if wanted is None or name == "paused"]
         with self._client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._keys.meta)
             pipe.hgetall(self._keys.scheduler)
@@ -86,7 +87,7 @@ class States:
             meta, scheduler, *begun = pipe.execute()
         meta, scheduler = _texts(meta), _texts(scheduler)
         columns = {name: self._rest(name, *first) for name, first in zip(whole, begun, strict=True)}
-        columns |= self._named([name for name in _COLUMNS if name not in whole], wanted or [])
+        columns |= self._named([name for name in COLUMNS if name not in whole], wanted or [])
         if not any_schema:
             _check_schema(meta)
         return Stored(

@@ -28,6 +28,7 @@ if state == 'completed' and (redis.call('ZCARD', KEYS[9]) > 0 or redis.call('ZCA
 end
 
 backfill.state = state
+if state == 'cancelled' or state == 'completed' then backfill.ended = now end
 redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(backfill))
 redis.call('INCR', KEYS[2])
 local policy = cjson.decode(redis.call('HGET', KEYS[3], ARGV[3]) or '{}')

@@ -63,6 +63,10 @@ if state == 'failed' then
   end
   state = 'dead'
 end
+if state == 'succeeded' then
+  run.error = nil
+  redis.call('HDEL', KEYS[9], id)
+end
 if state == 'succeeded' and run.trigger == 'manual' then
   local manual = read_json(redis.call('HGET', KEYS[13], run.entry))
   manual.success = math.max(manual.success or 0, run.created)

@@ -7,6 +7,7 @@ if redis.acl_check_cmd and KEYS[1] then
   for _, command in ipairs({
     { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' }, { 'TYPE', key },
     { 'EXISTS', key }, { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' }, { 'HMGET', key, '' },
+    { 'HSCAN', key, '0' },
     { 'HINCRBY', key, '', '0' }, { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
     { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
     { 'ZRANGEBYSCORE', key, '0', '0' }, { 'ZREM', key, '' }, { 'ZREMRANGEBYSCORE', key, '0', '0' },
@@ -142,6 +143,28 @@ local function fields_of(key, names)
     for i = 1, #some do found[first + i - 1] = some[i] end
   end
   return found
+end
+
+-- The run that a template was made for alone, by the template's id; nil when runs share it.
+local function run_of_template(id)
+  return string.match(id, '^(.-):')
+end
+
+-- Store templates that runs share, and note that they are in use; those of single runs come back by run:
+-- they are stored with their run, or not at all.
+local function store_templates(templates, uses, ids, texts)
+  local own, used, now = {}, {}, server_now('0')
+  for i, id in ipairs(ids) do
+    local run = run_of_template(id)
+    if run then
+      own[run] = { id, texts[i] }
+    else
+      redis.call('HSETNX', templates, id, texts[i])
+      used[#used + 1], used[#used + 2] = now, id
+    end
+  end
+  write('ZADD', uses, used)
+  return own
 end
 
 -- Hand messages to a broker that is this very server; in another database, if it is there.

@@ -14,6 +14,7 @@
 -- KEYS active     zset    the entry's active runs
 -- KEYS chain      zset    the entry's waiting runs
 -- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS template_uses zset   templates that runs share, by the time they were last used (ms)
 -- ARGV run_id
 -- ARGV run                JSON: entry, task, schedule, slot, trigger, template and what else is known
 -- ARGV template           as it is stored
@@ -22,7 +23,8 @@
 -- RETURNS "started", or "exists" when the slot has its run already
 local id, run, now = ARGV[1], cjson.decode(ARGV[2]), tonumber(ARGV[5])
 if redis.call('HEXISTS', KEYS[1], id) == 1 then return 'exists' end
-redis.call('HSETNX', KEYS[3], run.template, ARGV[3])
+local own = store_templates(KEYS[3], KEYS[15], { run.template }, { ARGV[3] })[id]
+if own then redis.call('HSETNX', KEYS[3], own[1], own[2]) end
 run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZADD', KEYS[2], run.slot, id)
