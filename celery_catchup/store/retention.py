@@ -24,12 +24,10 @@ _KEYS = ("leader", "ledger", "runs", "ended", "dead", "letters", "notes", "templ
 
 
 class Retention:
-    """The leader's broom. Nothing has a TTL: an evicting server takes those first. ``now_ms`` is for
-    tests: 0 asks the server's clock."""
+    """The leader's broom. Nothing has a TTL: an evicting server takes those first."""
 
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, now_ms: int = 0) -> None:
+    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
         self._client, self._scripts, self._keys = client, scripts, keys
-        self.now_ms = now_ms
 
     def trim(
         self,
@@ -118,9 +116,7 @@ class Retention:
     def mark_templates(self, cursor: int, *, count: int) -> int:
         """Note which shared templates some runs of the ledger use; where to go on, 0 at the end."""
         keys = {name: getattr(self._keys, name) for name in ("ledger", "template_uses")}
-        return int(
-            self._scripts.call("mark", keys, {"cursor": cursor, "count": count, "now_ms": self.now_ms})
-        )
+        return int(self._scripts.call("mark", keys, {"cursor": cursor, "count": count}))
 
     def sweep_templates(self, leadership: Leadership, *, used_before: int, limit: int) -> int:
         """Forget up to ``limit`` shared templates that were last used before; how many."""

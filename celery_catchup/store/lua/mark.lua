@@ -4,10 +4,9 @@
 -- KEYS template_uses  zset  templates that runs share, by the time they were last used (ms)
 -- ARGV cursor               where to go on, 0 to begin
 -- ARGV count                how many runs to look at, about
--- ARGV now_ms               0 in production
 -- RETURNS where to go on, 0 at the end
 local found = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
-local now, seen, used = server_now(ARGV[3]), {}, {}
+local now, seen, used = server_now('0'), {}, {}
 for i = 2, #found[2], 2 do
   local id = string.match(found[2][i], '"template":%s*"([^"]+)"')
   if id and not seen[id] and not run_of_template(id) then
