@@ -30,7 +30,7 @@ class Standby:
             self._events.emit(StandingBy(leader))
         elif not self._compared:
             self._compared = True
-            theirs = self._states.load(any_schema=True).declares
+            theirs = self._states.declares()
             if theirs not in (None, digest(declared)):
                 self._events.emit(
                     StateSuspect(

@@ -131,6 +131,11 @@ class States:
         answer: Any = self._client.hgetall(self._keys.scheduler)
         return _texts(answer)
 
+    def declares(self) -> str | None:
+        """The digest of the leader's entries; None before the first one."""
+        answer: Any = self._client.hget(self._keys.meta, "declares")
+        return None if answer is None else answer.decode(errors="replace")
+
     def adopt(
         self,
         leadership: Leadership,

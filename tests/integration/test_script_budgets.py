@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
+from celery.schedules import crontab
 
+from celery_catchup.beat import Scheduler
 from celery_catchup.model import PlannedRun, RunState
-from celery_catchup.store import Keys, Template
+from celery_catchup.store import Keys, Ledger, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.scripts import Scripts, all_scripts
 from celery_catchup.testing import FakeClock
@@ -307,3 +310,39 @@ def test_entries_are_noted_and_read_a_bounded_number_at_a_time(
     assert sum(adopting in one["command"] for one in seen) == 3
     assert set(stored.first_seen) == set(stored.policies) == set(entries)
     assert not any(one["command"].startswith(b"HGETALL") and b"first_seen" in one["command"] for one in seen)
+
+
+def test_entries_without_a_policy_are_noted_in_several_commits(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    stock = Ledger.commit
+
+    def counted(self: Ledger, leadership: Any, batch: Any, **more: Any) -> Any:
+        noted.append(len(batch.plain))
+        return stock(self, leadership, batch, **more)
+
+    monkeypatch.setattr(Ledger, "commit", counted)
+    app = Celery("tests.budgets", broker=redis_url, set_as_current=False)
+    entry = {"task": "proj.etl", "schedule": crontab(minute=0)}
+    app.conf.update(beat_schedule={f"plain-{n}": entry for n in range(1200)}, result_expires=None)
+    scheduler = Scheduler(app)
+
+    scheduler.tick()
+    scheduler.close()
+
+    assert max(noted) <= 500
+    assert sum(noted) == 1200
+
+
+def test_thousands_of_runs_of_an_entry_are_all_found(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": ("* * * * *", DAY)})
+    runs = {f"run-{n}": {"entry": "etl", "slot": 1_000 + n // 2, "schedule": n % 2} for n in range(4500)}
+    common = {"state": "succeeded", "attempt": 1, "sends": 1}
+    texts = {run_id: json.dumps({**run, **common}) for run_id, run in runs.items()}
+    beat.client.hset(KEYS.ledger, mapping=texts)
+    beat.client.zadd(KEYS.runs_of("etl"), {run_id: run["slot"] for run_id, run in runs.items()})
+
+    found = beat.engine.office.states.existing("etl", 999, 10_000)
+
+    assert len(found) == 4500
