@@ -11,7 +11,7 @@ import redis
 
 from celery_catchup.events import StateSuspect
 from celery_catchup.model import PlannedRun, RunState
-from celery_catchup.store import Keys, Template, scripts
+from celery_catchup.store import Keys, Template, retention, scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
 from tests.simulation.server import CLOCK, on_simulated_time
@@ -298,6 +298,24 @@ def test_an_entry_with_too_many_runs_forgets_its_oldest(
 
     assert len(years.beat.ledger.runs_of("etl")) == 5
     assert len(years.beat.ledger.runs_of("daily")) == 1
+
+
+def test_an_entry_with_too_many_skips_forgets_its_oldest(
+    years: Years, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MOST_SKIPS", 3)
+    years.start({"etl": HOURLY})
+    now = years.now()
+    spans = {json.dumps({"first": at, "last": at, "count": 1}): at for at in range(now, now + 5)}
+    client.zadd(KEYS.skips("etl"), spans)
+
+    years.tidy()
+
+    assert [int(at) for _, at in client.zrange(KEYS.skips("etl"), 0, -1, withscores=True)] == [
+        now + 2,
+        now + 3,
+        now + 4,
+    ]
 
 
 def test_a_run_that_failed_and_then_succeeded_keeps_no_letter_and_no_error(
