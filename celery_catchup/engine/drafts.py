@@ -110,8 +110,10 @@ def draft(
         )
         record = _record(line, planned, template.id, before)
         runs.append(_new_run(run_id, record, planned.send_at, template, now if starts else None))
-        size += len(runs[-1].message)
-        if size + messages.size > most_bytes and number:
+        # A template that runs share is sent once, however many they are.
+        added = len(runs[-1].message) + (template.size if template.run is not None else 0)
+        size += added
+        if added and number and size > most_bytes:
             raise OversizeError(number)
     if kept_back:
         plan = _without(plan, kept_back)
@@ -135,7 +137,7 @@ def draft(
         messages.templates,
         tuple([run.id for run in runs]),
         line.session is not None,
-        size + messages.size,
+        size + messages.shared_size,
     )
 
 
@@ -146,14 +148,14 @@ class _Messages:
         self._entry, self._dispatch = entry, dispatch
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
-        self.size = 0
+        self.shared_size = 0
 
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
             template = self._dispatch.template(self._entry, planned, run_id)
             self.templates[template.id] = template
-            self.size += template.size
+            self.shared_size += template.size if template.run is None else 0
             if template.run is None:
                 self._shared[planned.trigger] = template
         return template

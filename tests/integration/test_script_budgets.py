@@ -275,6 +275,22 @@ def test_a_message_larger_than_the_budget_is_committed_alone(
     assert len(beat.messages()) == 2
 
 
+def test_a_chain_that_shares_a_large_template_is_decided_in_large_steps(
+    redis_url: str, clock: FakeClock, commands: list[tuple[str, int]]
+) -> None:
+    first = Beat(redis_url, clock, {"etl": ("* * * * *", DAY)}, broker=LargeBroker(2_000_000))
+    first.tick()
+    first.engine.resign()
+    clock.advance(minutes=400)
+
+    beat = Beat(redis_url, clock, {"etl": ("* * * * *", DAY)}, broker=LargeBroker(2_000_000))
+    for _ in range(4):
+        beat.tick()
+
+    assert len(beat.ledger.runs_of("etl")) == 400
+    assert sum(weight > 1_000_000 for _, weight in commands) == 1
+
+
 def test_a_backfill_of_large_messages_is_filled_in_parts(
     redis_url: str, clock: FakeClock, commands: list[tuple[str, int]]
 ) -> None:
