@@ -138,6 +138,8 @@ def assemble(
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, presence=fleet.presence, depth=dispatch.depth),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
+        retention=retention,
+        schedule=schedule.keys(),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
     facts = entry_facts(app, schedule)
@@ -176,11 +178,11 @@ class _AnnouncedLedger(Ledger):
             self.sent_events.pushed(plain.queue, plain.messages)
         return outcome
 
-    def admit(self, leadership: Leadership, entry: str, *, capacity: int, now: Instant) -> list[str]:
-        """As `Ledger.admit`."""
-        released = super().admit(leadership, entry, capacity=capacity, now=now)
-        self.sent_events.pushed_runs(self, released)
-        return released
+    def release(self, leadership: Leadership, *, limit: int, now: Instant) -> tuple[int, list[str]]:
+        """As `Ledger.release`."""
+        looked_at, pushed = super().release(leadership, limit=limit, now=now)
+        self.sent_events.pushed_runs(self, pushed)
+        return looked_at, pushed
 
 
 class _Dispatch:

@@ -25,6 +25,7 @@ from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
+from celery_catchup.store.batches import MOST_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -103,17 +104,17 @@ class PlainEntries:
         limit: int,
         has_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Send what is due, up to a number of entries and while ``has_time`` says so, in one step with
-        its state. Messages that had to be published are recorded every 50 milliseconds, so that a beat that
-        is killed leaves few of them to be sent again.
+        """Send what is due, up to a number of entries and of bytes and while ``has_time`` says so, in one
+        step with its state; the others are due at the next tick. Messages that had to be published are recorded
+        every 50 milliseconds, so that a beat that is killed leaves few of them to be sent again.
 
         `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
         all of them stay due.
         """
         due: list[_Due] = []
-        left, begun = limit, self._monotonic()
+        left, size, begun = limit, 0, self._monotonic()
         try:
-            while self._heap and self._heap[0][0] <= now and left and has_time():
+            while self._heap and self._heap[0][0] <= now and left and size < MOST_BYTES and has_time():
                 # It leaves the heap when that worked: an entry that is not there would never be asked again.
                 one = self._ask(self.entries[self._heap[0][1]], now, sender)
                 heapq.heappop(self._heap)
@@ -124,6 +125,7 @@ class PlainEntries:
                         published, due = due, []
                         self._settle(published, now, commit)
                         begun = self._monotonic()
+                    size += sum(map(len, one.batch.messages))
         finally:
             self._settle(due, now, commit)
 

@@ -188,6 +188,12 @@ class Settings(Written):
     permanent_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
         (), description="Exception classes after which none does: the run is a dead letter at once."
     )
+    max_ledger_runs: Annotated[int, COUNT] = Field(
+        1_000_000, description="Runs that are kept of all entries; beyond it those that ended first go."
+    )
+    max_ledger_runs_per_entry: Annotated[int, COUNT] = Field(
+        100_000, description="Runs that are kept of each entry; beyond it the oldest that ended go."
+    )
     checkins: Annotated[Checkins, word(Checkins)] = Field(
         Checkins.LIVE,
         description="Which runs make a check-in with Sentry, where that monitors beat tasks.",

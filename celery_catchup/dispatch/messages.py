@@ -19,6 +19,7 @@ from celery import signals
 from celery.app.amqp import AMQP
 from celery.app.routes import MapRoute, Router
 from celery.beat import BeatLazyFunc, ScheduleEntry
+from celery.utils.nodenames import anon_nodename
 from kombu.messaging import Producer
 
 from celery_catchup import badges
@@ -31,6 +32,7 @@ from celery_catchup.settings import MarkTasks
 from celery_catchup.store.rendering import facts, is_catchup
 from celery_catchup.wording import shown
 
+_SENDER = "celery-catchup"
 # header -> mark
 _TOLD = {names.SCHEDULED_TIME: "scheduled_time", names.TRIGGER_TYPE: "trigger_type"}
 _TOLD_WITH_POLICY = {
@@ -104,7 +106,15 @@ class Message:
         properties = with_marks(tree["properties"], self.task_id, mark("task_id"))
         if "delivery_tag" in properties:
             properties["delivery_tag"] = mark("delivery_tag")
+        headers |= self._steady(headers, "origin", anon_nodename(), f"{_SENDER}@{self.app.main}")
+        nobody = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{_SENDER}@{self.app.main}"))
+        properties |= self._steady(properties, "reply_to", self.app.thread_oid, nobody)
         return seal({**tree, "headers": headers, "properties": properties})
+
+    def _steady(self, fields: Mapping[str, Any], name: str, ours: str, steady: str) -> dict[str, Any]:
+        """One value for all processes of the app in place of this process's own: else every start of a beat
+        would make new templates. What the user has set stays."""
+        return {name: steady} if fields.get(name) == ours and name not in self.entry.options else {}
 
     def _corrections(self) -> dict[str, Any]:
         options = self.entry.options

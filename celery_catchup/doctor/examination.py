@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import celery_catchup
-from celery_catchup.doctor import history, processes, repairs, server
+from celery_catchup.doctor import history, memory, processes, repairs, server
 from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
 from celery_catchup.foresight import app_cautions
@@ -36,7 +36,7 @@ def examine(desk: Desk) -> Examination:
                 processes.leases,
                 processes.dead_letters,
             ]
-            checks += [history.lost_slots, history.windows]
+            checks += [history.lost_slots, history.windows, memory.memory]
         for check in checks:
             findings += _made(check, desk)
     findings += _flower()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, OversizeError, draft
 from celery_catchup.engine.previews import has_missed, look_up
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.revocations import Revocations
@@ -18,7 +18,8 @@ from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planner import plan
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
+from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
+from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
@@ -41,6 +42,9 @@ class Office:
     events: Events
     reaper: Reaper
     backfills: Backfills
+    retention: Retention
+    schedule: Collection[str] = ()
+    """Names of all entries, those without a policy too."""
     elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
 
 
@@ -94,16 +98,20 @@ class Advance:
         if queue is self.roster.live:
             self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
         drafts: list[Draft] = []
-        left = limit
+        left, runs, size = limit, 0, 0
         for index, line in enumerate(lines):
             self.office.leadership.keep()
             late = line.session is not None and queue is self.roster.live
             if left <= 0 or late:
                 self.roster.queue(line)
                 continue
-            fair = max(1, left // (len(lines) - index), min(left, _PART))
+            fair = min(MOST_RUNS, max(1, left // (len(lines) - index), min(left, _PART)))
             one = self._draft(line, fair, now)
             if one is not None:
+                runs, size = runs + len(one.plan.runs), size + one.size
+                if drafts and (runs > MOST_RUNS or size > MOST_BYTES):
+                    self._commit(drafts, now)
+                    drafts, runs, size = [], len(one.plan.runs), one.size
                 drafts.append(one)
                 left -= len(one.plan.runs)
         self._commit(drafts, now)
@@ -130,6 +138,8 @@ class Advance:
                 busy=0 if line.asks_who_is_busy and not certain else None,
                 after=None if asked else result.replay_from,
             )
+        except OversizeError as error:
+            return self._draft(line, error.fits, now, certain=certain)
         except DispatchFailedError as error:
             self._failed(line, str(error), now)
             return None

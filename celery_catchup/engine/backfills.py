@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
 from celery_catchup.candidates import Candidates, Stretch
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, OversizeError, draft
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Role
 from celery_catchup.events import BackfillAdvanced, EntryFailed, Events, RunDispatched
@@ -17,6 +18,7 @@ from celery_catchup.planner import plan
 from celery_catchup.scopes import Reprocess, Scope, backfill
 from celery_catchup.store import Backfill, Backfills, Leadership, States
 from celery_catchup.store.backfills import Part
+from celery_catchup.store.batches import MOST_BYTES
 
 _PART = 200
 """Slots that are decided of one backfill in one tick."""
@@ -59,16 +61,20 @@ class BackfillWork:
             elif one.entry in lines and self._backfills.waiting(one) < _AHEAD:
                 self._fill(one, lines[one.entry], now)
 
-    def _fill(self, one: Backfill, line: Line, now: Instant) -> None:
+    def _fill(self, one: Backfill, line: Line, now: Instant, *, most: int = _PART) -> None:
         reach = self._reach(one)
-        slots = [] if reach is None else self._next_slots(one, line, *reach)
+        slots = [] if reach is None else self._next_slots(one, line, *reach, most=most)
         if slots:
             low, high = min(slots).at, max(slots).at
-            made = self._draft(one, line, low, high)
+            try:
+                made = self._draft(one, line, low, high)
+            except OversizeError:
+                self._fill(one, line, now, most=max(1, most // 2))
+                return
             if made is None:
                 return
             cursor = low if one.newest_first else high
-            part = self._part(one, made, cursor, complete=len(slots) < _PART)
+            part = self._part(one, made, cursor, complete=len(slots) < most)
         else:
             part = Part(one.cursor or one.start, True, 0, _policy(one), (), {})
         self._commit(one, part, now)
@@ -80,7 +86,9 @@ class BackfillWork:
             after, until = (after, one.cursor - 1) if one.newest_first else (one.cursor, until)
         return (after, until) if after < until else None
 
-    def _next_slots(self, one: Backfill, line: Line, after: Instant, until: Instant) -> list[Slot]:
+    def _next_slots(
+        self, one: Backfill, line: Line, after: Instant, until: Instant, *, most: int
+    ) -> list[Slot]:
         """The slots of the next part; all slots of an instant belong to one part."""
         stretches = [
             Stretch(index, schedule.timetable, after, until)
@@ -88,8 +96,8 @@ class BackfillWork:
             if schedule.role is Role.START
         ]
         stream = Candidates(stretches, {}).slots(newest_first=one.newest_first)
-        slots = list(islice(stream, _PART))
-        if len(slots) == _PART:
+        slots = list(islice(stream, most))
+        if len(slots) == most:
             for slot in stream:
                 if slot.at != slots[-1].at:
                     break
@@ -108,7 +116,9 @@ class BackfillWork:
         existing = self._states.existing(one.entry, low - 1, high)
         result = plan(line.entry, replace(line.state, existing=existing), scope)
         try:
-            return draft(line, result, namespace=self._namespace, dispatch=self._dispatch)
+            # All slots of an instant belong to one part, however large their messages are.
+            most = MOST_BYTES if low < high else inf
+            return draft(line, result, namespace=self._namespace, dispatch=self._dispatch, most_bytes=most)
         except DispatchFailedError as error:
             self._events.emit(EntryFailed(one.entry, str(error), 1.0))
             return None

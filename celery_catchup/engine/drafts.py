@@ -13,6 +13,7 @@ from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Tr
 from celery_catchup.pacing import REPLACING
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Ends, EntryBatch, NewRun, Template
+from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render
 
 _NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
@@ -33,6 +34,14 @@ class DispatchFailedError(CatchupError):
     def guarded(self) -> bool:
         """Whether the task's own guard kept it back, as queued or running already."""
         return False
+
+
+class OversizeError(CatchupError):
+    """The messages of a plan are more than one commit may hold; its first ``fits`` runs are not."""
+
+    def __init__(self, fits: int) -> None:
+        super().__init__(f"only {fits} runs fit into one commit")
+        self.fits = fits
 
 
 class Dispatch(Protocol):
@@ -63,6 +72,7 @@ class Draft:
     templates: Mapping[str, Template]
     ids: tuple[str, ...]
     catches_up: bool
+    size: int
 
     @property
     def matters(self) -> bool:
@@ -80,15 +90,18 @@ def draft(
     now: Instant | None = None,
     busy: int | None = None,
     after: Instant | None = None,
+    most_bytes: float = MOST_BYTES,
 ) -> Draft:
-    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made.
+    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made, and
+    `OversizeError` when they are too large for one commit.
 
     A run that its task's own guard keeps back becomes a skip. Those that may start at ``now`` get their
     message with them. ``busy`` and ``after`` are what the plan took for granted, as in `EntryBatch`.
     """
     entry, messages, runs, kept_back = line.entry, _Messages(line.entry.name, dispatch), list[NewRun](), []
     previous = _Previous(entry, plan)
-    for planned in plan.runs:
+    size = 0
+    for number, planned in enumerate(plan.runs):
         run_id, before = _identity(namespace, entry, planned), previous.of(planned)
         try:
             template = messages.of(planned, run_id)
@@ -102,6 +115,11 @@ def draft(
         )
         record = _record(line, planned, template.id, before)
         runs.append(_new_run(run_id, record, planned.send_at, template, now if starts else None))
+        # A template that runs share is sent once, however many they are.
+        added = len(runs[-1].message) + (template.size if template.run is not None else 0)
+        size += added
+        if added and number and size > most_bytes:
+            raise OversizeError(number)
     if kept_back:
         plan = _without(plan, kept_back)
     batch = EntryBatch(
@@ -119,7 +137,13 @@ def draft(
         ends=_ends(entry, plan),
     )
     return Draft(
-        line, plan, batch, messages.templates, tuple([run.id for run in runs]), line.session is not None
+        line,
+        plan,
+        batch,
+        messages.templates,
+        tuple([run.id for run in runs]),
+        line.session is not None,
+        size + messages.shared_size,
     )
 
 
@@ -130,12 +154,14 @@ class _Messages:
         self._entry, self._dispatch = entry, dispatch
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
+        self.shared_size = 0
 
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
             template = self._dispatch.template(self._entry, planned, run_id)
             self.templates[template.id] = template
+            self.shared_size += template.size if template.run is None else 0
             if template.run is None:
                 self._shared[planned.trigger] = template
         return template

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
 from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
@@ -18,6 +19,7 @@ from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store.batches import portions
 
 
 class Engine:
@@ -53,7 +55,14 @@ class Engine:
             namespace=namespace,
         )
         self._releases = Releases(
-            office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
+            office.leadership,
+            office.ledger,
+            office.dispatch,
+            office.reaper,
+            office.events,
+            settings,
+            Housekeeping(office.retention, office.leadership, office.events, settings),
+            office.schedule,
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         keep, monotonic = office.leadership.keep, office.clock.monotonic
@@ -181,7 +190,8 @@ class Engine:
         """Send what entries without a policy have due, together with what is then known of them;
         False when another beat leads by now, or has sent it."""
         with self._until_fenced():
-            self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+            for some in portions(batches):
+                self.office.ledger.commit(self.office.leadership, Batch(plain=some), now=now)
         return self.leading
 
     @contextmanager

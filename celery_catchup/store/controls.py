@@ -26,7 +26,17 @@ class Replay(StrEnum):
 
 def discard(scripts: Scripts, keys: Keys, run_id: str, *, entry: str, db: int) -> bool:
     """As `Controls.discard`; for the leader, who forgets old ones."""
-    names = ("ledger", "dead", "letters", "stopped", "policies", "templates", "outbox", "leases")
+    names = (
+        "ledger",
+        "dead",
+        "letters",
+        "stopped",
+        "policies",
+        "templates",
+        "outbox",
+        "leases",
+        "unreleased",
+    )
     places = {"active": keys.active(entry), "chain": keys.chain(entry)}
     answer = scripts.call(
         "discard",
@@ -60,7 +70,10 @@ class Controls:
         answer = self._scripts.call(
             "start",
             {
-                **{name: getattr(self._keys, name) for name in (*names, "stopped")},
+                **{
+                    name: getattr(self._keys, name)
+                    for name in (*names, "stopped", "unreleased", "template_uses")
+                },
                 "own": self._keys.runs_of(entry),
                 "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),
@@ -98,7 +111,7 @@ class Controls:
         answer = self._scripts.call(
             "replay",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },

@@ -10,9 +10,9 @@ KINDS = {
     "hash": (
         "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
         "last_runs ledger templates letters backfills notes hours consumers drained contact standbys "
-        "stopped revocations"
+        "stopped revocations removed"
     ).split(),
-    "zset": "runs outbox delayed leases retries ended dead workers outages".split(),
+    "zset": "runs outbox delayed unreleased leases retries ended dead workers outages template_uses".split(),
     "string": ["version"],
 }
 """The type of each key of a namespace, by its attribute in `Keys`; a test finds one that is missing."""
@@ -40,11 +40,14 @@ class Keys:
         self.paused = f"{prefix}:paused"
         self.manual = f"{prefix}:manual"
         self.last_runs = f"{prefix}:last_runs"
+        self.removed = f"{prefix}:removed"
         self.ledger = f"{prefix}:ledger"
         self.runs = f"{prefix}:runs"
         self.templates = f"{prefix}:templates"
+        self.template_uses = f"{prefix}:template_uses"
         self.outbox = f"{prefix}:outbox"
         self.delayed = f"{prefix}:delayed"
+        self.unreleased = f"{prefix}:unreleased"
         self.leases = f"{prefix}:leases"
         self.stopped = f"{prefix}:stopped"
         self.revocations = f"{prefix}:revocations"

@@ -70,6 +70,7 @@ _FINISH_KEYS = (
     "hours",
     "meta",
     "stopped",
+    "unreleased",
 )
 
 

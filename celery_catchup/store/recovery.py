@@ -30,6 +30,7 @@ _KEYS = (
     "hours",
     "contact",
     "stopped",
+    "unreleased",
 )
 
 
@@ -46,6 +47,7 @@ _BURY_KEYS = (
     "dead",
     "letters",
     "stopped",
+    "unreleased",
 )
 
 

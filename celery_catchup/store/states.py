@@ -11,6 +11,7 @@ from redis import Redis
 
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState, Slot
+from celery_catchup.store.batches import AT_ONCE, portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.records import read_run
@@ -47,7 +48,9 @@ class Busy:
     waiting: int
 
 
-_COLUMNS = (
+_RUNS_AT_ONCE = 2000
+"""Runs that one command reads."""
+COLUMNS = (
     "first_seen",
     "anchors",
     "fingerprints",
@@ -59,6 +62,7 @@ _COLUMNS = (
     "last_runs",
     "stopped",
 )
+"""What is known of entries: a hash each."""
 
 
 class States:
@@ -68,27 +72,31 @@ class States:
         self._client, self._scripts, self._keys = client, scripts, keys
 
     def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> Stored:
-        """Everything, in one round trip; `StoreError` when a newer version has written it, unless
-        it is only to be looked at. With ``names`` only what is known of these entries, and all pauses
-        and stops."""
+        """Everything, in one round trip for a few hundred entries; `StoreError` when a newer version has
+        written it, unless it is only to be looked at. With ``names`` only what is known of these entries,
+        and all pauses and stops.
+
+        Each command reads a bounded number of entries, so that no other client waits for it. What
+        changes meanwhile from outside grows the version counter, and is read again.
+        """
         wanted = None if names is None else list(names)
-        with self._client.pipeline(transaction=True) as pipe:
+        whole = [name for name in COLUMNS if wanted is None or name in ("paused", "stopped")]
+        with self._client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._keys.meta)
             pipe.hgetall(self._keys.scheduler)
-            for column in _COLUMNS:
-                key = getattr(self._keys, column)
-                if wanted is None or column in ("paused", "stopped"):
-                    pipe.hgetall(key)
-                else:
-                    pipe.hmget(key, wanted or [""])
-            meta, scheduler, *columns = (_column(answer, wanted) for answer in pipe.execute())
+            for column in whole:
+                pipe.hscan(getattr(self._keys, column), 0, count=AT_ONCE)
+            meta, scheduler, *begun = pipe.execute()
+        meta, scheduler = _texts(meta), _texts(scheduler)
+        columns = {name: self._rest(name, *first) for name, first in zip(whole, begun, strict=True)}
+        columns |= self._named([name for name in COLUMNS if name not in whole], wanted or [])
         if not any_schema:
             _check_schema(meta)
         return Stored(
             watermark=scheduler.get("watermark"),
             fresh="schema" not in meta,
             declares=meta.get("declares"),
-            **dict(zip(_COLUMNS, columns, strict=True)),
+            **columns,
         )
 
     def stopping(self) -> set[str]:
@@ -96,10 +104,44 @@ class States:
         answer: Any = self._client.hvals(self._keys.stopped)
         return {run for runs in answer for run in runs.decode().split()}
 
+    def _rest(self, column: str, cursor: int, found: Mapping[bytes, bytes]) -> dict[str, str]:
+        """A column whose first part was read already."""
+        texts = _texts(found)
+        while cursor:
+            answer: Any = self._client.hscan(getattr(self._keys, column), cursor, count=AT_ONCE)
+            cursor, found = answer
+            texts |= _texts(found)
+        return texts
+
+    def _named(self, columns: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """What these columns know of the entries, in one round trip."""
+        if not columns:
+            return {}
+        parts = list(portions(names))
+        with self._client.pipeline(transaction=False) as pipe:
+            for column in columns:
+                for part in parts:
+                    pipe.hmget(getattr(self._keys, column), part)
+            answers = iter(pipe.execute() if parts else ())
+        found: dict[str, dict[str, str]] = {}
+        for column in columns:
+            values = [value for _ in parts for value in next(answers)]
+            found[column] = {
+                name: value.decode(errors="replace")
+                for name, value in zip(names, values, strict=True)
+                if value is not None
+            }
+        return found
+
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""
         answer: Any = self._client.hgetall(self._keys.scheduler)
         return _texts(answer)
+
+    def declares(self) -> str | None:
+        """The digest of the leader's entries; None before the first one."""
+        answer: Any = self._client.hget(self._keys.meta, "declares")
+        return None if answer is None else answer.decode(errors="replace")
 
     def adopt(
         self,
@@ -109,8 +151,31 @@ class States:
         watermark: Instant | None = None,
         declares: str = "",
     ) -> bool:
-        """Note new and changed entries, and a watermark in place of one that cannot be right;
-        False when somebody else leads."""
+        """Note new and changed entries, a bounded number in each step, and a watermark in place of one
+        that cannot be right; False when somebody else leads."""
+        parts = list(portions(entries)) or [[]]
+        # The schema comes last: until then the store counts as new, and what another leader knows of
+        # entries that are not noted yet is still asked for.
+        return all(
+            self._adopt(
+                leadership,
+                part,
+                watermark="" if watermark is None or number else watermark,
+                schema=SCHEMA if number == len(parts) - 1 else "",
+                declares=declares,
+            )
+            for number, part in enumerate(parts)
+        )
+
+    def _adopt(
+        self,
+        leadership: Leadership,
+        entries: Sequence[Mapping[str, object]],
+        *,
+        watermark: Instant | str,
+        schema: int | str,
+        declares: str,
+    ) -> bool:
         noted = self._scripts.call(
             "adopt",
             {
@@ -130,10 +195,10 @@ class States:
             },
             {
                 **leadership.fence(),
-                "schema": SCHEMA,
-                "watermark": "" if watermark is None else watermark,
+                "schema": schema,
+                "watermark": watermark,
                 "declares": declares,
-                "entries": json.dumps(list(entries)),
+                "entries": json.dumps(entries),
             },
         )
         return bool(noted)
@@ -153,13 +218,29 @@ class States:
         return self.existing_of({entry: (after, until)})[entry]
 
     def existing_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, dict[Slot, RunState]]:
-        """Each entry's runs in the ledger with slots in its range ``(after, until]``; two round trips."""
-        with self._client.pipeline(transaction=False) as pipe:
-            for entry, (after, until) in ranges.items():
-                pipe.zrangebyscore(self._keys.runs_of(entry), f"({after}", until, withscores=True)
-            found = dict(zip(ranges, pipe.execute(), strict=True))
+        """Each entry's runs in the ledger with slots in its range ``(after, until]``; two round trips, and
+        more for an entry with thousands of them."""
+        found: dict[str, list[tuple[bytes, float]]] = {entry: [] for entry in ranges}
+        asked = list(ranges)
+        while asked:
+            with self._client.pipeline(transaction=False) as pipe:
+                for entry in asked:
+                    (after, until), known = ranges[entry], len(found[entry])
+                    key = self._keys.runs_of(entry)
+                    pipe.zrangebyscore(
+                        key, f"({after}", until, start=known, num=_RUNS_AT_ONCE, withscores=True
+                    )
+                answers = pipe.execute()
+            for entry, some in zip(asked, answers, strict=True):
+                found[entry] += some
+            asked = [e for e, some in zip(asked, answers, strict=True) if len(some) == _RUNS_AT_ONCE]
         ids = [run_id for some in found.values() for run_id, _ in some]
-        texts: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
+        texts: list[Any] = []
+        with self._client.pipeline(transaction=False) as pipe:
+            for part in portions(ids, _RUNS_AT_ONCE):
+                pipe.hmget(self._keys.ledger, part)
+            if ids:
+                texts = [text for answer in pipe.execute() for text in answer]
         stored = {run_id: text for run_id, text in zip(ids, texts, strict=True) if text is not None}
         return {
             entry: dict(_known(stored[run_id], int(at)) for run_id, at in some if run_id in stored)
@@ -190,14 +271,6 @@ def newer_schema(written: str) -> UnfitStoreError:
     return UnfitStoreError(
         f"the stored state has schema {written}, this version of celery_catchup knows {SCHEMA}; upgrade it"
     )
-
-
-def _column(answer: Any, names: Sequence[str] | None) -> dict[str, str]:
-    """A hash, or of these names what it has."""
-    if isinstance(answer, dict):
-        return _texts(answer)
-    pairs = zip(names or [""], answer, strict=True)
-    return {name: value.decode(errors="replace") for name, value in pairs if value is not None}
 
 
 def _texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:

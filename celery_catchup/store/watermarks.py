@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from celery_catchup.model import Instant
+from celery_catchup.store.batches import portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import Stored
@@ -20,12 +21,13 @@ class Watermarks:
 
     def move(self, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> None:
         """Let the entries go on behind ``at``; with ``scheduler`` its own watermark is there, too."""
-        self._scripts.call(
-            "move",
-            {name: getattr(self._keys, name) for name in ("decided", "paused", "scheduler", "version")},
-            {"at_ms": at, "scheduler": int(scheduler)},
-            more_args=entries,
-        )
+        for part in list(portions(entries)) or [[]]:
+            self._scripts.call(
+                "move",
+                {name: getattr(self._keys, name) for name in ("decided", "paused", "scheduler", "version")},
+                {"at_ms": at, "scheduler": int(scheduler)},
+                more_args=part,
+            )
 
     def rename(self, old: str, new: str) -> bool:
         """Let ``new`` go on where ``old`` stopped; False when nothing is known of that."""

@@ -143,7 +143,9 @@ class Beat:
             depth=self.broker.depth,
         )
         self.backfills = Backfills(self.client, scripts, self.keys, db=0)
-        office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills)
+        office = Office(
+            leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills, retention
+        )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
         self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)

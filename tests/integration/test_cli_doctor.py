@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from celery_catchup.operations import Desk
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
 from tests import services
+from tests.integration import ledgers
 from tests.integration.operating import ALL, HOURLY, Project
 
 
@@ -82,6 +84,7 @@ def test_a_healthy_installation_is_told_so(
         "dead letters",
         "lost slots",
         "windows",
+        "memory",
         "flower",
     }
     assert text.splitlines()[-1] == "0 failures, 0 warnings."
@@ -260,3 +263,32 @@ def test_the_broker_is_a_finding_of_its_own(redis_url: str, now_clock: FakeClock
 
     assert found["detail"].startswith("broker unreachable")
     assert json.dumps(found)
+
+
+def test_memory_is_forecast_from_the_runs_of_the_last_week(
+    lasting: EmbeddedServer, now_clock: FakeClock
+) -> None:
+    project = Project(lasting.url(), now_clock, catchup_ledger_ttl="40d")
+    with project.desk() as desk:
+        ledgers.fill(desk, runs_each=24 * 7)
+
+    (memory,) = [one for one in project.json("doctor")["findings"] if one["check"] == "memory"]
+
+    assert memory["verdict"] == "ok"
+    assert re.search(r"in 168 runs, \d{3,4} bytes each; growing by 48 runs \(.* KB\) a day", memory["detail"])
+    assert memory["detail"].endswith("when runs are forgotten after 40d")
+
+
+def test_a_server_that_will_be_full_before_runs_are_forgotten_is_a_warning(
+    lasting: EmbeddedServer, now_clock: FakeClock
+) -> None:
+    project = Project(lasting.url(), now_clock, catchup_ledger_ttl="9000d")
+    with project.desk() as desk:
+        ledgers.fill(desk, runs_each=24 * 7)
+        desk.store.client.config_set("maxmemory", 100_000_000)
+
+    memory = finding(project.json("doctor"), "memory")
+
+    assert memory["verdict"] == "warning"
+    assert "of 100.0 MB (maxmemory)" in memory["detail"]
+    assert "catchup_max_ledger_runs" in memory["fix"]

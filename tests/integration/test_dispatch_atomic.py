@@ -17,6 +17,7 @@ from kombu import Exchange, Queue
 
 from celery_catchup.dispatch import Dispatcher, DispatchError, Mode
 from celery_catchup.model import Trigger
+from celery_catchup.store import Template
 from tests.integration.dispatching import (
     NOW,
     RUN_ID,
@@ -655,3 +656,29 @@ def test_a_plain_entry_that_cannot_be_pushed_is_published(redis_url: str) -> Non
         assert dispatcher.plain(entry, slot=SLOT, now=NOW) == ("", 0, [])
 
     assert set(queues(redis_url)) == {"left", "right"}
+
+
+def test_a_template_is_the_same_in_every_process_of_the_app(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made_by(node: str) -> Template:
+        app = an_app(redis_url)
+        for module in ("celery.app.amqp", "celery_catchup.dispatch.messages"):
+            monkeypatch.setattr(f"{module}.anon_nodename", lambda: node)
+        with a_dispatcher(app, redis_url) as dispatcher:
+            return dispatcher.template(an_entry(app), policy_entry="hourly")
+
+    first, second = made_by("gen1@beat-1"), made_by("gen2@beat-2")
+
+    assert first.id == second.id
+    assert "gen1" not in first.message
+    assert first.encoded() == second.encoded()
+
+
+def test_who_waits_for_a_reply_is_named_as_the_entry_names_him(redis_url: str) -> None:
+    app = an_app(redis_url)
+    entry = an_entry(app, options={"reply_to": "listener"})
+    with a_dispatcher(app, redis_url) as dispatcher:
+        message = rendered(dispatcher.template(entry, policy_entry="hourly"))
+
+    assert message["properties"]["reply_to"] == "listener"

@@ -87,8 +87,8 @@ def test_what_is_published_is_what_a_stock_send_publishes(
         theirs.content_encoding,
     )
     assert comparable_headers(ours.headers) == comparable_headers(theirs.headers)
-    assert without(ours.properties, "application_headers", "correlation_id") == without(
-        theirs.properties, "application_headers", "correlation_id"
+    assert without(ours.properties, "application_headers", "correlation_id", "reply_to") == without(
+        theirs.properties, "application_headers", "correlation_id", "reply_to"
     )
 
 

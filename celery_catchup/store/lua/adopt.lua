@@ -11,15 +11,17 @@
 -- KEYS decided       hash  entry -> everything up to here is decided (ms)
 -- KEYS stopped       hash  entry -> runs whose failure has stopped its chain, parted by blanks
 -- ARGV owner, epoch
--- ARGV schema              version to note when there is none
+-- ARGV schema              version to note when there is none, with the last part of the entries; "" before
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
--- ARGV declares            a digest of the leader's entries, for standbys to compare
+-- ARGV declares            a digest of the leader's entries, for standbys to compare; noted with the schema
 -- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
 --                          decided, or null to leave them}
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
-redis.call('HSET', KEYS[7], 'declares', ARGV[5])
+if ARGV[3] ~= '' then
+  redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
+  redis.call('HSET', KEYS[7], 'declares', ARGV[5])
+end
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[8], 'watermark', ARGV[4]) end
 local stopped = redis.call('EXISTS', KEYS[10]) == 1
 for _, entry in ipairs(cjson.decode(ARGV[6])) do

@@ -29,6 +29,8 @@
 -- KEYS retries    zset    failed runs by the time of their next attempt (ms)
 -- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
 -- KEYS revocations hash   task id -> "terminate" or "revoke": what the leader still has to tell the workers
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS template_uses zset   templates that runs share, by the time they were last used (ms)
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
@@ -44,7 +46,7 @@ local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(AR
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local leases, hours, ended, retries, stopped = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local revocations = KEYS[17]
+local revocations, unreleased, uses = KEYS[17], KEYS[18], KEYS[19]
 local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
@@ -59,8 +61,11 @@ for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
 end
 
-local texts = 5 + 2 * #new.id
-for i, id in ipairs(batch.templates) do redis.call('HSETNX', templates, id, ARGV[texts + i]) end
+local texts, used, clock = {}, {}, server_now('0')
+for i = 1, #batch.templates do texts[i] = ARGV[5 + 2 * #new.id + i] end
+local own_templates = store_templates(templates, uses, batch.templates, texts)
+for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = clock, id end
+write('ZADD', uses, used)
 
 local function record_skip(key, skip)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
@@ -169,6 +174,7 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         chained[#chained + 1] = id
       end
       rows[n + 1], rows[n + 2] = id, ARGV[4 + 2 * j] .. state
+      if own_templates[id] then redis.call('HSETNX', templates, own_templates[id][1], own_templates[id][2]) end
       n = #own
       own[n + 1], own[n + 2] = slot, id
       n = #places
@@ -207,10 +213,10 @@ end
 local halted = redis.call('EXISTS', stopped) == 1 and fields_of(stopped, entries.name) or {}
 local last = 0
 for i, name in ipairs(entries.name) do
-  local base, capacity, busy, after = 17 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local base, capacity, busy, after = 19 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
   local keys = {
     ledger = ledger, templates = templates, outbox = outbox, leases = leases, ended = ended, hours = hours,
-    stopped = stopped, lane = name,
+    stopped = stopped, lane = name, unreleased = unreleased,
     own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
   }
   if halted[i] then capacity = 0 end -- new runs join the chain, and wait

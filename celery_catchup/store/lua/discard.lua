@@ -8,6 +8,7 @@
 -- KEYS templates  hash  template id -> message and queue as JSON
 -- KEYS outbox     zset  runs to be published
 -- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
 -- ARGV run_id, db
@@ -26,8 +27,8 @@ if dead then
 end
 local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1}')
 local keys = {
-  ledger = KEYS[1], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[9], chain = KEYS[10],
-  stopped = KEYS[4], lane = run.entry, clock = now,
+  ledger = KEYS[1], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[10], chain = KEYS[11],
+  stopped = KEYS[4], lane = run.entry, unreleased = KEYS[9], clock = now,
 }
 release(keys, policy.capacity, tonumber(ARGV[2]), now)
 return 1

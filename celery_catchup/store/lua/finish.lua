@@ -23,6 +23,7 @@
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id
 -- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
@@ -50,7 +51,7 @@ local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capa
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[16], chain = KEYS[17], clock = now,
-  unpublished = {}, pushed = {}, stopped = KEYS[18], lane = ARGV[6],
+  unpublished = {}, pushed = {}, stopped = KEYS[18], lane = ARGV[6], unreleased = KEYS[19],
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
@@ -70,6 +71,10 @@ if state == 'failed' then
     return { 'recorded', encoded, {}, {} }
   end
   state = 'dead'
+end
+if state == 'succeeded' then
+  run.error = nil
+  redis.call('HDEL', KEYS[9], id)
 end
 if state == 'succeeded' and run.trigger == 'manual' then
   local manual = read_json(redis.call('HGET', KEYS[13], run.entry))

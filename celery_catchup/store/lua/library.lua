@@ -7,7 +7,7 @@ if redis.acl_check_cmd and KEYS[1] then
   for _, command in ipairs({
     { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' }, { 'TYPE', key },
     { 'EXISTS', key }, { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' },
-    { 'HGETALL', key }, { 'HMGET', key, '' },
+    { 'HGETALL', key }, { 'HMGET', key, '' }, { 'HSCAN', key, '0' },
     { 'HINCRBY', key, '', '0' }, { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
     { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
     { 'ZRANGEBYSCORE', key, '0', '0' }, { 'ZREM', key, '' }, { 'ZREMRANGEBYSCORE', key, '0', '0' },
@@ -156,6 +156,28 @@ local function fields_of(key, names)
   return found
 end
 
+-- The run that a template was made for alone, by the template's id; nil when runs share it.
+local function run_of_template(id)
+  return string.match(id, '^(.-):')
+end
+
+-- Store templates that runs share, and note that they are in use; those of single runs come back by run:
+-- they are stored with their run, or not at all.
+local function store_templates(templates, uses, ids, texts)
+  local own, used, now = {}, {}, server_now('0')
+  for i, id in ipairs(ids) do
+    local run = run_of_template(id)
+    if run then
+      own[run] = { id, texts[i] }
+    else
+      redis.call('HSETNX', templates, id, texts[i])
+      used[#used + 1], used[#used + 2] = now, id
+    end
+  end
+  write('ZADD', uses, used)
+  return own
+end
+
 -- Hand messages to a broker that is this very server; in another database, if it is there.
 local function push(queue, db, own_db, messages)
   if db ~= own_db then redis.call('SELECT', db) end
@@ -261,7 +283,8 @@ end
 local function dispatch(keys, id, run, own_db, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
   run.handed, run.discarded = keys.unpublished and true or nil, nil
-  local template = read_json(redis.call('HGET', keys.templates, run.template))
+  local text = redis.call('HGET', keys.templates, run.template) or ''
+  local template = read_json(text)
   if template.queue then
     record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
@@ -274,6 +297,7 @@ local function dispatch(keys, id, run, own_db, now)
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
     if keys.unpublished then table.insert(keys.unpublished, id) end
   end
+  return #text
 end
 
 -- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the others that have.
@@ -299,26 +323,59 @@ local function go_on(stopped, entry, id)
   return found
 end
 
--- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
+-- What one script may release, in runs and in bytes of their templates: the server answers nobody else
+-- meanwhile. It is one budget for all lanes of the script; the last run may exceed the bytes.
+local budget = { runs = 100, bytes = 262144 }
+
+-- Leave what a lane still has to the leader's next ticks, after what others have left.
+local function leave_to_leader(keys)
+  local last = redis.call('ZRANGE', keys.unreleased, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', keys.unreleased, tonumber(last[2] or '0') + 1, keys.lane)
+end
+
+-- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number) and the
+-- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader.
 local function release(keys, capacity, own_db, now)
   if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return {} end
-  local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
-  if capacity >= 0 and wanted < 0 then return {} end
-  local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
+  local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
+  if room <= 0 then return {} end
+  local most = math.min(room, math.max(budget.runs, 0))
+  local ids = most > 0 and redis.call('ZRANGE', keys.chain, 0, most - 1, 'WITHSCORES') or {}
   local released = {}
   for i = 1, #ids, 2 do
+    if budget.bytes <= 0 then break end
+    budget.runs, room = budget.runs - 1, room - 1
     local stored = redis.call('HGET', keys.ledger, ids[i])
     redis.call('ZREM', keys.chain, ids[i])
     local run = read_run(stored)
     if run then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      dispatch(keys, ids[i], run, own_db, now)
+      budget.bytes = budget.bytes - (dispatch(keys, ids[i], run, own_db, now) or 0)
       released[#released + 1] = ids[i]
     elseif stored then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
+  local used_up = budget.runs <= 0 or budget.bytes <= 0
+  if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
   return released
+end
+
+-- Revoke what waits in a lane that was cancelled, as far as the budget lasts; how many.
+local function revoke_waiting(keys, now)
+  local ids = budget.runs > 0 and redis.call('ZRANGE', keys.chain, 0, budget.runs - 1) or {}
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', keys.chain, id)
+    local run = read_run(redis.call('HGET', keys.ledger, id))
+    if run then
+      run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
+      redis.call('HSET', keys.ledger, id, cjson.encode(run))
+      redis.call('ZADD', keys.ended, now, id)
+    end
+  end
+  budget.runs = budget.runs - #ids
+  if redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
+  return #ids
 end
 
 -- Up to where everything is decided when an entry is paused: while no beat leads, the watermark stays

@@ -12,6 +12,7 @@
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
 -- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id, db
 -- ARGV by               who asked for it, for the record, or ""
 -- ARGV now_ms           0 in production
@@ -37,7 +38,7 @@ redis.call('HDEL', KEYS[8], id)
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], active = KEYS[9], chain = KEYS[10], clock = now,
-  stopped = KEYS[11], lane = run.entry,
+  stopped = KEYS[11], lane = run.entry, unreleased = KEYS[12],
 }
 if stops(KEYS[11], run.entry, id) then
   redis.call('ZADD', KEYS[9], run.slot + run.schedule / 1000, id)
