@@ -11,7 +11,7 @@ from tests.simulation.mutants import MUTANTS, Repetitions, client_that_repeats
 from tests.simulation.world import Simulator
 
 DAYS = 24 * HOUR
-SEEDS = range(1, 7)
+SEEDS = range(1, 21)
 """The short form stops at the first that finds it, mostly the very first."""
 RARE = {"no_compare_and_set"}
 """Behind other guards now: it takes whole weeks."""
