@@ -141,7 +141,7 @@ def buried(desk: Desk, screen: Screen, **given: Any) -> int:
     """
     from celery_catchup.operations.dead_letters import bury
 
-    chosen = {"everything": False, "entry": None, "category": None, "search": ""}
+    chosen: dict[str, Any] = {"everything": False, "entry": None, "category": None, "search": ""}
     return _handle(desk, screen, bury, "bury", **chosen, **given)
 
 

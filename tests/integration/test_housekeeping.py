@@ -361,6 +361,7 @@ def live_for(years: Years, *, days: int, begin: int = 0) -> None:
                     years.beat.leases.finish(run_id, state=RunState.SUCCEEDED, **owner)
             years.tick()
         years.tidy()
+        years.execute()  # a run that no worker has claimed would be waited for
 
 
 def test_three_times_the_lifetime_of_the_ledger_keeps_what_one_keeps(
