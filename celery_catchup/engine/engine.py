@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
+from celery_catchup.engine.office import SKEW, adopt, check_drift, read_roster, read_store, report_moved
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
+from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store.connection import STORE_FAILS
+
+_NOTEWORTHY = 10_000
+"""Milliseconds after which a due slot that is undecided is worth a line in the store."""
 
 
 class Engine:
@@ -34,6 +40,10 @@ class Engine:
         self._standby = Standby(office.states, office.events)
         self.terms = 0
         self._memory = Memory(office.events, office.elsewhere)
+        self.failures = Failures(office.events)
+        self._reported: tuple[Mapping[str, str], Instant | None] | None = None
+        self._latest: Instant = 0
+        self._reread_at: Instant | None = None
         self._pending: Term
         self._backfills = BackfillWork(
             office.backfills,
@@ -41,14 +51,17 @@ class Engine:
             office.leadership,
             office.dispatch,
             office.events,
+            self.failures,
             namespace=namespace,
         )
         self._releases = Releases(
             office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        self.catchup = Catchup(office.states, office.events, office.clock.monotonic, settings.max_runs, pause)
-        self._advance = Advance(office, self.catchup, settings, namespace)
+        self.catchup = Catchup(
+            office.states, office.events, office.clock.monotonic, settings.max_runs, pause, namespace
+        )
+        self._advance = Advance(office, self.catchup, settings, namespace, self.failures)
 
     @property
     def roster(self) -> Roster:
@@ -67,6 +80,7 @@ class Engine:
 
     def lead(self, now: Instant) -> bool:
         """Renew the lease or try to get it; take office when it is new or something changed."""
+        self._look_at_the_clock(now)
         # Entries that were declared anew may have slots since the last tick.
         settled = self.leading and self._version >= 0 and self.roster.settled(now)
         watermark = now if settled else None
@@ -85,6 +99,16 @@ class Engine:
             self._take_office(term.epoch, term.version, now)
         return self.leading
 
+    def _look_at_the_clock(self, now: Instant) -> None:
+        """Read everything anew when the clock went back, and when an entry that could not be read is to be
+        tried again. What was decided up to a time to come would keep its entry silent until then."""
+        if now < self._latest - SKEW:
+            self.catchup.forget()
+            self._version = -1
+        if self._reread_at is not None and self._reread_at <= now:
+            self._version = -1
+        self._latest = now
+
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
         office = self.office
         stored = read_store(office.states, otherwise=self.resign)
@@ -99,6 +123,14 @@ class Engine:
             self._stand_by("another beat")
             return
         new_term = epoch != self.epoch
+        if new_term:
+            report_moved(known.roster, stored, office.events)
+            self.failures.clear()
+            self._reported = None
+        delays = [
+            self.failures.record(name, told(error), now=now, due=now) for name, error in known.unread.items()
+        ]
+        self._reread_at = now + min(delays) if delays else None
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self._advance.roster, self._advance.watermark = known.roster, known.watermark
@@ -132,6 +164,11 @@ class Engine:
             self._advance.advance(now)
         except (FencedError, StaleWatermarkError):
             self.leading, self.epoch = False, -1
+        except (*STORE_FAILS, StoreError):
+            raise
+        except Exception:
+            self._report(now)  # the tick ends here, and what it leaves undecided has to be seen
+            raise
 
     # -- release ---------------------------------------------------------------------------
 
@@ -141,8 +178,19 @@ class Engine:
             self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
+            self._report(now)
         except FencedError:
             self.leading, self.epoch = False, -1
+
+    def _report(self, now: Instant) -> None:
+        """Let the store know what fails, and how long the oldest due slot has been undecided; it is
+        written only when it is news."""
+        due = self._advance.oldest_due(now)
+        late = None if due is None or now - due < _NOTEWORTHY else due
+        report = (self.failures.encoded(), late)
+        if self.leading and report != self._reported:
+            self.office.states.report(self.office.leadership, failing=report[0], undecided=late)
+            self._reported = report
 
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;

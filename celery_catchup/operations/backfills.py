@@ -149,7 +149,8 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
         reprocess=asked.reprocess,
         newest_first=asked.newest_first,
     )
-    return line, scope, replace(line.state, existing=desk.states.existing(name, start - 1, end))
+    recorded = desk.states.recorded(name, start - 1, end)
+    return line, scope, replace(line.state, existing=line.entry.slots_of(desk.store.namespace, recorded))
 
 
 def _like(desk: Desk, beginning: str) -> Backfill:

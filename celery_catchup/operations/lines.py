@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from celery_catchup.engine.office import read_roster
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry
 from celery_catchup.events import Events
-from celery_catchup.model import Instant, Slot, identity
+from celery_catchup.model import Instant
 from celery_catchup.operations.desk import Desk
 from celery_catchup.settings import FirstStart
 from celery_catchup.store import Stored
@@ -39,9 +38,3 @@ def since_last_run(stored: Stored, names: Iterable[str]) -> Stored:
         anchors={**last, **stored.anchors},
         decided={**last, **stored.decided},
     )
-
-
-def identity_of(namespace: str, entry: Entry, slot: Slot) -> str:
-    """The id of the run of a slot."""
-    policy = entry.policy
-    return identity(namespace, entry.name, slot, tenant=policy.tenant, logic_version=policy.logic_version)

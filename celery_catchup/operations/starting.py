@@ -22,7 +22,7 @@ from celery_catchup.model import (
     to_rfc3339,
 )
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import identity_of, lines_of
+from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.wording import shown
@@ -87,7 +87,7 @@ def _slot(entry: str, line: Line | None, at: Instant, now: Instant) -> Slot:
 
 def _identity(desk: Desk, entry: str, line: Line | None, slot: Slot) -> str:
     if line is not None:
-        return identity_of(desk.store.namespace, line.entry, slot)
+        return line.entry.run_id(desk.store.namespace, slot)
     return str(run_id(desk.store.namespace, entry, slot))
 
 

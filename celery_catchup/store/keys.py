@@ -28,6 +28,8 @@ class Keys:
         self.paused = f"{prefix}:paused"
         self.manual = f"{prefix}:manual"
         self.last_runs = f"{prefix}:last_runs"
+        self.removed = f"{prefix}:removed"
+        self.failing = f"{prefix}:failing"
         self.ledger = f"{prefix}:ledger"
         self.runs = f"{prefix}:runs"
         self.templates = f"{prefix}:templates"

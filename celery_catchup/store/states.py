@@ -9,8 +9,9 @@ from typing import Any
 
 from redis import Redis
 
+from celery_catchup.entries import RecordedRun
 from celery_catchup.errors import UnfitStoreError
-from celery_catchup.model import Instant, RunState, Slot
+from celery_catchup.model import Instant, RunState
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.records import read_run
@@ -36,6 +37,7 @@ class Stored:
     paused: Mapping[str, str] = field(default_factory=dict)
     manual: Mapping[str, str] = field(default_factory=dict)
     last_runs: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ _COLUMNS = (
     "paused",
     "manual",
     "last_runs",
+    "removed",
 )
 
 
@@ -100,9 +103,11 @@ class States:
         *,
         watermark: Instant | None = None,
         declares: str = "",
+        removed: Mapping[str, Instant | None] | None = None,
     ) -> bool:
         """Note new and changed entries, and a watermark in place of one that cannot be right;
-        False when somebody else leads."""
+        False when somebody else leads. ``removed``: up to where entries that are not declared any more
+        are decided; None for those that were, and have been seen to since."""
         noted = self._scripts.call(
             "adopt",
             {
@@ -117,6 +122,7 @@ class States:
                     "meta",
                     "scheduler",
                     "decided",
+                    "removed",
                 )
             },
             {
@@ -125,6 +131,9 @@ class States:
                 "watermark": "" if watermark is None else watermark,
                 "declares": declares,
                 "entries": json.dumps(list(entries)),
+                "removed": json.dumps(
+                    {name: None if at is None else str(at) for name, at in (removed or {}).items()}
+                ),
             },
         )
         return bool(noted)
@@ -139,11 +148,11 @@ class States:
             counts = pipe.execute()
         return {name: Busy(*counts[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
 
-    def existing(self, entry: str, after: Instant, until: Instant) -> dict[Slot, RunState]:
+    def recorded(self, entry: str, after: Instant, until: Instant) -> list[RecordedRun]:
         """The entry's runs in the ledger with slots in ``(after, until]``."""
-        return self.existing_of({entry: (after, until)})[entry]
+        return self.recorded_of({entry: (after, until)})[entry]
 
-    def existing_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, dict[Slot, RunState]]:
+    def recorded_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, list[RecordedRun]]:
         """Each entry's runs in the ledger with slots in its range ``(after, until]``; two round trips."""
         with self._client.pipeline(transaction=False) as pipe:
             for entry, (after, until) in ranges.items():
@@ -153,16 +162,30 @@ class States:
         texts: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
         stored = {run_id: text for run_id, text in zip(ids, texts, strict=True) if text is not None}
         return {
-            entry: dict(_known(stored[run_id], int(at)) for run_id, at in some if run_id in stored)
+            entry: [
+                (run_id.decode(), int(at), _state(stored[run_id])) for run_id, at in some if run_id in stored
+            ]
             for entry, some in found.items()
         }
 
+    def report(
+        self, leadership: Leadership, *, failing: Mapping[str, str], undecided: Instant | None
+    ) -> None:
+        """Say which entries and backfills fail at present, and since when the oldest due slot waits."""
+        keys = {name: getattr(self._keys, name) for name in ("leader", "scheduler", "failing")}
+        args = {"undecided": "" if undecided is None else undecided, "failing": json.dumps(dict(failing))}
+        self._scripts.call("report", keys, {**leadership.fence(), **args})
 
-def _known(text: bytes, at: Instant) -> tuple[Slot, RunState]:
+    def failing(self) -> dict[str, str]:
+        """Entries and backfills that fail at present, each as it was reported."""
+        answer: Any = self._client.hgetall(self._keys.failing)
+        return _texts(answer)
+
+
+def _state(text: bytes) -> RunState:
     run = read_run(text)
-    if run is None:  # unreadable, but it was there: its slot is not run again
-        return Slot(at, 0), RunState.DEAD
-    return Slot(run["slot"], run["schedule"]), RunState(run["state"])
+    # unreadable, but it was there: its slot is not run again
+    return RunState.DEAD if run is None else RunState(run["state"])
 
 
 def _check_schema(meta: Mapping[str, str]) -> None:

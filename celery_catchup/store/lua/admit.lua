@@ -1,5 +1,6 @@
--- Let delayed runs whose time has come join their chain, and release what may start.
+-- Let delayed runs whose time has come start in their turn, and release what may start.
 --
+-- A delayed run keeps its place in the chain: until this script lets it go, nothing behind it starts.
 -- The leader calls it each tick for entries that have something waiting: it is what goes on
 -- with a chain whose worker died before it could release the next.
 --
@@ -26,7 +27,11 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0
     if stored then redis.call('ZADD', KEYS[6], 0, id) end
   elseif run.entry == ARGV[4] then
     redis.call('ZREM', KEYS[5], id)
-    redis.call('ZADD', KEYS[8], run.slot + run.schedule / 1000, id)
+    if run.state == 'waiting' and run.sends == 0 and lane_of(run) == ARGV[4] then
+      run.delayed = nil
+      redis.call('HSET', KEYS[2], id, cjson.encode(run))
+      redis.call('ZADD', KEYS[8], run.slot + run.schedule / 1000, id)
+    end
   end
 end
 local keys = {

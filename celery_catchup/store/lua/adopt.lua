@@ -9,12 +9,14 @@
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
 -- KEYS decided       hash  entry -> everything up to here is decided (ms)
+-- KEYS removed       hash  entry that is not declared any more -> up to where it is decided (ms)
 -- ARGV owner, epoch
 -- ARGV schema              version to note when there is none
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
 -- ARGV declares            a digest of the leader's entries, for standbys to compare
 -- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
 --                          decided, or null to leave them}
+-- ARGV removed             JSON: entry -> up to where it is decided, or null to forget that it was removed
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
@@ -27,5 +29,8 @@ for _, entry in ipairs(cjson.decode(ARGV[6])) do
   redis.call('HSET', KEYS[5], entry.name, entry.policy)
   if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
   if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
+end
+for name, at in pairs(cjson.decode(ARGV[7])) do
+  if type(at) == 'string' then redis.call('HSET', KEYS[10], name, at) else redis.call('HDEL', KEYS[10], name) end
 end
 return 1

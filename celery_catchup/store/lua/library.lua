@@ -232,7 +232,8 @@ local function dispatch(keys, id, run, own_db, now)
   end
 end
 
--- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
+-- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number). A run
+-- that is to be sent later keeps its place: what is behind it waits too.
 local function release(keys, capacity, own_db, now)
   local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
   if capacity >= 0 and wanted < 0 then return {} end
@@ -240,13 +241,15 @@ local function release(keys, capacity, own_db, now)
   local released = {}
   for i = 1, #ids, 2 do
     local stored = redis.call('HGET', keys.ledger, ids[i])
-    redis.call('ZREM', keys.chain, ids[i])
     local run = read_run(stored)
-    if run then
+    local delayed = run and run.delayed
+    if delayed and capacity >= 0 then break end
+    if not delayed then redis.call('ZREM', keys.chain, ids[i]) end
+    if run and not delayed then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
       dispatch(keys, ids[i], run, own_db, now)
       released[#released + 1] = ids[i]
-    elseif stored then
+    elseif stored and not run then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
@@ -265,7 +268,7 @@ end
 local function conclude(keys, id, run, state, policy, now)
   if state == 'dead' then tally(keys.hours, now, { dead = 1 }) end
   count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
-  run.state, run.finished, run.owner = state, now, nil
+  run.state, run.finished, run.owner, run.delayed = state, now, nil, nil
   local encoded = cjson.encode(run)
   redis.call('HSET', keys.ledger, id, encoded)
   redis.call('ZREM', keys.leases, id)
