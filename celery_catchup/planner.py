@@ -49,10 +49,6 @@ def survey(entry: Entry, scope: Scope) -> int:
     )
 
 
-_RUNNING = 3
-"""The place among the sections of the one that runs."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Section:
     """Neighbouring candidates ``[start, stop)`` that share a fate; no reason means they run."""
@@ -157,43 +153,44 @@ class _Planning:
 
     # -- 4 to 6: caps and overlap, on positions ------------------------------------------
 
-    def _sections(self) -> list[_Section]:
-        """The fate of every candidate, oldest first, in at most seven sections."""
+    def _sections(self) -> tuple[_Section, _Section, _Section]:
+        """The fate of every candidate, oldest first: those before the ones that run, those, and the rest.
+
+        Caps count what is dispatched: a slot is ``cap_exceeded`` only when the cap is used up, so where
+        the overlap policy leaves less room than the caps, its own reason holds.
+        """
         count = self.candidates.count
-        start, stop = self._capped(count)
-        first = start
+        most, free = self._most(), self._room()
         if self.entry.policy.overlap_policy in REPLACING and not self.scope.backfill:
-            first = max(start, stop - 1)
-        free = self._room()
-        last = stop if free is None else min(stop, first + free)
-        allowed = self.state.allowance
-        begin, end = first, last
-        if allowed is not None and self._catches_up:
-            begin = max(first, last - allowed) if self._prefers_the_newest else first
-            end = min(last, begin + allowed)
-        return [
-            _Section(0, start, SkipReason.CAP_EXCEEDED),
-            _Section(start, first, SkipReason.SUPERSEDED),
-            _Section(first, begin, SkipReason.CAP_EXCEEDED),
-            _Section(begin, end),
-            _Section(end, last, SkipReason.CAP_EXCEEDED),
-            _Section(last, stop, SkipReason.GUARD_BLOCKED),
-            _Section(stop, count, SkipReason.CAP_EXCEEDED),
-        ]
+            first = max(0, count - 1)
+            end = count if most is None else min(count, first + most)
+            before, after = SkipReason.SUPERSEDED, SkipReason.CAP_EXCEEDED
+        elif free is not None and (most is None or free < most):
+            first, end = 0, min(count, free)
+            before = after = SkipReason.GUARD_BLOCKED
+        else:
+            first, end = self._capped(count)
+            before = after = SkipReason.CAP_EXCEEDED
+        return _Section(0, first, before), _Section(first, end), _Section(end, count, after)
+
+    def _most(self) -> int | None:
+        """How many runs both caps allow; None without one."""
+        caps = [cap for cap in (self._budget(), self.state.allowance) if cap is not None]
+        return min(caps) if caps and self._catches_up else None
+
+    def _budget(self) -> int | None:
+        """What is left of ``max_runs``."""
+        most = self.entry.policy.max_runs
+        return None if most is None else max(0, most - (self.state.used or 0))
 
     def _capped(self, count: int) -> tuple[int, int]:
-        policy = self.entry.policy
-        if policy.max_runs is None or not self._catches_up:
+        """From where to where candidates survive ``max_runs``, and of those ``catchup_max_runs``."""
+        if not self._catches_up:
             return 0, count
-        budget = max(0, policy.max_runs - (self.state.used or 0))
-        newest = policy.keep is Keep.NEWEST or self._prefers_the_newest
-        return (max(0, count - budget), count) if newest else (0, min(count, budget))
-
-    @property
-    def _prefers_the_newest(self) -> bool:
-        """Whether the policy is about the newest slots, so that a cap keeps those."""
-        replacing = self.entry.policy.overlap_policy in REPLACING
-        return replacing or set(self.entry.selects) == {Select.LATEST}
+        latest = set(self.entry.selects) == {Select.LATEST}
+        newest = latest or self.entry.policy.keep is Keep.NEWEST
+        span = _kept((0, count), self._budget(), newest=newest)
+        return _kept(span, self.state.allowance, newest=latest)
 
     def _room(self) -> int | None:
         """A backfill brings its own number of active runs, so the entry's is not asked. A catch-up keeps
@@ -216,7 +213,7 @@ class _Planning:
     def _running(self) -> tuple[list[Slot], Slot | None]:
         """The slots that run, and the last one decided when the limit cut the plan."""
         self.sections = self._sections()
-        running = self.sections[_RUNNING]
+        running = self.sections[1]
         size = running.stop - running.start
         if not size:
             return [], None
@@ -254,8 +251,7 @@ class _Planning:
             yield from skips_of(self._clipped(stretch, cut), reason, excluded)
 
     def _skipped_sections(self, cut: Slot | None) -> Iterator[tuple[Stretch, SkipReason]]:
-        newest_first = self.scope.newest_first
-        before = self.sections[_RUNNING + 1 :] if newest_first else self.sections[:_RUNNING]
+        before = self.sections[2:] if self.scope.newest_first else self.sections[:1]
         for section in self.sections if cut is None else before:
             if section.reason is not None and section.start < section.stop:
                 for stretch in self.candidates.between(*self._bounds(section)):
@@ -318,3 +314,11 @@ class _Planning:
         """The next slot of any schedule."""
         following = (self.entry.next_after(i, self.scope.now) for i in range(len(self.entry.schedules)))
         return min((slot for slot in following if slot is not None), default=None)
+
+
+def _kept(span: tuple[int, int], cap: int | None, *, newest: bool) -> tuple[int, int]:
+    """The positions of a span that a cap keeps, from one of its ends."""
+    start, stop = span
+    if cap is None:
+        return span
+    return (max(start, stop - cap), stop) if newest else (start, min(stop, start + cap))
