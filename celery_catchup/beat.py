@@ -98,7 +98,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
         warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
-        self._declare(division)
+        self._declare(division, work)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
         work.serve_metrics(self.app, configuration.settings)
@@ -110,12 +110,14 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self.schedule.clear()
         self.schedule.update(made)
 
-    def _declare(self, division: Division) -> None:
+    def _declare(self, division: Division, work: Beatwork) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
         self._plain = PlainEntries(
-            {name: self.schedule[name] for name in division.plain}, longest=self.max_interval
+            {name: self.schedule[name] for name in division.plain},
+            longest=self.max_interval,
+            failures=work.engine.failures,
         )
         self._term = -1
 
@@ -134,7 +136,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
-        self._declare(division)
+        self._declare(division, work)
         work.engine.redeclare(division.declared)
 
     def _tell_source(self, event: Event) -> None:
@@ -222,7 +224,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
-        plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
+        try:
+            plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
+        except DispatchFailedError:
+            engine.release(now)  # backfills, retries and lost runs do not wait for a plain entry
+            raise
         engine.release(now)
         work.roll.call()
         work.reflect()

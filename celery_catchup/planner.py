@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from zlib import crc32
@@ -12,7 +11,7 @@ from celery_catchup.candidates import Candidates, Stretch, skips_of
 from celery_catchup.entries import Entry, EntryState, Role
 from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
-from celery_catchup.pacing import REPLACING, room
+from celery_catchup.pacing import REPLACING, Section, room, sections
 from celery_catchup.policy import Keep, Select
 from celery_catchup.scopes import Scope
 
@@ -47,15 +46,6 @@ def survey(entry: Entry, scope: Scope) -> int:
         for after, until, reason in scope.parts(reach)
         if reason is not SkipReason.EXPIRED
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """Neighbouring candidates ``[start, stop)`` that share a fate; no reason means they run."""
-
-    start: int
-    stop: int
-    reason: SkipReason | None = None
 
 
 class _Planning:
@@ -153,44 +143,18 @@ class _Planning:
 
     # -- 4 to 6: caps and overlap, on positions ------------------------------------------
 
-    def _sections(self) -> tuple[_Section, _Section, _Section]:
-        """The fate of every candidate, oldest first: those before the ones that run, those, and the rest.
-
-        Caps count what is dispatched: a slot is ``cap_exceeded`` only when the cap is used up, so where
-        the overlap policy leaves less room than the caps, its own reason holds.
-        """
-        count = self.candidates.count
-        most, free = self._most(), self._room()
-        if self.entry.policy.overlap_policy in REPLACING and not self.scope.backfill:
-            first = max(0, count - 1)
-            end = count if most is None else min(count, first + most)
-            before, after = SkipReason.SUPERSEDED, SkipReason.CAP_EXCEEDED
-        elif free is not None and (most is None or free < most):
-            first, end = 0, min(count, free)
-            before = after = SkipReason.GUARD_BLOCKED
-        else:
-            first, end = self._capped(count)
-            before = after = SkipReason.CAP_EXCEEDED
-        return _Section(0, first, before), _Section(first, end), _Section(end, count, after)
-
-    def _most(self) -> int | None:
-        """How many runs both caps allow; None without one."""
-        caps = [cap for cap in (self._budget(), self.state.allowance) if cap is not None]
-        return min(caps) if caps and self._catches_up else None
-
-    def _budget(self) -> int | None:
-        """What is left of ``max_runs``."""
-        most = self.entry.policy.max_runs
-        return None if most is None else max(0, most - (self.state.used or 0))
-
-    def _capped(self, count: int) -> tuple[int, int]:
-        """From where to where candidates survive ``max_runs``, and of those ``catchup_max_runs``."""
-        if not self._catches_up:
-            return 0, count
-        latest = set(self.entry.selects) == {Select.LATEST}
-        newest = latest or self.entry.policy.keep is Keep.NEWEST
-        span = _kept((0, count), self._budget(), newest=newest)
-        return _kept(span, self.state.allowance, newest=latest)
+    def _sections(self) -> tuple[Section, Section, Section]:
+        """The fate of every candidate, oldest first."""
+        policy, capped = self.entry.policy, self._catches_up
+        return sections(
+            self.candidates.count,
+            room=self._room(),
+            replacing=policy.overlap_policy in REPLACING and not self.scope.backfill,
+            cap=policy.max_runs - (self.state.used or 0) if capped and policy.max_runs is not None else None,
+            allowance=self.state.allowance if capped else None,
+            latest=set(self.entry.selects) == {Select.LATEST},
+            newest=policy.keep is Keep.NEWEST,
+        )
 
     def _room(self) -> int | None:
         """A backfill brings its own number of active runs, so the entry's is not asked. A catch-up keeps
@@ -229,14 +193,14 @@ class _Planning:
             taken.append(slot)
         return taken, None
 
-    def _slots_of(self, section: _Section) -> Iterator[Slot]:
+    def _slots_of(self, section: Section) -> Iterator[Slot]:
         """The section's slots in the order of the scope, lazily."""
         newest_first = self.scope.newest_first
         bounds = self._bounds(section)
         part = Candidates(self.candidates.between(*bounds), self.candidates.excluded)
         return part.slots(newest_first=newest_first)
 
-    def _bounds(self, section: _Section) -> tuple[Slot | None, Slot | None]:
+    def _bounds(self, section: Section) -> tuple[Slot | None, Slot | None]:
         """First and last slot of a section; None where it reaches the end of the candidates."""
         first = None if section.start == 0 else self.candidates.at(section.start)
         last = None if section.stop == self.candidates.count else self.candidates.at(section.stop - 1)
@@ -314,11 +278,3 @@ class _Planning:
         """The next slot of any schedule."""
         following = (self.entry.next_after(i, self.scope.now) for i in range(len(self.entry.schedules)))
         return min((slot for slot in following if slot is not None), default=None)
-
-
-def _kept(span: tuple[int, int], cap: int | None, *, newest: bool) -> tuple[int, int]:
-    """The positions of a span that a cap keeps, from one of its ends."""
-    start, stop = span
-    if cap is None:
-        return span
-    return (max(start, stop - cap), stop) if newest else (start, min(stop, start + cap))

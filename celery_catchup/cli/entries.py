@@ -45,6 +45,8 @@ def _row(one: EntryView, form: str) -> list[str]:
 
 
 def _state(one: EntryView) -> str:
+    if one.failing is not None:
+        return f"failing ({one.failing})"
     if one.paused:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
     busy = [f"{one.active} active"] * bool(one.active) + [f"{one.waiting} waiting"] * bool(one.waiting)

@@ -76,6 +76,8 @@ def show_facts(screen: Screen, run: Run) -> None:
             ("Backfill", run.backfill),
             ("Replays", run.replays or None),
             ("Requested by", run.requested_by),
+            ("Tenant", run.tenant),
+            ("Logic version", run.logic_version),
         )
     )
 

@@ -3,7 +3,8 @@
 from celery_catchup.engine.advance import Office
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine
+from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
 
-__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Office", "Reaper"]
+__all__ = ["Declared", "Dispatch", "DispatchFailedError", "Engine", "Failures", "Office", "Reaper"]

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.changes import report_moved
 from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import SKEW, adopt, check_drift, read_roster, read_store, report_moved
+from celery_catchup.engine.office import SKEW, adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
@@ -149,6 +150,7 @@ class Engine:
     def redeclare(self, declared: Sequence[Declared]) -> None:
         """Other entries from the next tick on; what is being caught up goes on."""
         self.declared, self._version = declared, -1
+        self.failures.clear()
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""

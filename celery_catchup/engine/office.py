@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_catchup.engine.changes import read_instant, removals
 from celery_catchup.engine.roster import Declared, Line, Roster
 from celery_catchup.entries import Entry, EntryState, Pause, first_sight
 from celery_catchup.errors import DriftError, UnfitStoreError
@@ -22,8 +23,6 @@ from celery_catchup.settings import OnDrift
 from celery_catchup.store import Leadership, States, Stored
 from celery_catchup.store.records import read_json
 
-# An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
-_SANE = range(946_684_800_000, 7_258_118_400_000)
 # Milliseconds by which the clocks of two hosts may differ: what one has decided is a little in the
 # future of the other then, and nothing is wrong.
 SKEW = 60_000
@@ -104,45 +103,17 @@ def _drift(roster: Roster, stored: Stored) -> Iterator[tuple[str, str]]:
             yield name, f"was {known}, is {line.declared.fingerprint}"
 
 
-def report_moved(roster: Roster, stored: Stored, events: Events) -> None:
-    """Say which lists have schedules at other positions than before: a run's identity has the position of
-    its schedule, unless that has an id."""
-    for name, known in stored.fingerprints.items():
-        line = roster.lines.get(name)
-        if line is None or all(schedule.id is not None for schedule in line.entry.schedules):
-            continue
-        before, after = known.split(" | "), line.declared.fingerprint.split(" | ")
-        moved = [i for i, shape in enumerate(before) if shape in after and shape not in after[i : i + 1]]
-        if moved:
-            events.emit(
-                StateSuspect(
-                    f"the schedules of entry {name!r} changed their positions, which are part of their runs' "
-                    "identity: slots that ran before count as new; give each schedule an id"
-                )
-            )
-
-
 def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, *, declares: str) -> bool:
     """Note what is new in the store; False when another beat leads by now. ``declares`` tells
     standbys whether they have the same entries."""
-    changes, removed = list(_changes(known.roster, stored)), dict(_removed(known, stored))
+    changes, removed = (
+        list(_changes(known.roster, stored)),
+        dict(removals(known.roster, stored, watermark=known.watermark, unread=known.unread)),
+    )
     if not (changes or removed or known.renewed or stored.declares != declares):
         return True
     watermark = known.watermark if known.renewed else None
     return states.adopt(leadership, changes, watermark=watermark, declares=declares, removed=removed)
-
-
-def _removed(known: Known, stored: Stored) -> Iterator[tuple[str, Instant | None]]:
-    """Entries that are not declared any more, and up to where each is decided; None for those that are
-    declared again, once the time between is on record."""
-    for name, first_seen in stored.first_seen.items():
-        line = known.roster.lines.get(name)
-        noted, decided = _instant(stored.removed.get(name)), _instant(stored.decided.get(name)) or 0
-        if line is not None:
-            if name in stored.removed and line.state.removed is None:
-                yield name, None
-        elif name not in known.unread and (noted is None or noted < decided):
-            yield name, max(known.watermark, decided, _instant(first_seen) or 0)
 
 
 def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
@@ -188,7 +159,7 @@ def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
         if stored.first_seen or stored.last_runs:
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
         return None
-    value = _instant(stored.watermark)
+    value = read_instant(stored.watermark)
     if value is None:
         events.emit(
             StateSuspect(
@@ -201,14 +172,6 @@ def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
         )
         return None
     return value
-
-
-def _instant(text: str | None) -> Instant | None:
-    try:
-        value = int(text or "")
-    except ValueError:
-        return None
-    return value if value in _SANE else None
 
 
 def _wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
@@ -296,7 +259,7 @@ class _Reader:
 
     def _ran(self, name: str) -> Instant | None:
         """When the entry last ran without a policy: nothing was missed up to then."""
-        value = _instant(self.stored.last_runs.get(name, "").partition(" ")[0])
+        value = read_instant(self.stored.last_runs.get(name, "").partition(" ")[0])
         return None if value is None or value > self.now else value
 
     def _removed(self, name: str, decided: Instant | None) -> tuple[Instant, Instant] | None:
@@ -323,7 +286,7 @@ class _Reader:
         return found or {}
 
     def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
-        value = _instant(column.get(name))
+        value = read_instant(column.get(name))
         if value is None and name in column:
             text = column[name][:40]
             self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which is no time"))

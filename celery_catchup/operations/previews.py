@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 from celery_catchup.configuration import Configuration
-from celery_catchup.durations import format_duration
 from celery_catchup.engine import previews
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
@@ -27,7 +26,7 @@ from celery_catchup.model import (
     to_instant,
 )
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import since_last_run
+from celery_catchup.operations.entries import windows_of
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.policy import OverlapPolicy, Policy, Select
 from celery_catchup.store import Stored
@@ -149,7 +148,6 @@ def preview(
     if window is not None or policy is not None:
         wanted = desk.in_schedule(names) or tuple(desk.schedule)
         configuration = _imagined(desk, wanted, window, policy)
-        state = since_last_run(state, [name for name in wanted if name not in desk.declared])
     else:
         wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
     division = desk.division if configuration is desk.configuration else desk.divided(configuration)
@@ -179,7 +177,7 @@ def told(line: Line, plan: Plan, desk: Desk, now: Instant, *, error: str | None 
         entry=line.entry.name,
         select=str(policy.select),
         overlap_policy=str(policy.overlap_policy),
-        window=None if policy.window is None else format_duration(policy.window),
+        window=windows_of(policy, line),
         since=to_datetime(plan.replay_from),
         at=to_datetime(now),
         paused=line.state.paused,

@@ -26,7 +26,8 @@ _LANE = Backfill.lane_of("")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took."""
+    """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took.
+    ``tenant`` and ``logic_version`` are those of its policy when it was decided, null when empty."""
 
     run_id: str
     entry: str
@@ -48,6 +49,8 @@ class Run:
     backfill: str | None
     replays: int
     requested_by: str | None
+    tenant: str | None
+    logic_version: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,8 @@ def run_of(record: Mapping[str, Any]) -> Run:
         backfill=lane.removeprefix(_LANE) if lane.startswith(_LANE) else None,
         replays=int(record.get("replays", 0)),
         requested_by=record.get("by"),
+        tenant=record.get("tenant"),
+        logic_version=record.get("logic_version"),
     )
 
 

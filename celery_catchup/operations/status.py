@@ -10,10 +10,13 @@ from typing import Any
 
 from celery_catchup.model import Instant, SkipReason, to_datetime
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.entries import pauses
+from celery_catchup.operations.entries import Failing, failing, pauses
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
+
+PROMPT = timedelta(minutes=5)
+"""How long a due slot may stay undecided, unless somebody says otherwise."""
 
 LATELY = 24 * 3600 * 1000
 """Milliseconds: what was lost in the last day is worth a line."""
@@ -21,7 +24,7 @@ LATELY = 24 * 3600 * 1000
 _WORKERS = 10 * 60 * 1000
 """Milliseconds in which a worker must have been seen to count; it says so each minute."""
 
-LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED})
+LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED, SkipReason.REMOVED})
 """Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
 
 
@@ -45,7 +48,9 @@ class CatchupProgress:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present."""
+    """The state of things. ``lag`` is how far the watermark is behind the present. ``undecided`` is for how
+    long the oldest due slot has been undecided, null when every due slot is decided; while missed slots
+    are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail."""
 
     scheduler: Health
     healthy: bool
@@ -65,10 +70,13 @@ class Status:
     paused: tuple[str, ...]
     backfills: int
     workers: int
+    undecided: timedelta | None
+    failing: tuple[Failing, ...]
 
 
-def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``."""
+def status(desk: Desk, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
+    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no due slot
+    has been undecided for longer than ``max_delay``."""
     now = desk.now()
     leader, scheduler = desk.listing.leader()
     counts = desk.listing.counts()
@@ -77,9 +85,11 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
     tally = desk.history.tally(since=now - LATELY)
+    due = _instant(scheduler, "undecided")
+    undecided = None if due is None else timedelta(milliseconds=max(0, now - due))
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING,
+        healthy=health is Health.RUNNING and (undecided is None or undecided <= max_delay),
         namespace=desk.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
@@ -96,6 +106,8 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         workers=len(desk.workers.seen_since(server_time(desk) - _WORKERS)),
+        undecided=undecided,
+        failing=tuple(failing(desk)),
     )
 
 

@@ -14,7 +14,6 @@ from celery_catchup.operations.entries import pauses
 from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
-from celery_catchup.policy import OnResume
 from celery_catchup.store import Stored
 from celery_catchup.store.watermarks import moved
 from celery_catchup.wording import shown
@@ -93,8 +92,6 @@ def set_watermark(desk: Desk, name: str, at: datetime, *, dry_run: bool = False)
         )
     wanted = desk.with_policy([name], advice=_ADVICE)
     stored = desk.before_change()
-    if instant < (_instant(stored.watermark) or 0):
-        _refuse_discarding(desk, name)
     return _move(desk, wanted, instant, stored, dry_run=dry_run)
 
 
@@ -141,16 +138,6 @@ def _move(
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=desk.by))
     return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
-
-
-def _refuse_discarding(desk: Desk, name: str) -> None:
-    """An entry that is moved back counts as resumed, and this one would discard what it missed."""
-    policy = desk.configuration.policies[name]
-    if policy is not None and policy.on_resume is OnResume.DISCARD:
-        raise RefusedError(
-            f"entry {shown(name)} has on_resume: discard, so that nothing of the past would run; "
-            f"run it again with: celery catchup backfill {name} --start … --end …"
-        )
 
 
 def _instant(text: str | None) -> Instant | None:

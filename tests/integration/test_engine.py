@@ -499,6 +499,7 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
         states=states,
         settings=beat.engine.settings,
         now=beat.engine.now(),
+        namespace=NAMESPACE,
     )
     plans = {one.plan.entry: one.plan for one in found}
     for _ in range(3):

@@ -89,6 +89,10 @@ def _identity(run: Run, link: Links) -> Iterator[tuple[str, Markup]]:
         yield "Replays", joined([str(run.replays)])
     if run.requested_by:
         yield "Requested by", joined([run.requested_by])
+    if run.tenant:
+        yield "Tenant", joined([run.tenant])
+    if run.logic_version:
+        yield "Logic version", joined([run.logic_version])
 
 
 def _inputs(inputs: Inputs | None) -> Iterator[tuple[str, Markup]]:

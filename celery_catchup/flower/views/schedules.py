@@ -31,6 +31,7 @@ class ScheduleRow:
     paused: bool
     pause_reason: str
     governed: bool
+    failing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def _row(
         paused=row.paused,
         pause_reason=row.pause_reason or "",
         governed=row.catchup is not None,
+        failing=row.failing or "",
     )
 
 
