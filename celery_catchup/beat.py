@@ -114,11 +114,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
-        self._plain = PlainEntries(
-            {name: self.schedule[name] for name in division.plain},
-            longest=self.max_interval,
-            failures=work.engine.failures,
-        )
+        plain = {name: self.schedule[name] for name in division.plain}
+        self._plain = PlainEntries(plain, longest=self.max_interval, failures=work.engine.failures)
         self._term = -1
 
     def _follow_source(self, work: Beatwork) -> None:
@@ -224,12 +221,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
-        try:
-            plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
-        except DispatchFailedError:
-            engine.release(now)  # backfills, retries and lost runs do not wait for a plain entry
-            raise
         engine.release(now)
+        plain.send_due(now, work.sender, lambda batches: self._send(batches, now), limit=self._batch_size)
         work.roll.call()
         work.reflect()
         self._troubles.over("broker")

@@ -84,8 +84,10 @@ class BackfillWork:
     def _fill(self, one: Backfill, line: Line, now: Instant) -> None:
         reach = self._reach(one)
         slots = [] if reach is None else self._next_slots(one, line, *reach)
-        if slots:
+        if reach is not None and slots:
             low, high = min(slots).at, max(slots).at
+            if not one.newest_first:
+                low = reach[0] + 1  # a walk from another instant may find other slots of a custom schedule
             made = self._draft(one, line, low, high)
             part = Part(
                 cursor=low if one.newest_first else high,

@@ -10,7 +10,7 @@ from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.changes import report_moved
 from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import SKEW, adopt, check_drift, read_roster, read_store
+from celery_catchup.engine.office import SKEW, Known, adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
@@ -45,6 +45,7 @@ class Engine:
         self._reported: tuple[Mapping[str, str], Instant | None] | None = None
         self._latest: Instant = 0
         self._reread_at: Instant | None = None
+        self._unread: frozenset[str] = frozenset()
         self._pending: Term
         self._backfills = BackfillWork(
             office.backfills,
@@ -82,8 +83,9 @@ class Engine:
     def lead(self, now: Instant) -> bool:
         """Renew the lease or try to get it; take office when it is new or something changed."""
         self._look_at_the_clock(now)
-        # Entries that were declared anew may have slots since the last tick.
-        settled = self.leading and self._version >= 0 and self.roster.settled(now)
+        # Entries that were declared anew, or could not be read, may have slots since the last tick.
+        known = self.leading and self._version >= 0 and self._reread_at is None
+        settled = known and self.roster.settled(now)
         watermark = now if settled else None
         term = self.office.leadership.lead(now=now, watermark=watermark)
         if term.lost:
@@ -128,10 +130,7 @@ class Engine:
             report_moved(known.roster, stored, office.events)
             self.failures.clear()
             self._reported = None
-        delays = [
-            self.failures.record(name, told(error), now=now, due=now) for name, error in known.unread.items()
-        ]
-        self._reread_at = now + min(delays) if delays else None
+        self._reread_at = self._retry_unread(known, now)
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self._advance.roster, self._advance.watermark = known.roster, known.watermark
@@ -141,6 +140,19 @@ class Engine:
         if new_term:
             self.terms += 1
             office.events.emit(Leading(epoch))
+
+    def _retry_unread(self, known: Known, now: Instant) -> Instant | None:
+        """When to read again, if there are entries that cannot be read. Nobody knows which of their slots
+        are due since the watermark, which stays where it is for them."""
+        for name in known.roster.lines:
+            if name in self._unread:
+                self.failures.over(name)
+        self._unread = frozenset(known.unread)
+        delays = [
+            self.failures.record(name, told(error), now=now, due=known.watermark)
+            for name, error in known.unread.items()
+        ]
+        return now + min(delays) if delays else None
 
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1

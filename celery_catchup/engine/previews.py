@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from celery_catchup.engine.catchup import Catchup, look_up
@@ -34,8 +34,9 @@ def preview(
     settings: Settings,
     now: Instant,
     namespace: str,
-) -> list[Preview]:
-    """The plans of the next catch-up, entry by entry, caps over all entries included.
+) -> tuple[list[Preview], Mapping[str, str]]:
+    """The plans of the next catch-up, entry by entry, caps over all entries included; and why entries that
+    cannot be read have none.
 
     ``stored`` may be another state than the store's, to ask what would be.
     """
@@ -48,14 +49,20 @@ def preview(
     ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
     look_up(due, states, ranges, namespace)
     catchup.share(known.watermark, now)
-    return [_preview(line, catchup.state_of(line), known.watermark, now) for line in known.roster]
+    plans = [_preview(line, catchup.state_of(line), known.watermark, now) for line in known.roster]
+    return plans, {name: told(error) for name, error in known.unread.items()}
 
 
 def _preview(line: Line, state: EntryState, watermark: Instant, now: Instant) -> Preview:
     try:
         return Preview(line, plan(line.entry, state, line.scope(watermark, now)))
     except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
-        return Preview(line, Plan(line.entry.name, now, (), (), now, None), told(error))
+        return Preview(line, nothing_planned(line.entry.name, now), told(error))
+
+
+def nothing_planned(entry: str, now: Instant) -> Plan:
+    """The plan of an entry whose slots nobody can tell."""
+    return Plan(entry, now, (), (), now, None)
 
 
 def has_missed(line: Line, now: Instant) -> bool:

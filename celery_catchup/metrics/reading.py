@@ -44,7 +44,7 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
         pipe.hvals(keys.paused)
         pipe.hgetall(keys.first_seen)
         pipe.hget(keys.meta, "epoch")
-        pipe.hlen(keys.failing)
+        pipe.hvals(keys.failing)
         (seconds, micros), paused, names, epoch, failing = pipe.execute()
     server_ms = seconds * 1000 + micros // 1000
     entries = sorted(name.decode() for name in names)[:_LOOKED_AT]
@@ -63,7 +63,7 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
         "leases_overdue": {(): overdue},
         "workers": {(): workers},
         "entries_paused": {(): sum(_is_paused(text) for text in paused)},
-        "entries_failing": {(): failing},
+        "entries_failing": {(): len(failing)},
         "chain_length": {(entry,): length for entry, length in longest},
     }
 

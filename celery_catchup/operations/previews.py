@@ -12,8 +12,9 @@ from typing import Any
 
 from celery_catchup.configuration import Configuration
 from celery_catchup.engine import previews
+from celery_catchup.engine.previews import nothing_planned
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry
+from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -152,7 +153,7 @@ def preview(
         wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
     division = desk.division if configuration is desk.configuration else desk.divided(configuration)
     declared = [one for one in division.declared if shared or one.name in wanted]
-    found = previews.preview(
+    found, unread = previews.preview(
         declared,
         state,
         states=desk.states,
@@ -160,13 +161,16 @@ def preview(
         now=now,
         namespace=desk.store.namespace,
     )
-    if names and len(names) > len({one.line.entry.name for one in found} & set(names)):
+    if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(division.warnings))
-    return [
-        told(one.line, one.plan, desk, now, error=one.error)
-        for one in found
-        if not wanted or one.line.entry.name in wanted
-    ]
+    shown = [told(one.line, one.plan, desk, now, error=one.error) for one in found]
+    for one in declared:
+        if one.name in unread:
+            policy_of_it = configuration.policies[one.name]
+            assert policy_of_it is not None
+            line = Line(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
+            shown.append(told(line, nothing_planned(one.name, now), desk, now, error=unread[one.name]))
+    return [one for one in shown if not wanted or one.entry in wanted]
 
 
 def told(line: Line, plan: Plan, desk: Desk, now: Instant, *, error: str | None = None) -> Preview:

@@ -493,7 +493,7 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
     beat = Beat(redis_url, clock, entries)
 
     states = beat.engine.office.states
-    found = preview(
+    found, _ = preview(
         beat.engine.declared,
         states.load(),
         states=states,
