@@ -58,13 +58,12 @@ def sections(
     overlap policy leaves less room than the caps, its own reason holds. ``newest``: which end survives
     ``max_runs``; where the entry selects its ``latest`` slots, that end survives both caps.
     """
-    limits = [max(0, limit) for limit in (cap, allowance) if limit is not None]
-    most = min(limits, default=count)
+    cap = None if cap is None else max(0, cap)
     if replacing:
-        first = max(0, count - 1)
-        end = min(count, first + most)
+        first, end = max(0, count - 1), count if cap != 0 and allowance != 0 else max(0, count - 1)
         before, after = SkipReason.SUPERSEDED, SkipReason.CAP_EXCEEDED
-    elif room is not None and (not limits or room < most):
+    elif room is not None and (cap is None or room < cap) and (allowance is None or room <= allowance):
+        # A share is never larger than the room: one that is as large was not cut by the cap.
         first, end = 0, min(count, room)
         before = after = SkipReason.GUARD_BLOCKED
     else:
@@ -77,7 +76,7 @@ def _kept(start: int, stop: int, cap: int | None, *, newest: bool) -> tuple[int,
     """The positions from ``start`` to ``stop`` that a cap keeps, from one of the ends."""
     if cap is None:
         return start, stop
-    return (max(start, stop - max(0, cap)), stop) if newest else (start, min(stop, start + max(0, cap)))
+    return (max(start, stop - cap), stop) if newest else (start, min(stop, start + cap))
 
 
 def admit(policy: Policy, *, active: int, waiting: int) -> int:
