@@ -25,7 +25,7 @@ from celery_catchup.logs import logfmt, process_events
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
-from celery_catchup.store.connection import STORE_FAILS
+from celery_catchup.store.advice import STORE_FAILS
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,8 @@ class PlainEntries:
 
     def _failed(self, name: str, reason: str, at: Instant) -> float:
         """Report it, and try again less and less often; the seconds until then."""
-        return self._failures.record(name, reason, now=at, due=at) / 1000
+        due = self._failures.due_of(name)
+        return self._failures.record(name, reason, now=at, due=at if due is None else due) / 1000
 
     def _due(
         self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender

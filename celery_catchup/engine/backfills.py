@@ -18,8 +18,8 @@ from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
 from celery_catchup.planner import plan
 from celery_catchup.scopes import Reprocess, part_of_backfill
 from celery_catchup.store import Backfill, Backfills, FencedError, Leadership, States
+from celery_catchup.store.advice import STORE_FAILS, is_damage
 from celery_catchup.store.backfills import Part
-from celery_catchup.store.connection import STORE_FAILS
 
 _PART = 200
 """Slots that are decided of one backfill in one tick."""
@@ -67,9 +67,10 @@ class BackfillWork:
                 continue
             try:
                 self._go_on(one, lines.get(one.entry), now)
-            except (*STORE_FAILS, FencedError):
-                raise
-            except Exception as error:  # noqa: BLE001 - a schedule or hook of the user's own may raise anything
+            except Exception as error:
+                # A schedule or hook of the user's own may raise anything.
+                if isinstance(error, (*STORE_FAILS, FencedError)) and not is_damage(error):
+                    raise
                 self._failures.record(one.lane, told(error), now=now, entry=one.entry)
             else:
                 self._failures.over(one.lane)

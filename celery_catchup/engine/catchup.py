@@ -79,7 +79,7 @@ class Catchup:
     ) -> list[tuple[Line, Exception]]:
         """Begin to catch up those of the entries that have missed slots indeed; those whose schedules
         fail come back."""
-        counts, failed = {}, []
+        counts, failed = dict[str, int](), []
         for line in lines:
             try:
                 count = survey(line.entry, line.scope(watermark, now))
@@ -87,16 +87,25 @@ class Catchup:
                 failed.append((line, error))
                 continue
             if count:
-                line.session = Session(until=now)
                 counts[line.entry.name] = count
-                self._open[line.entry.name] = line
-        behind = [line for line in lines if line.session is not None]
+        behind = [line for line in lines if line.entry.name in counts]
         if behind:
-            self._announce(behind, counts, watermark, now)
-            self._unshared, self.moved_at = True, now
-            if self.cap is not None:
-                self._look_up(behind, watermark, now)
+            self._begin(behind, counts, watermark, now)
         return failed
+
+    def _begin(self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant, now: Instant) -> None:
+        for line in lines:
+            line.session = Session(until=now)
+        if self.cap is not None:
+            try:
+                self._look_up(lines, watermark, now)
+            except BaseException:
+                for line in lines:  # as before, for the next try
+                    line.session = None
+                raise
+        self._open |= {line.entry.name: line for line in lines}
+        self._unshared, self.moved_at = True, now
+        self._announce(lines, counts, watermark, now)
 
     def _look_up(self, lines: Sequence[Line], watermark: Instant, now: Instant) -> None:
         """Decide the room of each, so that no share of the cap goes to slots that will not run."""

@@ -19,7 +19,7 @@ from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
-from celery_catchup.store.connection import STORE_FAILS
+from celery_catchup.store.advice import STORE_FAILS
 
 _NOTEWORTHY = 10_000
 """Milliseconds after which a due slot that is undecided is worth a line in the store."""
@@ -57,7 +57,13 @@ class Engine:
             namespace=namespace,
         )
         self._releases = Releases(
-            office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
+            office.leadership,
+            office.ledger,
+            office.dispatch,
+            office.reaper,
+            office.events,
+            settings,
+            self.failures,
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         self.catchup = Catchup(
@@ -142,10 +148,11 @@ class Engine:
             office.events.emit(Leading(epoch))
 
     def _retry_unread(self, known: Known, now: Instant) -> Instant | None:
-        """When to read again, if there are entries that cannot be read. Nobody knows which of their slots
+        """When to read again, if there are entries that cannot be read. Those that are paused by now, or can
+        be read again, do not fail any more. Nobody knows which of their slots
         are due since the watermark, which stays where it is for them."""
-        for name in known.roster.lines:
-            if name in self._unread:
+        for name, line in known.roster.lines.items():
+            if name in self._unread or line.state.paused:
                 self.failures.over(name)
         self._unread = frozenset(known.unread)
         delays = [

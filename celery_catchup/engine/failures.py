@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import EntryFailed, Events
@@ -55,12 +55,14 @@ class Failures:
         before = self._all.get(key)
         times = 1 if before is None else before.times + 1
         delay: int = min(1000 * 2 ** min(times - 1, 10), _LONGEST_RETRY)
-        fresh = Failure(entry or key, "", now, 0, 0, due)
-        self._all[key] = replace(
-            before or fresh, reason=reason[:_LONGEST_REASON], times=times, retry_at=now + delay
-        )
+        since = now if before is None else before.since
+        self._all[key] = Failure(entry or key, reason[:_LONGEST_REASON], since, times, now + delay, due)
         self._events.emit(EntryFailed(entry or key, reason, delay / 1000))
         return delay
+
+    def due_of(self, key: str) -> Instant | None:
+        """The slot that stays undecided for it."""
+        return self._all[key].due if key in self._all else None
 
     def waits(self, key: str, now: Instant) -> bool:
         """Whether it is too early for the next try."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Roster
 from celery_catchup.events import EntryFailed, Events
 from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.settings import Settings
 from celery_catchup.store import Leadership, Ledger, Term
+from celery_catchup.store.advice import STORE_FAILS, explain, is_damage
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
@@ -34,6 +36,7 @@ class Releases:
     reaper: Reaper
     events: Events
     settings: Settings
+    failures: Failures
     _refused: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
@@ -41,8 +44,7 @@ class Releases:
         if term.delayed is not None and term.delayed <= now:
             for entry in self.ledger.delayed(now):
                 if entry in roster.lines:
-                    capacity = roster.lines[entry].capacity
-                    self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
+                    self._admit(entry, roster.lines[entry].capacity, now)
         if term.overdue:
             self.reaper.reap(term.server_ms, entries=roster.names)
         if term.outbox or outbox:
@@ -50,6 +52,17 @@ class Releases:
         ttl = to_milliseconds(self.settings.ledger_ttl)
         most = self.settings.max_dead_letters
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
+
+    def _admit(self, entry: str, capacity: int, now: Instant) -> None:
+        """Let delayed runs of an entry start; one with a damaged key is tried again later."""
+        if self.failures.waits(entry, now):
+            return
+        try:
+            self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
+        except STORE_FAILS as error:
+            if not is_damage(error):
+                raise
+            self.failures.record(entry, explain(error), now=now)
 
     def _publish(self, server_ms: int, now: Instant) -> None:
         for identity in self.ledger.outbox(self.settings.batch_size):

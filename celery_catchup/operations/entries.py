@@ -143,12 +143,13 @@ def next_slots(line: Line | None, now: Instant, *, count: int) -> list[datetime]
     for index, schedule in enumerate(line.entry.schedules):
         at: Instant | None = now
         for _ in range(0 if schedule.role is Role.STOP else count):
-            at = None if at is None else _next_after(line.entry, index, at)
+            at = None if at is None else slot_after(line.entry, index, at)
             found += [] if at is None else [at]
     return [to_datetime(at) for at in sorted(found)[:count]]
 
 
-def _next_after(entry: Entry, schedule: int, at: Instant) -> Instant | None:
+def slot_after(entry: Entry, schedule: int, at: Instant) -> Instant | None:
+    """The schedule's next slot, between its dates; None too when the schedule fails."""
     try:
         return entry.next_after(schedule, at)
     except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything; beat reports it

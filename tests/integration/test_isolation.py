@@ -13,6 +13,7 @@ from celery_catchup.metrics import collector
 from celery_catchup.operations.backfills import Asked, create_backfill, list_backfills
 from celery_catchup.operations.entries import list_entries
 from celery_catchup.operations.status import status
+from celery_catchup.operations.timeline import timeline
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
 from celery_catchup.times import parse_time
@@ -179,6 +180,21 @@ def test_preview_tells_of_a_failing_entry_and_plans_the_others(
 
     assert WHY in found["custom"]["error"]
     assert (found["good"]["dispatched"], found["good"]["error"]) == (10, None)
+
+
+def test_the_timeline_of_other_entries_is_shown_while_one_fails(
+    project: Project, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.tick()
+    desk_clock.set("2026-02-07T09:15:00Z")
+    monkeypatch.setattr(Lookup, "unknown", AWAY)
+
+    with project.desk() as desk:
+        now = desk_clock.now()
+        found = timeline(desk, ["custom", "good"], since=now - timedelta(hours=1), until=now)
+
+    assert found["custom"] == []
+    assert sum(one.count for one in found["good"]) == 10
 
 
 def test_a_plain_entry_that_fails_is_seen_too(
