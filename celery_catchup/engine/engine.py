@@ -18,8 +18,9 @@ from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
-from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Stored, Term
 from celery_catchup.store.advice import STORE_FAILS
+from celery_catchup.store.records import read_json
 
 _NOTEWORTHY = 10_000
 """Milliseconds after which a due slot that is undecided is worth a line in the store."""
@@ -136,7 +137,7 @@ class Engine:
             report_moved(known.roster, stored, office.events)
             self.failures.clear()
             self._reported = None
-        self._reread_at = self._retry_unread(known, now)
+        self._reread_at = self._retry_unread(known, stored, now)
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self._advance.roster, self._advance.watermark = known.roster, known.watermark
@@ -147,17 +148,18 @@ class Engine:
             self.terms += 1
             office.events.emit(Leading(epoch))
 
-    def _retry_unread(self, known: Known, now: Instant) -> Instant | None:
+    def _retry_unread(self, known: Known, stored: Stored, now: Instant) -> Instant | None:
         """When to read again, if there are entries that cannot be read. Those that are paused by now, or can
         be read again, do not fail any more. Nobody knows which of their slots
         are due since the watermark, which stays where it is for them."""
-        for name, line in known.roster.lines.items():
-            if name in self._unread or line.state.paused:
-                self.failures.over(name)
+        paused = {name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")}
+        for name in {*paused, *(self._unread - set(known.unread))}:
+            self.failures.over(name)
         self._unread = frozenset(known.unread)
         delays = [
             self.failures.record(name, told(error), now=now, due=known.watermark)
             for name, error in known.unread.items()
+            if name not in paused
         ]
         return now + min(delays) if delays else None
 

@@ -17,6 +17,7 @@ from celery_catchup.operations.timeline import timeline
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
 from celery_catchup.times import parse_time
+from tests.integration.flowers import flower
 from tests.integration.operating import Project
 
 ALLOW = {"window": "6h", "overlap_policy": "allow"}
@@ -270,3 +271,59 @@ def test_a_backfill_that_fails_stops_neither_others_nor_retries(
         run_for(beat, desk_clock, minutes=3)
 
     assert [trigger for _, trigger in project.slots("custom")].count("backfill") == 10
+
+
+# -- where it is seen, and when it is over ---------------------------------------------------
+
+
+def test_flower_shows_which_entry_fails(
+    project: Project, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with project.beat() as beat:
+        beat.tick()
+        monkeypatch.setattr(Lookup, "unknown", AWAY)
+        run_for(beat, desk_clock, minutes=2)
+
+        with flower(project.app) as site:
+            pages = [site.ask(path).text for path in ("/catchup", "/catchup/entry?entry=custom")]
+            told = site.get("/status").json
+
+    assert all(WHY in page for page in pages)
+    assert ">failing</span>" in pages[0]
+    assert [one["entry"] for one in told["failing"]] == ["custom"]
+
+
+def test_an_entry_that_is_paused_does_not_fail_any_more(
+    project: Project, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with project.beat() as beat:
+        beat.tick()
+        monkeypatch.setattr(Lookup, "unknown", AWAY)
+        run_for(beat, desk_clock, minutes=7)
+        project.catchup("status", "--check", code=1)
+
+        project.catchup("pause", "custom")
+        run_for(beat, desk_clock, minutes=1)
+
+        project.catchup("status", "--check")
+
+
+def test_a_key_that_is_not_what_it_should_be_stops_only_its_entry(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    jitter = {"window": "6h", "overlap_policy": "all", "jitter": "30s"}
+    project = Project(
+        redis_url, desk_clock, {"bad": MINUTELY, "good": MINUTELY}, {"bad": jitter, "good": jitter}
+    )
+    with project.beat() as beat:
+        beat.tick()
+        desk_clock.set("2026-02-07T09:06:00Z")
+        beat.tick()
+        with project.desk() as desk:
+            key = desk.store.keys.active("bad")
+            desk.store.client.set(key, "not a sorted set")
+        run_for(beat, desk_clock, minutes=1)
+
+        with project.desk() as desk:
+            assert [one.entry for one in status(desk).failing] == ["bad"]
+            assert len(desk.ledger.active("good")) == 1
