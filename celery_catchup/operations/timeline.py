@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -94,7 +95,8 @@ def timeline(
         own, others = runs[name], []
         if name in lines:
             lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in desk.declared)
-            others = lane.found_without_run(own.slots_of, skips[name], max(after, own.after), last)
+            with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
+                others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
         slots = [*own.marked(others, near=dense), *others]
         found[name] = _merged(sorted(slots, key=_place), most=most, dense=dense)
     return found
@@ -169,19 +171,6 @@ class _Lane:
     watermark: Instant
     now: Instant
     known: bool
-
-    def found_without_run(
-        self,
-        slots_of: Callable[[int], list[Instant]],
-        skips: Sequence[Record],
-        after: Instant,
-        until: Instant,
-    ) -> list[TimelineSlots]:
-        """Slots that have no run; none as long as the entry's schedule fails, which beat reports."""
-        try:
-            return list(self.without_run(slots_of, skips, after, until))
-        except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything
-            return []
 
     def without_run(
         self,
