@@ -138,6 +138,8 @@ def test_health_is_judged_by_the_oldest_due_slot_and_not_by_ticks(
 
         project.catchup("status", "--check", code=1)
         project.catchup("status", "--check", "--max-delay", "1h")
+        failing = [one for one in project.json("doctor", code=1)["findings"] if one["verdict"] == "failure"]
+        assert any("entry 'custom' fails" in one["detail"] for one in failing)
         told = project.text("status")
         assert (
             f"custom: custom: tests.integration.test_isolation.Lookup failed with KeyError('{WHY}')" in told
