@@ -149,9 +149,9 @@ class Engine:
             office.events.emit(Leading(epoch))
 
     def _retry_unread(self, known: Known, stored: Stored, now: Instant) -> Instant | None:
-        """When to read again, if there are entries that cannot be read. Those that are paused by now, or can
-        be read again, do not fail any more. Nobody knows which of their slots
-        are due since the watermark, which stays where it is for them."""
+        """When to read again, if there are entries that cannot be read. The watermark stays where it is for
+        them, because nobody knows which of their slots are due. Those that are paused, or can be read
+        again, do not fail any more."""
         paused = {name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")}
         for name in {*paused, *(self._unread - set(known.unread))}:
             self.failures.over(name)

@@ -139,7 +139,9 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
     """The entry, the range, and what is known of it, runs of the range included."""
     (name,) = desk.with_policy([asked.entry], advice=_ADVICE)
     now = desk.now()
-    line = lines_of(desk, desk.look([name]), now, {name})[name]
+    line = lines_of(desk, desk.look([name]), now, {name}).get(name)
+    if line is None:
+        raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
     start, end = to_instant(asked.start), to_instant(asked.end)
     scope = scope_of(
         line.entry,

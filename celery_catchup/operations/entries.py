@@ -190,14 +190,14 @@ def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
 
 def windows_of(policy: Policy, line: Line | None) -> str | None:
     """How far back the entry is caught up; where its schedules differ, each of them."""
-    if line is None:
+    if line is None or not line.entry.schedules:
         return None if policy.window is None else format_duration(policy.window)
     starting = (
         b for s, b in zip(line.entry.schedules, line.entry.bounds, strict=True) if s.role is Role.START
     )
     windows = [None if one.window is None else timedelta(milliseconds=one.window) for one in starting]
     known = _each("none" if one is None else format_duration(one) for one in windows)
-    return None if known in (["none"], []) else ", ".join(known)
+    return None if known == ["none"] else ", ".join(known)
 
 
 def _each(words: Iterable[str]) -> list[str]:

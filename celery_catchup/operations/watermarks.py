@@ -66,17 +66,16 @@ def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
     paused = pauses(stored)
     found = []
     for name in wanted:
-        state = lines[name].state
+        line = lines.get(name)  # none while its schedule fails
+        from_there = None if line is None else line.scope(now if scheduler is None else scheduler, now)
         found.append(
             Watermark(
                 entry=name,
                 watermark=_moment(_instant(stored.decided.get(name))),
                 first_seen_at=_moment(_instant(stored.first_seen.get(name))),
-                manual_start=_moment(state.manual_start),
+                manual_start=None if line is None else _moment(line.state.manual_start),
                 paused_at=paused[name].at if name in paused else None,
-                replay_from=to_datetime(
-                    lines[name].scope(now if scheduler is None else scheduler, now).replay_from
-                ),
+                replay_from=to_datetime(now if from_there is None else from_there.replay_from),
             )
         )
     return Watermarks(_moment(scheduler), tuple(found))

@@ -183,6 +183,12 @@ def test_preview_tells_of_a_failing_entry_and_plans_the_others(
 
     assert WHY in found["custom"]["error"]
     assert (found["good"]["dispatched"], found["good"]["error"]) == (10, None)
+    assert WHY in project.catchup("preview").stderr
+    assert [one["entry"] for one in project.json("watermark", "show")["entries"]] == ["custom", "good"]
+    refused = project.catchup(
+        "backfill", "create", "custom", "--start", "1h ago", "--end", "now", "-f", code=1
+    )
+    assert "fails at present" in refused.stderr
 
 
 def test_the_timeline_of_other_entries_is_shown_while_one_fails(
