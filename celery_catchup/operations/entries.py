@@ -180,7 +180,7 @@ def _written(written: object) -> str:
 def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
     if policy is None:
         return {"catchup": None, "overlap_policy": None, "window": None}
-    selects = (policy.select,) if line is None else line.entry.selects
+    selects = (line.entry.selects if line is not None else ()) or (policy.select,)
     return {
         "catchup": ", ".join(_each("off" if one is Select.OFF else str(one) for one in selects)),
         "overlap_policy": str(policy.overlap_policy),
@@ -190,7 +190,7 @@ def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
 
 def windows_of(policy: Policy, line: Line | None) -> str | None:
     """How far back the entry is caught up; where its schedules differ, each of them."""
-    if line is None or not line.entry.schedules:
+    if line is None or not line.entry.selects:
         return None if policy.window is None else format_duration(policy.window)
     starting = (
         b for s, b in zip(line.entry.schedules, line.entry.bounds, strict=True) if s.role is Role.START
