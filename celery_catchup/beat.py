@@ -96,7 +96,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
         warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
-        self._declare(division)
+        self._declare(division, work)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
         work.serve_metrics(self.app, configuration.settings)
@@ -108,12 +108,17 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self.schedule.clear()
         self.schedule.update(made)
 
-    def _declare(self, division: Division) -> None:
+    def _declare(self, division: Division, work: Beatwork) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
         plain = {name: self.schedule[name] for name in division.plain}
-        self._plain = PlainEntries(plain, longest=self.max_interval, monotonic=self.clock.monotonic)
+        self._plain = PlainEntries(
+            plain,
+            longest=self.max_interval,
+            monotonic=self.clock.monotonic,
+            failures=work.engine.failures,
+        )
         self._term = -1
 
     def _follow_source(self, work: Beatwork) -> None:
@@ -131,7 +136,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
-        self._declare(division)
+        self._declare(division, work)
         work.engine.redeclare(division.declared, entry_facts(self.app, self.schedule))
 
     def _tell_source(self, event: Event) -> None:
@@ -221,9 +226,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
+        engine.release(now)
         send = partial(self._send, now=now)
         plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
-        engine.release(now)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")

@@ -7,22 +7,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
-from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, OversizeError, draft
-from celery_catchup.engine.previews import has_missed, look_up
+from celery_catchup.engine.catchup import Catchup, look_up
+from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
+from celery_catchup.engine.failures import Failures, told
+from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Line, Roster
 from celery_catchup.entries import NOTHING, Entry
-from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
+from celery_catchup.events import Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planner import plan
 from celery_catchup.settings import Settings
 from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
-_LONGEST_RETRY = 60_000
-"""Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
 _PART = 100
 """Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
 _DAMAGED = "key {} is not of the kind that is kept there; rename or delete it"
@@ -57,6 +56,7 @@ class Advance:
     revocations: Revocations
     settings: Settings
     namespace: str
+    failures: Failures
     roster: Roster = field(default_factory=lambda: Roster({}))
     watermark: Instant = 0
     unpublished: bool = False
@@ -76,27 +76,36 @@ class Advance:
         left = self.settings.batch_size
         left -= self._decide(self.roster.live, left, now)
         allowed = self.catchup.allowed(now)
+        self.catchup.share(self.watermark, now)
         self._decide(self.roster.behind, left if allowed is None else min(left, allowed), now)
         self.roster.behind_at = self.catchup.next_send(now)
         self.catchup.close_if_done()
 
     def _queue(self, lines: list[Line], now: Instant) -> None:
         """Into their queue; those that have missed slots begin to be caught up."""
-        self._open([line for line in lines if has_missed(line, now)], now)
+        failed = self._open([line for line in lines if has_missed(line, now)], now)
         for line in lines:
-            self.roster.queue(line)
+            if line.entry.name not in failed:
+                self.roster.queue(line)
 
-    def _open(self, missed: list[Line], now: Instant) -> None:
-        if missed:
-            self.catchup.open(missed, watermark=self.watermark, now=now)
-            for line in missed:
-                self.roster.note(line)
+    def _open(self, missed: list[Line], now: Instant) -> set[str]:
+        """Begin to catch these up; the names of those whose schedules fail."""
+        if not missed:
+            return set()
+        failed = self.catchup.open(missed, watermark=self.watermark, now=now)
+        for line in missed:
+            self.roster.note(line)
+        for line, error in failed:
+            self._failed(line, told(error), now)
+        return {line.entry.name for line, _ in failed}
 
     def _decide(self, queue: deque[Line], limit: int, now: Instant) -> int:
         """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
         lines = self.roster.take(queue, limit)
         if queue is self.roster.live:
-            self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
+            missed = [line for line in lines if has_missed(line, now)]  # while they were waiting
+            failed = self._open(missed, now)
+            lines = [line for line in lines if line.entry.name not in failed]
         drafts: list[Draft] = []
         left, runs, size = limit, 0, 0
         for index, line in enumerate(lines):
@@ -125,35 +134,43 @@ class Advance:
         """
         if not certain:
             line.state.active = line.state.waiting = 0
-        scope = line.scope(self.watermark, now)
-        result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
-        asked = certain or (line.session is not None and line.session.existing is not None)
+        session = line.session
+        asked = certain or (session is not None and session.existing is not None)
+        settled = certain or (session is not None and session.room is not None)
         try:
+            scope = line.scope(self.watermark, now)
+            result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
             made = draft(
                 line,
                 result,
                 namespace=self.namespace,
                 dispatch=self.office.dispatch,
                 now=now,
-                busy=0 if line.asks_who_is_busy and not certain else None,
+                busy=0 if line.asks_who_is_busy and not settled else None,
                 after=None if asked else result.replay_from,
             )
         except OversizeError as error:
             return self._draft(line, error.fits, now, certain=certain)
-        except DispatchFailedError as error:
-            self._failed(line, str(error), now)
+        except Exception as error:  # noqa: BLE001 - a schedule or hook of the user's own may raise anything
+            self._failed(line, told(error), now)
             return None
-        line.failures = 0
+        line.due_since = None
+        self.failures.over(line.entry.name)
         self.roster.note(line)
         return made
 
     def _failed(self, line: Line, reason: str, now: Instant) -> None:
         """Keep the slot undecided and try again, less and less often; the others go on."""
-        line.failures += 1
-        delay = min(1000 * 2 ** min(line.failures - 1, 10), _LONGEST_RETRY)
+        if line.due_since is None:
+            line.due_since = now if line.wake_at is None else min(line.wake_at, now)
         self.roster.note(line)
-        self.office.events.emit(EntryFailed(line.entry.name, reason, delay / 1000))
+        delay = self.failures.record(line.entry.name, reason, now=now, due=line.due_since)
         self.roster.wake(line.entry.name, now + delay)
+
+    def oldest_due(self, now: Instant) -> Instant | None:
+        """The oldest slot that is due and undecided; a catch-up counts from its last decision on."""
+        found = (self.failures.oldest_due(), self.roster.oldest_due(now), self.catchup.stalled_since())
+        return min((at for at in found if at is not None), default=None)
 
     def _commit(self, drafts: list[Draft], now: Instant) -> None:
         writing = [one for one in drafts if one.matters]
@@ -188,7 +205,7 @@ class Advance:
         lines = [one.line for one in changed]
         scopes = {line.entry.name: line.scope(self.watermark, now) for line in lines}
         ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-        look_up(lines, self.office.states, ranges)
+        look_up(lines, self.office.states, ranges, self.namespace)
         drafts = [
             made
             for one in changed
@@ -202,7 +219,7 @@ class Advance:
         line, result = one.line, one.plan
         line.state.decided = result.watermark
         if result.complete:
-            line.state.paused_at = None
+            line.state.paused_at, line.state.pauses, line.state.removed = None, (), None
             self.roster.wake(line.entry.name, result.wake_at)
         else:
             line.wake_at = now
@@ -223,4 +240,7 @@ def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:
         return ()
     if skip.count <= 2:
         return (skip.first, skip.last)[: skip.count]
-    return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
+    try:
+        return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
+    except Exception:  # noqa: BLE001 - what is decided is decided, and is told as a span then
+        return ()

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, identity
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
 from celery_catchup.pacing import REPLACING
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render
 
-_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
+_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED, SkipReason.REMOVED)
 
 
 class DispatchFailedError(CatchupError):
@@ -78,7 +78,7 @@ class Draft:
     def matters(self) -> bool:
         """Whether there is anything to write: a run, a skip, or the end of a pause or catch-up."""
         decided = self.plan.runs or self.plan.skips or self.plan.stops
-        return bool(decided) or self.line.session is not None or self.line.state.paused_at is not None
+        return bool(decided) or self.line.session is not None or self.line.state.resumes
 
 
 def draft(
@@ -102,7 +102,7 @@ def draft(
     previous = _Previous(entry, plan)
     size = 0
     for number, planned in enumerate(plan.runs):
-        run_id, before = _identity(namespace, entry, planned), previous.of(planned)
+        run_id, before = entry.run_id(namespace, planned.slot), previous.of(planned)
         try:
             template = messages.of(planned, run_id)
         except DispatchFailedError as error:
@@ -219,12 +219,6 @@ def _ends(entry: Entry, plan: Plan) -> Ends | None:
     return None
 
 
-def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:
-    policy = entry.policy
-    tenant, version = policy.tenant, policy.logic_version
-    return identity(namespace, entry.name, planned.slot, tenant=tenant, logic_version=version)
-
-
 def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:
     slots = [run.slot for run in kept_back]
     skips = (Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.GUARD_BLOCKED) for slot in slots)
@@ -241,6 +235,7 @@ def _record(line: Line, planned: PlannedRun, template: str, previous: Instant | 
         "slot": planned.slot.at,
         "trigger": str(planned.trigger),
         "template": template,
+        **line.entry.version_fields,
     }
     if previous is not None:
         record["previous"] = previous

@@ -36,6 +36,8 @@ class Session:
 
     until: Instant
     used: int = 0
+    room: int | None = None
+    """What is left of the room that its overlap policy had when the first run was decided."""
     allowance: int | None = None
     existing: dict[Slot, RunState] | None = None
     """Runs that the ledger has in the range; None as long as it is taken to have none."""
@@ -45,6 +47,7 @@ class Session:
 class Line:
     """One entry on the roster.
 
+    due_since         the slot that is undecided because the entry fails; None when it does not
     asks_who_is_busy  whether its overlap policy depends on runs that have not ended
     capacity          how many of its runs may be active at once; -1 for any number
     """
@@ -54,7 +57,7 @@ class Line:
     state: EntryState
     wake_at: Instant | None = None
     session: Session | None = None
-    failures: int = 0
+    due_since: Instant | None = None
     newcomer: bool = False
     asks_who_is_busy: bool = field(init=False)
     capacity: int = field(init=False)
@@ -156,10 +159,16 @@ class Roster:
 
     def note(self, line: Line) -> None:
         """Remember whether the entry is behind: catching up, or failing to be dispatched."""
-        if line.session is not None or line.failures:
+        if line.session is not None or line.due_since is not None:
             self._behind.add(line.entry.name)
         else:
             self._behind.discard(line.entry.name)
+
+    def oldest_due(self, now: Instant) -> Instant | None:
+        """The oldest slot that is due and not decided, entries that are being caught up apart."""
+        waiting = [line.wake_at for line in self.live if line.wake_at is not None]
+        waiting += [at for at, name in self._heap[:1] if at <= now and self.lines[name].wake_at == at]
+        return min(waiting, default=None)
 
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines.values())

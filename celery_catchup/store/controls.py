@@ -58,10 +58,13 @@ class Controls:
         keys = {name: getattr(self._keys, name) for name in ("paused", "version", "scheduler")}
         return bool(self._scripts.call("pause", keys, {"entry": entry, "reason": reason, "now_ms": now}))
 
-    def resume(self, entry: str, *, discard: bool = False) -> bool:
-        """Decide slots again; what was missed meanwhile is caught up as the policy says, or discarded."""
+    def resume(self, entry: str, *, discard: bool = False, now: Instant = 0) -> bool:
+        """Decide slots again; what was missed since the pause is caught up as the policy says, or
+        discarded. ``now`` 0 asks the server's clock."""
         keys = {"paused": self._keys.paused, "version": self._keys.version}
-        return bool(self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard)}))
+        return bool(
+            self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard), "now_ms": now})
+        )
 
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a run by hand; False when the slot has its run already."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from redis import Redis
 
+from celery_catchup.entries import RecordedRun
 from celery_catchup.errors import UnfitStoreError
-from celery_catchup.model import Instant, RunState, Slot
+from celery_catchup.model import Instant, RunState
 from celery_catchup.store.batches import AT_ONCE, portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
@@ -38,6 +39,7 @@ class Stored:
     manual: Mapping[str, str] = field(default_factory=dict)
     last_runs: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
+    left_off: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ COLUMNS = (
     "manual",
     "last_runs",
     "stopped",
+    "left_off",
 )
 """What is known of entries: a hash each."""
 
@@ -150,9 +153,11 @@ class States:
         *,
         watermark: Instant | None = None,
         declares: str = "",
+        left_off: Mapping[str, Instant | None] | None = None,
     ) -> bool:
         """Note new and changed entries, a bounded number in each step, and a watermark in place of one
-        that cannot be right; False when somebody else leads."""
+        that cannot be right; False when somebody else leads. ``left_off``: up to where entries that are not
+        declared any more are decided; None for those that were, and have been seen to since."""
         parts = list(portions(entries)) or [[]]
         # The schema comes last: until then the store counts as new, and what another leader knows of
         # entries that are not noted yet is still asked for.
@@ -163,6 +168,7 @@ class States:
                 watermark="" if watermark is None or number else watermark,
                 schema=SCHEMA if number == len(parts) - 1 else "",
                 declares=declares,
+                left_off={} if number else left_off or {},
             )
             for number, part in enumerate(parts)
         )
@@ -175,6 +181,7 @@ class States:
         watermark: Instant | str,
         schema: int | str,
         declares: str,
+        left_off: Mapping[str, Instant | None],
     ) -> bool:
         noted = self._scripts.call(
             "adopt",
@@ -191,6 +198,7 @@ class States:
                     "scheduler",
                     "decided",
                     "stopped",
+                    "left_off",
                 )
             },
             {
@@ -199,6 +207,9 @@ class States:
                 "watermark": watermark,
                 "declares": declares,
                 "entries": json.dumps(entries),
+                "left_off": json.dumps(
+                    {name: None if at is None else str(at) for name, at in left_off.items()}
+                ),
             },
         )
         return bool(noted)
@@ -213,11 +224,11 @@ class States:
             counts = pipe.execute()
         return {name: Busy(*counts[2 * i : 2 * i + 2]) for i, name in enumerate(names)}
 
-    def existing(self, entry: str, after: Instant, until: Instant) -> dict[Slot, RunState]:
+    def recorded(self, entry: str, after: Instant, until: Instant) -> list[RecordedRun]:
         """The entry's runs in the ledger with slots in ``(after, until]``."""
-        return self.existing_of({entry: (after, until)})[entry]
+        return self.recorded_of({entry: (after, until)})[entry]
 
-    def existing_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, dict[Slot, RunState]]:
+    def recorded_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, list[RecordedRun]]:
         """Each entry's runs in the ledger with slots in its range ``(after, until]``; two round trips, and
         more for an entry with thousands of them."""
         found: dict[str, list[tuple[bytes, float]]] = {entry: [] for entry in ranges}
@@ -243,16 +254,30 @@ class States:
                 texts = [text for answer in pipe.execute() for text in answer]
         stored = {run_id: text for run_id, text in zip(ids, texts, strict=True) if text is not None}
         return {
-            entry: dict(_known(stored[run_id], int(at)) for run_id, at in some if run_id in stored)
+            entry: [
+                (run_id.decode(), int(at), _state(stored[run_id])) for run_id, at in some if run_id in stored
+            ]
             for entry, some in found.items()
         }
 
+    def report(
+        self, leadership: Leadership, *, failing: Mapping[str, str], undecided: Instant | None
+    ) -> None:
+        """Say which entries and backfills fail at present, and since when the oldest due slot waits."""
+        keys = {name: getattr(self._keys, name) for name in ("leader", "scheduler", "failing")}
+        args = {"undecided": "" if undecided is None else undecided, "failing": json.dumps(dict(failing))}
+        self._scripts.call("report", keys, {**leadership.fence(), **args})
 
-def _known(text: bytes, at: Instant) -> tuple[Slot, RunState]:
+    def failing(self) -> dict[str, str]:
+        """Entries and backfills that fail at present, each as it was reported."""
+        answer: Any = self._client.hgetall(self._keys.failing)
+        return _texts(answer)
+
+
+def _state(text: bytes) -> RunState:
     run = read_run(text)
-    if run is None:  # unreadable, but it was there: its slot is not run again
-        return Slot(at, 0), RunState.DEAD
-    return Slot(run["slot"], run["schedule"]), RunState(run["state"])
+    # unreadable, but it was there: its slot is not run again
+    return RunState.DEAD if run is None else RunState(run["state"])
 
 
 def _check_schema(meta: Mapping[str, str]) -> None:

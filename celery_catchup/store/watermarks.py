@@ -31,7 +31,16 @@ class Watermarks:
 
     def rename(self, old: str, new: str) -> bool:
         """Let ``new`` go on where ``old`` stopped; False when nothing is known of that."""
-        names = ("first_seen", "anchors", "fingerprints", "changed", "decided", "manual", "paused")
+        names = (
+            "first_seen",
+            "anchors",
+            "fingerprints",
+            "changed",
+            "decided",
+            "manual",
+            "paused",
+            "left_off",
+        )
         keys = {name: getattr(self._keys, name) for name in (*names, "scheduler", "version")}
         return bool(self._scripts.call("rename", keys, {"old": old, "new": new}))
 
@@ -42,8 +51,12 @@ def moved(stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: boo
     paused = dict(stored.paused)
     for name in entries:
         if name in paused:
-            paused[name] = json.dumps({**json.loads(paused[name]), "at": at, "decided": at, "discard": False})
+            pause = {**json.loads(paused[name]), "decided": at, "discard": False}
+            if not pause.get("paused"):
+                pause |= {"at": at, "resumed": at}
+                pause.pop("earlier", None)
+            paused[name] = json.dumps(pause)
         elif at < (int(watermark) if watermark and watermark.isdecimal() else 0):
-            paused[name] = json.dumps({"paused": False, "at": at})
+            paused[name] = json.dumps({"paused": False, "at": at, "resumed": at})
     decided = {**stored.decided, **dict.fromkeys(entries, str(at))}
     return replace(stored, watermark=watermark, decided=decided, paused=paused)

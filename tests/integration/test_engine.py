@@ -493,12 +493,13 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
     beat = Beat(redis_url, clock, entries)
 
     states = beat.engine.office.states
-    found = preview(
+    found, _ = preview(
         beat.engine.declared,
         states.load(),
         states=states,
         settings=beat.engine.settings,
         now=beat.engine.now(),
+        namespace=NAMESPACE,
     )
     plans = {one.plan.entry: one.plan for one in found}
     for _ in range(3):

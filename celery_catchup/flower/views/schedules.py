@@ -32,6 +32,7 @@ class ScheduleRow:
     pause_reason: str
     stopped_by: str
     governed: bool
+    failing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def _row(
         pause_reason=row.pause_reason or "",
         stopped_by=", ".join(row.stopped_by),
         governed=row.catchup is not None,
+        failing=row.failing or "",
     )
 
 

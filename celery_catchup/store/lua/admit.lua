@@ -1,4 +1,6 @@
--- Let delayed runs whose time has come join their chains; the leader then releases their lanes.
+-- Let delayed runs whose time has come start in their turn; the leader then releases their lanes.
+--
+-- A delayed run keeps its place in the chain: until this script lets it go, nothing behind it starts.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
@@ -17,13 +19,19 @@ for i = 1, #KEYS - 5 do
   local at = tonumber(redis.call('ZSCORE', KEYS[3], id) or 'inf')
   local stored = redis.call('HGET', KEYS[2], id)
   local run = read_run(stored)
-  if at <= now and not (run and run.entry ~= entry) then
+  local kind = redis.call('TYPE', KEYS[5 + i]).ok
+  if kind ~= 'zset' and kind ~= 'none' then
+    redis.call('ZADD', KEYS[3], 'XX', now + 60000, id) -- a damaged chain is its entry's trouble
+    admitted = admitted + 1
+  elseif at <= now and not (run and run.entry ~= entry) then
     redis.call('ZREM', KEYS[3], id)
     admitted = admitted + 1
-    if run then
+    if run and run.state == 'waiting' and run.sends == 0 and lane_of(run) == entry then
+      run.delayed = nil
+      redis.call('HSET', KEYS[2], id, cjson.encode(run))
       redis.call('ZADD', KEYS[5 + i], run.slot + run.schedule / 1000, id)
       leave_to_leader({ unreleased = KEYS[5], lane = entry })
-    elseif stored then
+    elseif stored and not run then
       redis.call('ZADD', KEYS[4], 0, id) -- overdue, so that the leader looks at it
     end
   end

@@ -95,6 +95,7 @@ local sent = server_now('0')
 local lease = look_at(sent, 1)
 local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d,"sent":%d}', now, now, sent)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
+local held = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d,"delayed":true}', now)
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
 -- How many members a key has; nil for one that somebody has made something else of.
@@ -154,11 +155,13 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
     if doubtful and redis.call('HEXISTS', ledger, id) == 1 then
       existing[#existing + 1] = id
     else
-      local state = waiting
-      if new.send_at[j] > now then
+      local state, delayed = waiting, new.send_at[j] > now
+      if delayed then
+        state = held
         later[#later + 1] = new.send_at[j]
         later[#later + 1] = id
-      elseif route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
+      end
+      if not delayed and route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
         state, active = queued, active + 1
         started[#started + 1] = score
         started[#started + 1] = id
@@ -168,7 +171,7 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         claims[#claims + 1] = id
         outgoing[route] = outgoing[route] or {}
         table.insert(outgoing[route], ARGV[5 + 2 * j])
-      else
+      elseif not delayed or capacity >= 0 then
         behind = behind + 1
         chained[#chained + 1] = score
         chained[#chained + 1] = id

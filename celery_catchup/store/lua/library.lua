@@ -334,7 +334,8 @@ local function leave_to_leader(keys)
 end
 
 -- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number) and the
--- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader.
+-- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader. A run
+-- that is to be sent later keeps its place: what is behind it waits too.
 local function release(keys, capacity, own_db, now)
   if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return {} end
   local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
@@ -346,13 +347,15 @@ local function release(keys, capacity, own_db, now)
     if budget.bytes <= 0 then break end
     budget.runs, room = budget.runs - 1, room - 1
     local stored = redis.call('HGET', keys.ledger, ids[i])
-    redis.call('ZREM', keys.chain, ids[i])
     local run = read_run(stored)
-    if run then
+    local delayed = run and run.delayed
+    if delayed and capacity >= 0 then break end
+    if not delayed then redis.call('ZREM', keys.chain, ids[i]) end
+    if run and not delayed then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
       budget.bytes = budget.bytes - (dispatch(keys, ids[i], run, own_db, now) or 0)
       released[#released + 1] = ids[i]
-    elseif stored then
+    elseif stored and not run then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
@@ -422,7 +425,7 @@ local function conclude(keys, id, run, state, policy, now)
   count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
   local lease = run.state == 'running' and tonumber(redis.call('ZSCORE', keys.leases, id) or '')
   run.heartbeat = lease and run.lease_ms and lease - run.lease_ms or nil
-  run.state, run.finished, run.owner = state, now, nil
+  run.state, run.finished, run.owner, run.delayed = state, now, nil, nil
   local encoded = cjson.encode(run)
   redis.call('HSET', keys.ledger, id, encoded)
   redis.call('ZREM', keys.leases, id)
