@@ -97,7 +97,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
-        warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
+        warn_of(app_cautions(self.app, self.schedule, configuration, now=now))
         self._declare(division)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
@@ -135,7 +135,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
         self._declare(division)
-        work.engine.redeclare(division.declared)
+        work.engine.redeclare(division.declared, division.records)
 
     def _tell_source(self, event: Event) -> None:
         if isinstance(event, RunDispatched):

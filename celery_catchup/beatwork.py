@@ -122,7 +122,9 @@ def assemble(
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
-    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace)
+    engine = Engine(
+        office, division.declared, settings=settings, namespace=store.namespace, records=division.records
+    )
     return Beatwork(store, states, engine, sender, roll, settings.allow_eviction, mirror)
 
 

@@ -12,12 +12,12 @@ from celery_catchup.cron_dialects import parse_cron
 from celery_catchup.durations import format_duration
 from celery_catchup.errors import CronError, Mistake
 from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import Policy, SchedulePolicy, Select
+from celery_catchup.policy import OverlapPolicy, Policy, Select
 from celery_catchup.readings import text
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
 from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings, Source
-from celery_catchup.wording import did_you_mean, path
-from celery_catchup.zones import zone_named
+from celery_catchup.wording import did_you_mean, path, shown
+from celery_catchup.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
 EVERY_OTHER = "*"
@@ -25,6 +25,10 @@ EVERY_OTHER = "*"
 
 # Enough to see what kind of names there are; the nearest one is offered as well.
 _NAMES_SHOWN = 4
+# What a schedule selects that recovers none of its missed slots by itself.
+_NOTHING = (None, Select.OFF)
+# By how much the ledger outlives the longest window when its lifetime is not set.
+_LEDGER_SPARE = timedelta(days=1)
 
 
 class Unset(Enum):
@@ -55,12 +59,14 @@ class Configuration:
     """A configuration without mistakes.
 
     Every declared entry has a form. Its policy is None when it is to behave exactly as
-    under Celery's own scheduler.
+    under Celery's own scheduler; a schedule that Celery does not have always has a policy.
     """
 
     settings: Settings
     policies: Mapping[str, Policy | None]
     forms: Mapping[str, ScheduleForm]
+    cautions: tuple[str, ...] = ()
+    """What can be read, but does something else than its writer may think."""
 
 
 def load(
@@ -74,7 +80,8 @@ def load(
     settings: Settings | None = None
     with mistakes.gathered():
         settings = Settings.read(raw)
-    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), timezone)
+    zone = usable_zone(timezone)
+    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), zone)
     # Whoever deletes a row of a database does not mean to keep beat from starting.
     whole = app.settings.source is Source.SETTINGS
     mistakes += _strange_names(app.given if whole else {}, declared)
@@ -83,9 +90,10 @@ def load(
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
     mistakes.raise_if_any()
     return Configuration(
-        app.settings,
+        _with_ledger_ttl(app.settings, entries),
         policies={name: entry.policy for name, entry in entries.items()},
         forms={name: entry.form for name, entry in entries.items()},
+        cautions=tuple(caution for entry in entries.values() for caution in entry.cautions),
     )
 
 
@@ -96,6 +104,7 @@ class _Entry:
     form: ScheduleForm
     policy: Policy | None
     where: str
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +139,12 @@ class _App:
         with mistakes.gathered():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
             mistakes += _cron_mistakes(form, self.settings)
-            policy, form = _joined(policy, form) if not mistakes else (policy, form)
+            cautions = tuple(_cautions(name, policy, form, own=raw is not UNSET))
+            if not mistakes and not declaration.plain:
+                policy, form = _joined(policy, form, own=raw is not UNSET, managed=_is_managed(declaration))
+                policy = _bounded(policy, declaration)
         mistakes.raise_if_any()
-        return _Entry(form, policy, where)
+        return _Entry(form, policy, where, cautions)
 
     def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
         """What was written as the entry's own policy, and where."""
@@ -205,23 +217,63 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
                 yield Mistake(spec.where, str(error))
 
 
-def _joined(policy: Policy | None, form: ScheduleForm) -> tuple[Policy | None, ScheduleForm]:
-    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy."""
-    if policy is None and any(_recovers(spec.overrides) for spec in form.start):
-        # The entry itself asks for nothing, so only schedules that ask for it are caught up.
+def _cautions(name: str, policy: Policy | None, form: ScheduleForm, *, own: bool) -> Iterator[str]:
+    """What the entry will not do, though its writer may think so."""
+    told = f"entry {shown(name)}:"
+    given = policy.model_fields_set if policy is not None else ()
+    if policy is not None and policy.max_runs is None and "keep" in given:
+        yield f"{told} keep has no effect without max_runs; set max_runs, or remove keep"
+    if "overlap_policy" not in given and (
+        (policy is not None and "select" in given and policy.select is Select.ALL)
+        or any(spec.overrides is not None and spec.overrides.select is Select.ALL for spec in form.start)
+    ):
+        yield (
+            f"{told} select: all (catchup: all) with the default overlap_policy, skip, recovers only the "
+            "first missed slot; set overlap_policy to all to recover every one, or to skip if one is enough"
+        )
+    if policy is not None and own and policy.select is Select.OFF:
+        for spec in form.start:
+            if spec.overrides is not None and spec.overrides.window and spec.overrides.select is None:
+                yield (
+                    f"{told} the window of {spec.where} has no effect, because the entry's own policy says "
+                    "False; remove one of them, or add select: all to the schedule"
+                )
+
+
+def _is_managed(declaration: Declaration) -> bool:
+    """Whether Celery has no such form of schedule, so that its zone, dates and roles need a policy."""
+    return isinstance(declaration.schedule, list | tuple | Mapping)
+
+
+def _joined(
+    policy: Policy | None, form: ScheduleForm, *, own: bool, managed: bool
+) -> tuple[Policy | None, ScheduleForm]:
+    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy.
+
+    ``own`` says that the policy was written for this entry, and not for every other one.
+    """
+    if policy is None and managed:
         policy = Policy(select=Select.OFF)
+    if policy is None:
+        return None, form
+    if policy.select is Select.OFF and not own:
+        # Nobody turned catch-up off for this entry, so its schedules that ask for it are caught up.
         form = replace(form, start=tuple(_selecting(spec) for spec in form.start))
     mistakes = Mistakes()
     for spec in form.start:
-        if policy is not None and spec.overrides is not None:
+        if spec.overrides is not None:
             with mistakes.gathered():
                 spec.overrides.over(policy, where=spec.where)
     mistakes.raise_if_any()
-    return policy, form
+    return _overlapping(policy, form), form
 
 
-def _recovers(overrides: SchedulePolicy | None) -> bool:
-    return overrides is not None and (overrides.window is not None or overrides.select is not None)
+def _overlapping(policy: Policy, form: ScheduleForm) -> Policy:
+    """With catch-up off, live slots run as under Celery unless the policy says otherwise."""
+    recovers = [spec for spec in form.start if spec.overrides and spec.overrides.select not in _NOTHING]
+    if policy.select is not Select.OFF or recovers or "overlap_policy" in policy.model_fields_set:
+        return policy
+    return policy.model_copy(update={"overlap_policy": OverlapPolicy.ALLOW})
 
 
 def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
@@ -234,15 +286,28 @@ def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
 
 def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Iterator[Mistake]:
     """A run forgotten while its slot is still inside the window would look as if it had never been."""
-    windows = [found for entry in entries.values() for found in _windows(entry)]
-    longest, where = max(windows, default=(timedelta(), ""))
-    if longest >= settings.ledger_ttl:
+    longest, where = _longest_window(entries)
+    if "ledger_ttl" in settings.model_fields_set and longest >= settings.ledger_ttl:
         kept, needed = format_duration(settings.ledger_ttl), format_duration(longest)
         yield Mistake(
             f"{PREFIX}ledger_ttl",
             f"{kept} is not longer than the window of {where}, {needed}: a run forgotten inside the window "
             f"could run again; set more than {needed}, or a shorter window",
         )
+
+
+def _with_ledger_ttl(settings: Settings, entries: Mapping[str, _Entry]) -> Settings:
+    """The settings; a ``ledger_ttl`` that is not set follows the longest window."""
+    needed = _longest_window(entries)[0] + _LEDGER_SPARE
+    if "ledger_ttl" in settings.model_fields_set or needed <= settings.ledger_ttl:
+        return settings
+    return settings.model_copy(update={"ledger_ttl": needed})
+
+
+def _longest_window(entries: Mapping[str, _Entry]) -> tuple[timedelta, str]:
+    """The longest window of all schedules, and where it was written."""
+    windows = [found for entry in entries.values() for found in _windows(entry)]
+    return max(windows, default=(timedelta(), ""))
 
 
 def _windows(entry: _Entry) -> Iterator[tuple[timedelta, str]]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 
+from celery_catchup.cron import CronTable
 from celery_catchup.durations import format_duration
 from celery_catchup.model import Instant, RunState, Slot, to_instant, to_milliseconds
 from celery_catchup.policy import Policy, SchedulePolicy, Select
@@ -27,11 +28,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule of an entry, with what it sets for itself over the entry's policy."""
+    """One schedule of an entry, with what it sets for itself over the entry's policy.
+
+    ``id`` stands for its position in what has to survive a change of the list; None when it has none.
+    """
 
     timetable: Timetable
     overrides: SchedulePolicy | None = None
     role: Role = Role.START
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,8 @@ def forgotten(removed_at: Instant, *, now: Instant, ttl: int) -> bool:
 
 def too_frequent(timetable: Timetable, *, poll_interval: timedelta) -> str | None:
     """What is wrong with a schedule whose slots lie closer together than beat looks; else None."""
+    if isinstance(timetable, CronTable) and to_milliseconds(poll_interval) <= _MINUTE:
+        return None  # its slots are whole minutes, so they need not be compared
     shortest = timetable.minimum_distance()
     if shortest is None or shortest >= to_milliseconds(poll_interval):
         return None

@@ -80,7 +80,7 @@ def _configuration(desk: Desk) -> Iterator[Finding]:
 
 
 def _of_the_app(desk: Desk) -> Iterator[str]:
-    return app_cautions(desk.app, desk.schedule, desk.configuration.settings, now=desk.now())
+    return app_cautions(desk.app, desk.schedule, desk.configuration, now=desk.now())
 
 
 def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:

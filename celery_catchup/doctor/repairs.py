@@ -18,8 +18,8 @@ _SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
 
 _KINDS = {
     "hash": (
-        "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes"
+        "meta leader scheduler first_seen anchors fingerprints accepted policies changed decided paused "
+        "manual last_runs ledger templates letters backfills notes"
     ).split(),
     "zset": "runs outbox delayed leases retries ended dead".split(),
     "string": ["version"],

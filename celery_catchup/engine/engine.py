@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
+from celery_catchup.engine.office import Known, adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
-from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Stored, Term
 
 
 class Engine:
@@ -26,9 +26,16 @@ class Engine:
     """
 
     def __init__(
-        self, office: Office, declared: Sequence[Declared], *, settings: Settings, namespace: str
+        self,
+        office: Office,
+        declared: Sequence[Declared],
+        *,
+        settings: Settings,
+        namespace: str,
+        records: Mapping[str, str],
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
+        self.records = records
         self.leading = False
         self.epoch = self._version = -1
         self._standby = Standby(office.states, office.events)
@@ -93,12 +100,13 @@ class Engine:
         known = read_roster(
             self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
         )
-        if epoch != self.epoch:
-            check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored, declares=digest(self.declared)):
+        new_term = epoch != self.epoch
+        records = self._records_to_store(known, stored, check=new_term)
+        if not adopt(
+            office.states, office.leadership, known, stored, declares=digest(self.declared), records=records
+        ):
             self._stand_by("another beat")
             return
-        new_term = epoch != self.epoch
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self._advance.roster, self._advance.watermark = known.roster, known.watermark
@@ -109,14 +117,28 @@ class Engine:
             self.terms += 1
             office.events.emit(Leading(epoch))
 
+    def _records_to_store(self, known: Known, stored: Stored, *, check: bool) -> Mapping[str, str] | None:
+        """The declared entries where they take the place of the accepted ones; None to leave those.
+
+        They are checked when a term begins. Entries that change while it leads come from a source that
+        was changed on purpose.
+        """
+        if not check and self._version >= 0:
+            return None
+        accepted = self.office.states.accepted()
+        if check:
+            on_drift, events = self.settings.on_drift, self.office.events
+            check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
+        return None if accepted == self.records else self.records
+
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
         self._standby.watch(leader, self.declared)
 
-    def redeclare(self, declared: Sequence[Declared]) -> None:
+    def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
         """Other entries from the next tick on; what is being caught up goes on."""
-        self.declared, self._version = declared, -1
+        self.declared, self.records, self._version = declared, records, -1
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""

@@ -112,7 +112,7 @@ class EntryBatch:
     capacity: int
     runs: Sequence[NewRun] = ()
     skips: Sequence[tuple[Skip, Instant | None]] = ()
-    anchor: Instant | None = None
+    anchor: str | None = None
     resumes: bool = False
     missed: int = 0
     busy: int | None = None
@@ -228,7 +228,7 @@ def _more(entry: EntryBatch) -> dict[str, Any] | None:
         "skips": [_skip(skip, previous) for skip, previous in entry.skips],
         **({"missed": entry.missed} if entry.missed else {}),
         **({"resumes": True} if entry.resumes else {}),
-        **({} if entry.anchor is None else {"anchor": str(entry.anchor)}),
+        **({} if entry.anchor is None else {"anchor": entry.anchor}),
     }
 
 

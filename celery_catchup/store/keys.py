@@ -22,6 +22,7 @@ class Keys:
         self.first_seen = f"{prefix}:first_seen"
         self.anchors = f"{prefix}:anchors"
         self.fingerprints = f"{prefix}:fingerprints"
+        self.accepted = f"{prefix}:accepted"
         self.policies = f"{prefix}:policies"
         self.changed = f"{prefix}:changed"
         self.decided = f"{prefix}:decided"

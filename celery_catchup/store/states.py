@@ -88,6 +88,19 @@ class States:
             **dict(zip(_COLUMNS, columns, strict=True)),
         )
 
+    def accepted(self) -> dict[str, str]:
+        """The record of each entry of the set that was last accepted; none before the first start."""
+        answer: Any = self._client.hgetall(self._keys.accepted)
+        return _texts(answer)
+
+    def accept(self, records: Mapping[str, str]) -> None:
+        """Let these be the accepted set, whoever leads."""
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.delete(self._keys.accepted)
+            for name, record in records.items():
+                pipe.hset(self._keys.accepted, name, record)
+            pipe.execute()
+
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""
         answer: Any = self._client.hgetall(self._keys.scheduler)
@@ -100,9 +113,10 @@ class States:
         *,
         watermark: Instant | None = None,
         declares: str = "",
+        records: Mapping[str, str] | None = None,
     ) -> bool:
         """Note new and changed entries, and a watermark in place of one that cannot be right;
-        False when somebody else leads."""
+        False when somebody else leads. ``records`` take the place of the accepted set."""
         noted = self._scripts.call(
             "adopt",
             {
@@ -117,6 +131,7 @@ class States:
                     "meta",
                     "scheduler",
                     "decided",
+                    "accepted",
                 )
             },
             {
@@ -125,6 +140,7 @@ class States:
                 "watermark": "" if watermark is None else watermark,
                 "declares": declares,
                 "entries": json.dumps(list(entries)),
+                "records": "" if records is None else json.dumps(records),
             },
         )
         return bool(noted)

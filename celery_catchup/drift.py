@@ -1,0 +1,157 @@
+"""Drift: how the declared entries differ from those that were accepted before.
+
+Each entry is remembered as a record: what it runs, when, with what and under which policy. Arguments and
+options may be secret or long, so of these only a digest is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from celery_catchup.durations import format_duration
+from celery_catchup.policy import Policy, SchedulePolicy
+from celery_catchup.schedule_forms import ScheduleForm
+
+FINGERPRINT_VERSION = "2 "
+"""How the fingerprint of an entry's schedules begins; one of version 0.1 begins with the schedule itself."""
+BETWEEN_SCHEDULES = " | "
+
+_FIELDS = ("schedule", "task", "arguments", "options", "policy")
+_DIGESTS = ("arguments", "options")
+_LISTED = 10
+"""Differences that one sentence names; the command lists them all."""
+
+
+class Change(StrEnum):
+    """How an entry differs from what was accepted."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One entry that differs. Of a changed one, ``field`` is what differs; of a digest nothing is shown."""
+
+    entry: str
+    change: Change
+    field: str = ""
+    was: str = ""
+    now: str = ""
+
+    def __str__(self) -> str:
+        if self.change is not Change.CHANGED:
+            return f"{self.entry!r} {_SAYS[self.change]}"
+        return f"{self.entry!r} {self.says}"
+
+    @property
+    def says(self) -> str:
+        """The difference without the name of the entry."""
+        if self.change is not Change.CHANGED:
+            return _SAYS[self.change]
+        if self.field in _DIGESTS:
+            return f"has other {self.field}"
+        was, now = (text.removeprefix(FINGERPRINT_VERSION) or "none" for text in (self.was, self.now))
+        advice = "; schedules changed places, so their slots count as new: give each an id" * self.moves_slots
+        return f"{self.field}: was {was}, is {now}{advice}"
+
+    @property
+    def moves_slots(self) -> bool:
+        """Whether a schedule without an id has another position than before, so that its runs get new ids."""
+        was, now = _places(self.was), _places(self.now)
+        return self.field == "schedule" and any(was[one] != now[one] for one in was.keys() & now.keys())
+
+
+_SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Change.CHANGED: "has changed"}
+
+
+def _places(fingerprint: str) -> dict[str, int]:
+    """The position of each schedule that has no id."""
+    shapes = fingerprint.removeprefix(FINGERPRINT_VERSION).split(BETWEEN_SCHEDULES)
+    return {
+        shape: place
+        for place, shape in enumerate(shapes)
+        if not shape.removeprefix("stop ").removeprefix("restart ").startswith("#")
+    }
+
+
+def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm) -> str:
+    """A declared entry as it is remembered; ``schedule`` is its fingerprint."""
+    record = {
+        "schedule": schedule,
+        "task": str(entry.task),
+        "arguments": _digest([list(entry.args or ()), dict(entry.kwargs or {})]),
+        "options": _digest(dict(entry.options or {})),
+        "policy": _policy(policy, form),
+    }
+    return json.dumps(record, sort_keys=True)
+
+
+def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> list[Difference]:
+    """Every entry that was added, removed or changed since a set of records was accepted."""
+    found = [Difference(name, Change.ADDED) for name in declared if name not in accepted]
+    found += [Difference(name, Change.REMOVED) for name in accepted if name not in declared]
+    for name, record in declared.items():
+        if name in accepted and accepted[name] != record:
+            found += _changes(name, _read(accepted[name]), _read(record))
+    return found
+
+
+def listed(found: list[Difference]) -> str:
+    """The differences in one sentence, the first few by name."""
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return "; ".join(map(str, found[:_LISTED])) + more
+
+
+def _changes(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    if not was:
+        yield Difference(name, Change.CHANGED, "record", "unreadable", "readable")
+    # Another version may have more fields or fewer; what only one of them knows tells nothing.
+    for field in (field for field in _FIELDS if field in was and field in now):
+        if was[field] != now[field]:
+            yield Difference(name, Change.CHANGED, field, was[field], now[field])
+
+
+def _read(record: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(record)
+    except ValueError:
+        return {}
+    return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _policy(policy: Policy | None, form: ScheduleForm) -> str:
+    """What differs from the defaults; zone and dates are part of the schedule."""
+    if policy is None:
+        return ""
+    fields = dict(_own(policy))
+    for place, spec in enumerate(form):
+        if spec.overrides is not None:
+            fields |= {f"schedule[{place}].{name}": value for name, value in _own(spec.overrides)}
+    return ", ".join(f"{name}={value}" for name, value in sorted(fields.items())) or "defaults"
+
+
+def _own(policy: Policy | SchedulePolicy) -> Iterator[tuple[str, str]]:
+    for name, value in policy.model_dump(exclude_defaults=True).items():
+        if name not in ("timezone", "start_date", "end_date"):
+            yield name, format_duration(value) if isinstance(value, timedelta) else str(value)
+
+
+def _digest(value: object) -> str:
+    """The same text for equal values in every process; what JSON does not know is told by its type."""
+    text = json.dumps(value, sort_keys=True, default=_told)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _told(value: object) -> object:
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    plain = type(value).__repr__ is not object.__repr__ and " at 0x" not in repr(value)
+    return repr(value) if plain else f"{type(value).__module__}.{type(value).__qualname__}"
