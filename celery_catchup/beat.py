@@ -32,7 +32,7 @@ from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.troubles import BeatTroubles
-from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
+from celery_catchup.wiring import masked_url, misplaced_settings, open_store, raw_settings, read_settings
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != _HOUSEKEEPING
         }
-        raw, mistakes = raw_settings(self.app), Mistakes()
+        raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.gathered():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.gathered():

@@ -116,7 +116,8 @@ def _changes(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Itera
     # Another version may have more fields or fewer; what only one of them knows tells nothing.
     for field in (field for field in _FIELDS if field in was and field in now):
         if was[field] != now[field]:
-            yield Difference(name, Change.CHANGED, field, was[field], now[field])
+            shown = () if field in _DIGESTS else (was[field], now[field])
+            yield Difference(name, Change.CHANGED, field, *shown)
 
 
 def _read(record: str) -> Mapping[str, str]:
@@ -145,13 +146,19 @@ def _own(policy: Policy | SchedulePolicy) -> Iterator[tuple[str, str]]:
 
 
 def _digest(value: object) -> str:
-    """The same text for equal values in every process; what JSON does not know is told by its type."""
-    text = json.dumps(value, sort_keys=True, default=_told)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """The same text for equal values in every process."""
+    return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _told(value: object) -> object:
+def _plain(value: object) -> object:
+    """The value as JSON can hold it; an object whose text differs from process to process by its class."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    plain = type(value).__repr__ is not object.__repr__ and " at 0x" not in repr(value)
-    return repr(value) if plain else f"{type(value).__module__}.{type(value).__qualname__}"
+        return sorted(map(repr, value))
+    text = repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text

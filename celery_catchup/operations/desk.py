@@ -17,6 +17,7 @@ from celery_catchup.declarations import CatchupEntry, Division, divide, made_ent
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
 from celery_catchup.errors import ConfigurationError
+from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
@@ -28,7 +29,7 @@ from celery_catchup.store.listing import Listing
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
-from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
+from celery_catchup.wiring import StoreHandle, misplaced_settings, open_store, raw_settings, read_settings
 from celery_catchup.wording import did_you_mean, shown
 
 # Celery's own entry, where somebody wrote it down; a policy for "every other entry" does not mean it.
@@ -101,7 +102,11 @@ class Desk:
             written: Any = raw.get(ENTRIES) or {}
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
             declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
-        return load(raw, declared=declared, timezone=self.app.timezone)
+        mistakes = Mistakes(misplaced_settings(self.app))
+        with mistakes.gathered():
+            found = load(raw, declared=declared, timezone=self.app.timezone)
+        mistakes.raise_if_any()
+        return found
 
     def divided(self, configuration: Configuration) -> Division:
         """What a configuration makes of the entries."""
