@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from itertools import islice
 
 from celery_catchup.cron_dialects import parse_cron
 from celery_catchup.durations import format_duration
+from celery_catchup.entry_policies import cautions_of, joined
 from celery_catchup.errors import CronError, Mistake
 from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import OverlapPolicy, Policy, Select
+from celery_catchup.policy import Policy
 from celery_catchup.readings import text
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
+from celery_catchup.schedule_forms import ScheduleForm, read_schedule
 from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings, Source
-from celery_catchup.wording import did_you_mean, path, shown
+from celery_catchup.wording import did_you_mean, path
 from celery_catchup.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
@@ -25,8 +26,6 @@ EVERY_OTHER = "*"
 
 # Enough to see what kind of names there are; the nearest one is offered as well.
 _NAMES_SHOWN = 4
-# What a schedule selects that recovers none of its missed slots by itself.
-_NOTHING = (None, Select.OFF)
 # By how much the ledger outlives the longest window when its lifetime is not set.
 _LEDGER_SPARE = timedelta(days=1)
 
@@ -139,9 +138,9 @@ class _App:
         with mistakes.gathered():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
             mistakes += _cron_mistakes(form, self.settings)
-            cautions = tuple(_cautions(name, policy, form, own=raw is not UNSET))
+            cautions = tuple(cautions_of(name, policy, form, own=raw is not UNSET))
             if not mistakes and not declaration.plain:
-                policy, form = _joined(policy, form, own=raw is not UNSET, managed=_is_managed(declaration))
+                policy, form = joined(policy, form, own=raw is not UNSET, managed=_is_managed(declaration))
                 policy = _bounded(policy, declaration)
         mistakes.raise_if_any()
         return _Entry(form, policy, where, cautions)
@@ -217,71 +216,9 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
                 yield Mistake(spec.where, str(error))
 
 
-def _cautions(name: str, policy: Policy | None, form: ScheduleForm, *, own: bool) -> Iterator[str]:
-    """What the entry will not do, though its writer may think so."""
-    told = f"entry {shown(name)}:"
-    given = policy.model_fields_set if policy is not None else ()
-    if policy is not None and policy.max_runs is None and "keep" in given:
-        yield f"{told} keep has no effect without max_runs; set max_runs, or remove keep"
-    if "overlap_policy" not in given and (
-        (policy is not None and "select" in given and policy.select is Select.ALL)
-        or any(spec.overrides is not None and spec.overrides.select is Select.ALL for spec in form.start)
-    ):
-        yield (
-            f"{told} select: all (catchup: all) with the default overlap_policy, skip, recovers only the "
-            "first missed slot; set overlap_policy to all to recover every one, or to skip if one is enough"
-        )
-    if policy is not None and own and policy.select is Select.OFF:
-        for spec in form.start:
-            if spec.overrides is not None and spec.overrides.window and spec.overrides.select is None:
-                yield (
-                    f"{told} the window of {spec.where} has no effect, because the entry's own policy says "
-                    "False; remove one of them, or add select: all to the schedule"
-                )
-
-
 def _is_managed(declaration: Declaration) -> bool:
     """Whether Celery has no such form of schedule, so that its zone, dates and roles need a policy."""
     return isinstance(declaration.schedule, list | tuple | Mapping)
-
-
-def _joined(
-    policy: Policy | None, form: ScheduleForm, *, own: bool, managed: bool
-) -> tuple[Policy | None, ScheduleForm]:
-    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy.
-
-    ``own`` says that the policy was written for this entry, and not for every other one.
-    """
-    if policy is None and managed:
-        policy = Policy(select=Select.OFF)
-    if policy is None:
-        return None, form
-    if policy.select is Select.OFF and not own:
-        # Nobody turned catch-up off for this entry, so its schedules that ask for it are caught up.
-        form = replace(form, start=tuple(_selecting(spec) for spec in form.start))
-    mistakes = Mistakes()
-    for spec in form.start:
-        if spec.overrides is not None:
-            with mistakes.gathered():
-                spec.overrides.over(policy, where=spec.where)
-    mistakes.raise_if_any()
-    return _overlapping(policy, form), form
-
-
-def _overlapping(policy: Policy, form: ScheduleForm) -> Policy:
-    """With catch-up off, live slots run as under Celery unless the policy says otherwise."""
-    recovers = [spec for spec in form.start if spec.overrides and spec.overrides.select not in _NOTHING]
-    if policy.select is not Select.OFF or recovers or "overlap_policy" in policy.model_fields_set:
-        return policy
-    return policy.model_copy(update={"overlap_policy": OverlapPolicy.ALLOW})
-
-
-def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
-    """A schedule with a window selects all, as a policy with a window does."""
-    overrides = spec.overrides
-    if overrides is None or overrides.window is None or overrides.select is not None:
-        return spec
-    return replace(spec, overrides=overrides.model_copy(update={"select": Select.ALL}))
 
 
 def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Iterator[Mistake]:

@@ -13,20 +13,21 @@ from celery.schedules import BaseSchedule, schedstate
 from celery_catchup.configuration import UNSET, Configuration, Declaration
 from celery_catchup.cron import CronTable
 from celery_catchup.cron_dialects import Dialect, parse_cron
-from celery_catchup.drift import BETWEEN_SCHEDULES, FINGERPRINT_VERSION, record_of
+from celery_catchup.drift import record_of
 from celery_catchup.engine import Declared
 from celery_catchup.engine.roster import Anchors
-from celery_catchup.entries import Entry, Role, Schedule, too_frequent
+from celery_catchup.entries import Entry, Schedule, too_frequent
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
+from celery_catchup.fingerprints import Shape
 from celery_catchup.foresight import entry_cautions, entry_mistakes
-from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
+from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleForm, ScheduleSpec, read_schedule
-from celery_catchup.schedules import NotReplayableError, fingerprint, timetable_of
+from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
+from celery_catchup.schedules import NotReplayableError, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
 from celery_catchup.wording import did_you_mean, error_told, path
-from celery_catchup.zones import usable_zone, zone_named
+from celery_catchup.zones import usable_zone
 
 
 class WrittenSchedule(BaseSchedule):  # type: ignore[misc]
@@ -199,7 +200,7 @@ def divide(
     zone = usable_zone(timezone)
     for name, policy in configuration.policies.items():
         form = configuration.forms[name]
-        shape = _Shape(form, policy, zone)
+        shape = Shape(form, policy, zone)
         records[name] = record_of(entries[name], schedule=shape.fingerprint(), policy=policy, form=form)
         if policy is None:
             plain.append(name)
@@ -219,52 +220,10 @@ def divide(
     return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions), records)
 
 
-class _Shape:
-    """The schedules of an entry as text: zones, roles and dates with them."""
-
-    def __init__(self, form: ScheduleForm, policy: Policy | None, zone: tzinfo) -> None:
-        self.form, self.policy = form, policy
-        self.zone = zone_named(policy.timezone) if policy is not None and policy.timezone else zone
-
-    def roles(self) -> Iterator[tuple[Role, ScheduleSpec]]:
-        """Each schedule with what its slots do, in the order of their positions."""
-        form = self.form
-        for role, specs in ((Role.START, form.start), (Role.STOP, form.stop), (Role.RESTART, form.restart)):
-            for spec in specs:
-                yield role, spec
-
-    def zone_of(self, spec: ScheduleSpec) -> tzinfo:
-        """The zone in which a cron string is read."""
-        own = spec.overrides.timezone if spec.overrides is not None else None
-        return zone_named(own) if own else self.zone
-
-    def fingerprint(self) -> str:
-        """A text that changes with the slots of the entry."""
-        shapes = [self._shape(role, spec) for role, spec in self.roles()]
-        return FINGERPRINT_VERSION + BETWEEN_SCHEDULES.join(shapes)
-
-    def former_fingerprint(self) -> str:
-        """The text of version 0.1, which knew nothing of roles, of dates and of a schedule's own zone."""
-        return BETWEEN_SCHEDULES.join(_source(spec, self.zone) for spec in self.form)
-
-    def _shape(self, role: Role, spec: ScheduleSpec) -> str:
-        parts = [] if role is Role.START else [str(role)]
-        parts += [f"#{spec.id}"] if spec.id else []
-        parts.append(_source(spec, self.zone_of(spec)))
-        for word, name in (("from", "start_date"), ("until", "end_date")):
-            moment = getattr(spec.overrides, name, None) or getattr(self.policy, name, None)
-            parts += [word, to_rfc3339(to_instant(moment))] if moment is not None else []
-        return " ".join(parts)
-
-
-def _source(spec: ScheduleSpec, zone: tzinfo) -> str:
-    return f"{spec.source}@{zone}" if isinstance(spec.source, str) else fingerprint(spec.source, zone=zone)
-
-
 class _Maker:
     """Makes the planner's entry of a declared one."""
 
-    def __init__(self, name: str, policy: Policy, configuration: Configuration, shape: _Shape) -> None:
+    def __init__(self, name: str, policy: Policy, configuration: Configuration, shape: Shape) -> None:
         self.name, self.policy, self.settings, self.shape = name, policy, configuration.settings, shape
         self._fixed: Entry | None = None
 

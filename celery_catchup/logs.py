@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import shlex
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
-from celery import current_app
-
+from celery_catchup.command_lines import command_line
 from celery_catchup.events import (
     AttemptEnded,
     BackfillAdvanced,
@@ -45,9 +41,6 @@ from celery_catchup.events import (
 from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")
-
-_ANY_APP = "YOUR_APP"
-"""In commands, where the name of the app is not known."""
 
 MOST_LINES = 100
 """Lines of one kind per entry and catch-up; what is beyond becomes one summary."""
@@ -302,19 +295,3 @@ def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> 
         return {}
     start, end = to_rfc3339(first), to_rfc3339(last)
     return {"recover": command_line("backfill", entry, "--start", start, "--end", end)}
-
-
-def command_line(*words: str) -> str:
-    """A ``celery catchup`` command that can be pasted into a shell: with the app that this process has."""
-    return shlex.join(["celery", "-A", _app_name(), "catchup", *words])
-
-
-def _app_name() -> str:
-    """What this process was given as ``-A``, or the module that made its app."""
-    for place, word in enumerate(sys.argv):
-        if word in ("-A", "--app"):
-            return next(iter(sys.argv[place + 1 : place + 2]), _ANY_APP)
-        if word.startswith(("-A", "--app=")):
-            return word.removeprefix("--app=").removeprefix("-A")
-    main = str(getattr(current_app, "main", ""))
-    return os.environ.get("CELERY_APP") or (main if main in sys.modules and main != "__main__" else _ANY_APP)

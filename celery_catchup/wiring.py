@@ -85,8 +85,9 @@ def raw_settings(app: Any) -> dict[str, object]:
 
 def misplaced_settings(app: Any) -> Iterator[Mistake]:
     """Settings of ours that Celery does not read, because they are outside its namespace or misspelt."""
-    prefix: str = app.conf.prefix or ""
-    for key in map(str, app.conf):
+    keys = list(map(str, app.conf))
+    prefix: str = app.conf.prefix or ""  # known once the settings are loaded, as they are by now
+    for key in keys:
         bare = _NO_WORD.sub("", key.lower()).removeprefix("celery")
         # Letters may have changed places; anything else is somebody else's setting.
         if sorted(bare[: len(_OURS)]) != sorted(_OURS) or _is_read(key, prefix):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from celery_catchup.command_lines import command_line
 from celery_catchup.doctor.findings import Finding, ok, warning
 from celery_catchup.durations import format_duration
-from celery_catchup.logs import command_line
 from celery_catchup.model import SkipReason, Trigger, to_rfc3339
 from celery_catchup.operations import Desk
 from celery_catchup.operations.runs import list_runs
