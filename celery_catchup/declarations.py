@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
+from functools import cached_property
 from typing import Any, TypeVar
 
 from celery.beat import ScheduleEntry
@@ -225,20 +226,26 @@ class _Maker:
 
     def __init__(self, name: str, policy: Policy, configuration: Configuration, shape: Shape) -> None:
         self.name, self.policy, self.settings, self.shape = name, policy, configuration.settings, shape
-        self._fixed: Entry | None = None
 
     def build(self, anchors: Anchors) -> Entry:
         """The entry; one whose schedules do not depend on an anchor is made once."""
-        if self._fixed is not None:
-            return self._fixed
+        return self._sample if self._is_fixed or anchors == 0 else self._build(anchors)
+
+    @cached_property
+    def _sample(self) -> Entry:
+        """The entry from 1970 on, for what is the same from every anchor."""
+        return self._build(0)
+
+    @cached_property
+    def _is_fixed(self) -> bool:
+        return all(isinstance(schedule.timetable, CronTable) for schedule in self._sample.schedules)
+
+    def _build(self, anchors: Anchors) -> Entry:
         schedules = tuple(
             Schedule(self._timetable(spec, place, anchors), spec.overrides, role, spec.id)
             for place, (role, spec) in enumerate(self.shape.roles())
         )
-        entry = Entry(self.name, schedules, self.policy)
-        if all(isinstance(schedule.timetable, CronTable) for schedule in schedules):
-            self._fixed = entry
-        return entry
+        return Entry(self.name, schedules, self.policy)
 
     def declared(self, task: str) -> Declared:
         moving = {
