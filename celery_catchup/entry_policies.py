@@ -65,7 +65,9 @@ def _overlapping(policy: Policy, form: ScheduleForm) -> Policy:
     recovers = [spec for spec in form.start if spec.overrides and spec.overrides.select not in _NOTHING]
     if policy.select is not Select.OFF or recovers or "overlap_policy" in policy.model_fields_set:
         return policy
-    return policy.model_copy(update={"overlap_policy": OverlapPolicy.ALLOW})
+    live = policy.model_copy(update={"overlap_policy": OverlapPolicy.ALLOW})
+    live.model_fields_set.discard("overlap_policy")  # nobody wrote it, so a preview with a window drops it
+    return live
 
 
 def _selecting(spec: ScheduleSpec) -> ScheduleSpec:

@@ -194,7 +194,7 @@ def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now
 
     lost = finding(found, "lost slots")
     assert lost["detail"] == "entry 'off' lost 4 slots in the last week: its catch-up is off"
-    assert lost["fix"].startswith("run them: celery catchup backfill off --start ")
+    assert lost["fix"].startswith("run them: celery -A YOUR_APP catchup backfill off --start ")
     windows = [one["detail"] for one in found["findings"] if one["check"] == "windows"]
     assert windows == [
         "the window of entry 'short' is 1h30m, and 2 slots fell out of it",

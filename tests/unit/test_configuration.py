@@ -218,6 +218,7 @@ def test_with_catch_up_off_live_slots_overlap_unless_the_policy_says_otherwise(
 
     assert policy is not None
     assert policy.overlap_policy is overlap
+    assert ("overlap_policy" in policy.model_fields_set) is ("overlap_policy" in str(written))
 
 
 def test_false_for_every_other_entry_gives_way_to_a_schedule_with_a_window() -> None:
