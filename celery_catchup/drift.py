@@ -18,9 +18,8 @@ from celery_catchup.durations import format_duration
 from celery_catchup.policy import Policy, SchedulePolicy
 from celery_catchup.schedule_forms import ScheduleForm
 
-FINGERPRINT_VERSION = "2 "
-"""How the fingerprint of an entry's schedules begins; one of version 0.1 begins with the schedule itself."""
-BETWEEN_SCHEDULES = " | "
+FINGERPRINT_VERSION = "v2:"
+"""How the fingerprint of a schedule begins; one of version 0.1 begins with the schedule itself."""
 
 _FIELDS = ("schedule", "task", "arguments", "options", "policy")
 _DIGESTS = ("arguments", "options")
@@ -58,28 +57,11 @@ class Difference:
             return _SAYS[self.change]
         if self.field in _DIGESTS:
             return f"has other {self.field}"
-        was, now = (text.removeprefix(FINGERPRINT_VERSION) or "none" for text in (self.was, self.now))
-        advice = "; schedules changed places, so their slots count as new: give each an id" * self.moves_slots
-        return f"{self.field}: was {was}, is {now}{advice}"
-
-    @property
-    def moves_slots(self) -> bool:
-        """Whether a schedule without an id has another position than before, so that its runs get new ids."""
-        was, now = _places(self.was), _places(self.now)
-        return self.field == "schedule" and any(was[one] != now[one] for one in was.keys() & now.keys())
+        was, now = (text.replace(FINGERPRINT_VERSION, "") or "none" for text in (self.was, self.now))
+        return f"{self.field}: was {was}, is {now}"
 
 
 _SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Change.CHANGED: "has changed"}
-
-
-def _places(fingerprint: str) -> dict[str, int]:
-    """The position of each schedule that has no id."""
-    shapes = fingerprint.removeprefix(FINGERPRINT_VERSION).split(BETWEEN_SCHEDULES)
-    return {
-        shape: place
-        for place, shape in enumerate(shapes)
-        if not shape.removeprefix("stop ").removeprefix("restart ").startswith("#")
-    }
 
 
 def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import tzinfo
 
-from celery_catchup.drift import BETWEEN_SCHEDULES, FINGERPRINT_VERSION
+from celery_catchup.drift import FINGERPRINT_VERSION
 from celery_catchup.entries import Role
 from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.policy import Policy
 from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec
 from celery_catchup.schedules import fingerprint
 from celery_catchup.zones import zone_named
+
+_BETWEEN = " | "
 
 
 class Shape:
@@ -35,12 +37,11 @@ class Shape:
 
     def fingerprint(self) -> str:
         """A text that changes with the slots of the entry."""
-        shapes = [self._shape(role, spec) for role, spec in self.roles()]
-        return FINGERPRINT_VERSION + BETWEEN_SCHEDULES.join(shapes)
+        return _BETWEEN.join(FINGERPRINT_VERSION + self._shape(role, spec) for role, spec in self.roles())
 
     def former_fingerprint(self) -> str:
         """The text of version 0.1, which knew nothing of roles, of dates and of a schedule's own zone."""
-        return BETWEEN_SCHEDULES.join(_source(spec, self.zone) for spec in self.form)
+        return _BETWEEN.join(_source(spec, self.zone) for spec in self.form)
 
     def _shape(self, role: Role, spec: ScheduleSpec) -> str:
         parts = [] if role is Role.START else [str(role)]

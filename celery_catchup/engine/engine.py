@@ -101,10 +101,13 @@ class Engine:
             self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
         )
         new_term = epoch != self.epoch
-        records = self._records_to_store(known, stored, check=new_term)
-        if not adopt(
-            office.states, office.leadership, known, stored, declares=digest(self.declared), records=records
-        ):
+        if new_term:
+            self._check_drift(known, stored)
+        adopted = adopt(office.states, office.leadership, known, stored, declares=digest(self.declared))
+        # Entries that change while it leads come from a source that was changed on purpose.
+        if adopted and (new_term or self._version < 0):
+            adopted = office.states.accept(self.records, leadership=office.leadership)
+        if not adopted:
             self._stand_by("another beat")
             return
         self._backfills.load()
@@ -117,19 +120,10 @@ class Engine:
             self.terms += 1
             office.events.emit(Leading(epoch))
 
-    def _records_to_store(self, known: Known, stored: Stored, *, check: bool) -> Mapping[str, str] | None:
-        """The declared entries where they take the place of the accepted ones; None to leave those.
-
-        They are checked when a term begins. Entries that change while it leads come from a source that
-        was changed on purpose.
-        """
-        if not check and self._version >= 0:
-            return None
+    def _check_drift(self, known: Known, stored: Stored) -> None:
+        on_drift, events = self.settings.on_drift, self.office.events
         accepted = self.office.states.accepted()
-        if check:
-            on_drift, events = self.settings.on_drift, self.office.events
-            check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
-        return None if accepted == self.records else self.records
+        check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
 
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1

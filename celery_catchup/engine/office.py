@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_catchup.command_lines import command_line
 from celery_catchup.drift import Change, Difference, differences, listed
 from celery_catchup.engine.roster import Declared, Line, Roster
 from celery_catchup.entries import Entry, EntryState, first_sight
@@ -91,7 +92,7 @@ def check_drift(
     if found and on_drift is OnDrift.REFUSE:
         raise DriftError(
             f"the declared entries differ from the stored ones: {listed(found)}; declare them as they were, "
-            "or accept them with: celery catchup drift accept"
+            f"or accept them with: {command_line('drift', 'accept')}"
         )
     loud = on_drift is OnDrift.WARN
     told: dict[str, list[Difference]] = {}
@@ -101,7 +102,7 @@ def check_drift(
             told.setdefault(one.entry, []).append(one)
     for name, several in told.items():
         what = "; ".join(one.says for one in several)
-        events.emit(EntryDrifted(name, what, loud=loud or any(one.moves_slots for one in several)))
+        events.emit(EntryDrifted(name, what, loud=loud))
 
 
 def _changed_schedules(roster: Roster, stored: Stored) -> Iterator[Difference]:
@@ -111,22 +112,14 @@ def _changed_schedules(roster: Roster, stored: Stored) -> Iterator[Difference]:
             yield Difference(name, Change.CHANGED, "schedule", known, line.declared.fingerprint)
 
 
-def adopt(
-    states: States,
-    leadership: Leadership,
-    known: Known,
-    stored: Stored,
-    *,
-    declares: str,
-    records: Mapping[str, str] | None = None,
-) -> bool:
+def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, *, declares: str) -> bool:
     """Note what is new in the store; False when another beat leads by now. ``declares`` tells
-    standbys whether they have the same entries; ``records`` take the place of the accepted ones."""
+    standbys whether they have the same entries."""
     changes = list(_changes(known.roster, stored))
-    if not (changes or known.renewed or stored.declares != declares or records is not None):
+    if not (changes or known.renewed or stored.declares != declares):
         return True
     watermark = known.watermark if known.renewed else None
-    return states.adopt(leadership, changes, watermark=watermark, declares=declares, records=records)
+    return states.adopt(leadership, changes, watermark=watermark, declares=declares)
 
 
 def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:

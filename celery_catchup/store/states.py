@@ -59,6 +59,12 @@ _COLUMNS = (
 )
 
 
+_WHOLE = ""
+"""In the accepted set, which has no entry of this name: all of it is stored."""
+_AT_ONCE = 500
+"""Records that one script writes."""
+
+
 class States:
     """Reads and notes the state of entries."""
 
@@ -89,17 +95,29 @@ class States:
         )
 
     def accepted(self) -> dict[str, str]:
-        """The record of each entry of the set that was last accepted; none before the first start."""
+        """The record of each entry of the set that was last accepted; none before one was, as a whole."""
+        found = self._records()
+        return found if found.pop(_WHOLE, None) else {}
+
+    def accept(self, records: Mapping[str, str], *, leadership: Leadership | None = None) -> bool:
+        """Let these be the accepted set, a bounded number of them in each step; False when another beat
+        leads. Without ``leadership`` an operator does it, whoever leads."""
+        wanted, known = {**records, _WHOLE: "1"}, self._records()
+        # The mark of a whole set comes last.
+        names = [*sorted({*known, *wanted} - {_WHOLE}), _WHOLE]
+        changes = [(name, wanted.get(name)) for name in names if known.get(name) != wanted.get(name)]
+        fence = {"owner": "", "epoch": ""} if leadership is None else leadership.fence()
+        keys = {"leader": self._keys.leader, "accepted": self._keys.accepted}
+        return all(
+            self._scripts.call(
+                "accept", keys, {**fence, "records": json.dumps(changes[start : start + _AT_ONCE])}
+            )
+            for start in range(0, len(changes), _AT_ONCE)
+        )
+
+    def _records(self) -> dict[str, str]:
         answer: Any = self._client.hgetall(self._keys.accepted)
         return _texts(answer)
-
-    def accept(self, records: Mapping[str, str]) -> None:
-        """Let these be the accepted set, whoever leads."""
-        with self._client.pipeline(transaction=True) as pipe:
-            pipe.delete(self._keys.accepted)
-            for name, record in records.items():
-                pipe.hset(self._keys.accepted, name, record)
-            pipe.execute()
 
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""
@@ -113,10 +131,9 @@ class States:
         *,
         watermark: Instant | None = None,
         declares: str = "",
-        records: Mapping[str, str] | None = None,
     ) -> bool:
         """Note new and changed entries, and a watermark in place of one that cannot be right;
-        False when somebody else leads. ``records`` take the place of the accepted set."""
+        False when somebody else leads."""
         noted = self._scripts.call(
             "adopt",
             {
@@ -131,7 +148,6 @@ class States:
                     "meta",
                     "scheduler",
                     "decided",
-                    "accepted",
                 )
             },
             {
@@ -140,7 +156,6 @@ class States:
                 "watermark": "" if watermark is None else watermark,
                 "declares": declares,
                 "entries": json.dumps(list(entries)),
-                "records": "" if records is None else json.dumps(records),
             },
         )
         return bool(noted)

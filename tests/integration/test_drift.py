@@ -12,6 +12,7 @@ from redis import Redis
 
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
+from tests.integration.beats import Beat
 from tests.integration.operating import Project
 
 HOURLY: dict[str, Any] = {"task": "proj.etl", "schedule": crontab(minute=0)}
@@ -138,11 +139,56 @@ def test_before_the_first_start_nothing_differs(redis_url: str, desk_clock: Fake
     assert "No set of entries was accepted yet" in project.text("drift")
 
 
+def test_doctor_says_what_keeps_a_beat_from_starting(redis_url: str, desk_clock: FakeClock) -> None:
+    a_project(redis_url, desk_clock).tick()
+    changed = a_project(redis_url, desk_clock, {**SCHEDULE, "c": HOURLY})
+
+    (finding,) = [one for one in changed.json("doctor", code=1)["findings"] if one["check"] == "drift"]
+
+    assert finding["verdict"] == "failure"
+    assert "'c' is new" in finding["detail"]
+    assert "catchup drift accept" in finding["fix"]
+
+
+def test_entries_that_change_while_a_beat_leads_are_accepted(redis_url: str, desk_clock: FakeClock) -> None:
+    before, after = {"a": ("0 * * * *", {"window": "1h"})}, {"a": ("30 * * * *", {"window": "1h"})}
+    beat, other = (Beat(redis_url, desk_clock, entries, on_drift="refuse") for entries in (before, after))
+    beat.tick()
+
+    beat.engine.redeclare(other.engine.declared, other.engine.records)
+    beat.tick()
+    beat.engine.resign()
+
+    assert other.tick()
+
+
+def test_a_set_that_was_stored_in_part_refuses_nobody(redis_url: str, desk_clock: FakeClock) -> None:
+    a_project(redis_url, desk_clock).tick()
+    with Redis.from_url(redis_url) as client:
+        client.hdel(Keys("proj").accepted, "", "a")
+
+    assert starts(a_project(redis_url, desk_clock))
+    assert not starts(a_project(redis_url, desk_clock, {**SCHEDULE, "c": HOURLY}))
+
+
+def test_a_beat_that_lost_the_lead_accepts_nothing(redis_url: str, desk_clock: FakeClock) -> None:
+    beat, other = (Beat(redis_url, desk_clock, {n: ("0 * * * *", {"window": "1h"})}) for n in ("a", "b"))
+    beat.tick()
+    beat.engine.resign()
+    other.tick()
+
+    states = beat.engine.office.states
+    assert not states.accept({"c": "{}"}, leadership=beat.engine.office.leadership)
+    assert list(states.accepted()) == ["b"]
+
+
 def test_secrets_of_arguments_are_not_stored(redis_url: str, desk_clock: FakeClock) -> None:
     a_project(redis_url, desk_clock, {"a": {**HOURLY, "kwargs": {"token": "hunter2"}}}, {"a": "1h"}).tick()
 
     with Redis.from_url(redis_url) as client:
-        assert b"hunter2" not in b"".join(client.hgetall(Keys("proj").accepted).values())
+        stored = client.hgetall(Keys("proj").accepted)
+        assert b"a" in stored
+        assert b"hunter2" not in b"".join(stored.values())
 
 
 # -- from version 0.1 -----------------------------------------------------------------------------
@@ -170,8 +216,8 @@ def test_an_upgrade_reports_no_drift(
     assert [line for line in caplog.messages if "Entry changed" in line] == []
     with Redis.from_url(redis_url) as client:
         stored = client.hgetall(Keys("proj").fingerprints)
-        assert stored[b"a"] == b"2 crontab 0 * * * * (UTC)"
-        assert json.loads(client.hget(Keys("proj").accepted, "b") or "")["schedule"] == "2 30 * * * *@UTC"
+        assert stored[b"a"] == b"v2:crontab 0 * * * * (UTC)"
+        assert json.loads(client.hget(Keys("proj").accepted, "b") or "")["schedule"] == "v2:30 * * * *@UTC"
 
 
 def test_a_schedule_that_changed_with_the_upgrade_is_refused(redis_url: str, desk_clock: FakeClock) -> None:
@@ -195,36 +241,3 @@ def test_an_upgrade_is_no_change_of_the_schedule(redis_url: str, desk_clock: Fak
         "2026-02-07T11:00:00Z",
         "2026-02-07T12:00:00Z",
     ]
-
-
-# -- the order of a list ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "warned"),
-    [
-        (["0 * * * *", "30 * * * *"], ["30 * * * *", "0 * * * *"], True),
-        (["0 * * * *"], ["15 * * * *", "0 * * * *"], True),
-        (["0 * * * *"], ["0 * * * *", "15 * * * *"], False),
-        (
-            [{"cron": "0 * * * *", "id": "x"}, {"cron": "30 * * * *", "id": "y"}],
-            [{"cron": "30 * * * *", "id": "y"}, {"cron": "0 * * * *", "id": "x"}],
-            False,
-        ),
-    ],
-    ids=["swapped", "in front", "behind", "with ids"],
-)
-def test_a_list_whose_order_changed_is_warned_of(
-    redis_url: str,
-    desk_clock: FakeClock,
-    caplog: pytest.LogCaptureFixture,
-    before: Any,
-    after: Any,
-    warned: bool,
-) -> None:
-    for written in (before, after):
-        schedule = {"a": {"task": "proj.etl", "schedule": written}}
-        a_project(redis_url, desk_clock, schedule, {"a": "1h"}, on_drift="adopt").tick()
-
-    levels = [record.levelname for record in caplog.records if "give each an id" in record.getMessage()]
-    assert levels == ["WARNING"] * warned

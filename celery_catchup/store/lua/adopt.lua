@@ -2,21 +2,19 @@
 --
 -- KEYS leader        hash  owner, epoch
 -- KEYS first_seen    hash  entry -> instant (ms); kept from the first sight on
--- KEYS anchors       hash  entry -> where its schedules count from: an instant (ms), or JSON; kept too
+-- KEYS anchors       hash  entry -> phase of its intervals (ms); kept likewise
 -- KEYS fingerprints  hash  entry -> what its schedule looked like
 -- KEYS policies      hash  entry -> policy as JSON, for the scripts that release and end runs
 -- KEYS changed       hash  entry -> since when the current schedule holds (ms)
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
 -- KEYS decided       hash  entry -> everything up to here is decided (ms)
--- KEYS accepted      hash  entry -> record of its declaration as it was last accepted
 -- ARGV owner, epoch
 -- ARGV schema              version to note when there is none
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
 -- ARGV declares            a digest of the leader's entries, for standbys to compare
 -- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
 --                          decided, or null to leave them}
--- ARGV records             JSON: entry -> record, in the place of all that were accepted; "" to leave those
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
 redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
@@ -29,9 +27,5 @@ for _, entry in ipairs(cjson.decode(ARGV[6])) do
   redis.call('HSET', KEYS[5], entry.name, entry.policy)
   if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
   if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
-end
-if ARGV[7] ~= '' then
-  redis.call('DEL', KEYS[10])
-  for name, record in pairs(cjson.decode(ARGV[7])) do redis.call('HSET', KEYS[10], name, record) end
 end
 return 1
