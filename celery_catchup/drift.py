@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from celery_catchup.durations import format_duration
@@ -69,8 +70,8 @@ def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: Schedul
     record = {
         "schedule": schedule,
         "task": str(entry.task),
-        "arguments": _digest([list(entry.args or ()), dict(entry.kwargs or {})]),
-        "options": _digest(dict(entry.options or {})),
+        "arguments": _digest([entry.args, entry.kwargs] if entry.args or entry.kwargs else None),
+        "options": _digest(entry.options),
         "policy": _policy(policy, form),
     }
     return json.dumps(record, sort_keys=True)
@@ -121,14 +122,19 @@ def _policy(policy: Policy | None, form: ScheduleForm) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(fields.items())) or "defaults"
 
 
-def _own(policy: Policy | SchedulePolicy) -> Iterator[tuple[str, str]]:
-    for name, value in policy.model_dump(exclude_defaults=True).items():
-        if name not in ("timezone", "start_date", "end_date"):
-            yield name, format_duration(value) if isinstance(value, timedelta) else str(value)
+@lru_cache(maxsize=1024)  # thousands of entries may share one policy
+def _own(policy: Policy | SchedulePolicy) -> tuple[tuple[str, str], ...]:
+    fields = policy.model_dump(exclude_defaults=True, exclude={"timezone", "start_date", "end_date"})
+    return tuple(
+        (name, format_duration(value) if isinstance(value, timedelta) else str(value))
+        for name, value in fields.items()
+    )
 
 
 def _digest(value: object) -> str:
-    """The same text for equal values in every process."""
+    """The same text for equal values in every process; empty when there is nothing to tell."""
+    if not value:
+        return ""
     return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()[:16]
 
 

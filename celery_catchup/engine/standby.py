@@ -10,9 +10,9 @@ from celery_catchup.events import Events, StandingBy, StateSuspect
 from celery_catchup.store import States
 
 
-def digest(declared: Sequence[Declared], *, former: bool = False) -> str:
-    """The same for two beats with the same entries, in whatever order; ``former`` as version 0.1 made it."""
-    facts = sorted((one.name, one.task, one.former if former else one.fingerprint) for one in declared)
+def digest(declared: Sequence[Declared]) -> str:
+    """The same for two beats with the same entries, in whatever order."""
+    facts = sorted((one.name, one.task, one.fingerprint) for one in declared)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
@@ -31,7 +31,7 @@ class Standby:
         elif not self._compared:
             self._compared = True
             theirs = self._states.load(any_schema=True).declares
-            if theirs not in (None, digest(declared), digest(declared, former=True)):
+            if theirs not in (None, digest(declared)):
                 self._events.emit(
                     StateSuspect(
                         "the schedule hash differs: the leading beat has other entries than this one, and "

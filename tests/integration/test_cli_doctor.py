@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Desk
 from celery_catchup.store.workers import Workers
@@ -39,6 +40,29 @@ def verdicts(found: Any) -> dict[str, str]:
     for one in found["findings"]:
         worst[one["check"]] = max(one["verdict"], worst.get(one["check"], "ok"), key=order.index)
     return worst
+
+
+def test_doctor_shows_the_warnings_of_a_beats_start(
+    redis_url: str, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = {
+        "a": {"window": "30m", "keep": "newest", "timezone": "Asia/Kathmandu"},
+        "b": {"window": "6h", "catchup": "all"},
+        "c": {"window": "6h", "end_date": "2026-02-07"},
+    }
+    project = Project(redis_url, desk_clock, dict.fromkeys(policies, HOURLY), policies)
+
+    project.tick()
+    found = project.json("doctor", code=1)
+
+    said = [record.getMessage() for record in caplog.records if "Worth a look" in record.getMessage()]
+    shown = [
+        one["detail"]
+        for one in found["findings"]
+        if (one["check"], one["verdict"]) == ("configuration", "warning")
+    ]
+    assert len(shown) == 5
+    assert sorted(logfmt("Worth a look", detail=detail) for detail in shown) == sorted(said)
 
 
 def finding(found: Any, check: str) -> dict[str, Any]:
