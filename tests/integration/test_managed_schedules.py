@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import timedelta, timezone, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+import pytz
 from celery import Celery
-from celery.schedules import schedule, solar
+from celery.schedules import BaseSchedule, crontab, schedule, solar
+from dateutil import tz
 
 from celery_catchup.manual import ManualBeat
 from celery_catchup.model import to_rfc3339
@@ -97,31 +100,61 @@ def test_false_leaves_the_live_slots_of_a_crontab_as_they_were(catchup_beat: Bea
     assert line.entry.policy.overlap_policy is OverlapPolicy.ALLOW
 
 
+# -- zones of the app ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        ZoneInfo("America/New_York"),
+        pytz.timezone("America/New_York"),
+        tz.gettz("America/New_York"),
+        tz.tzoffset("east", -5 * 3600),
+        timezone(timedelta(hours=-5)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "written",
+    ["0 9 * * *", ["0 9 * * *"], crontab(minute=0, hour=9), schedule(timedelta(days=1), relative=True)],
+    ids=["cron string", "list", "crontab", "relative"],
+)
+def test_every_kind_of_zone_may_be_the_apps(catchup_beat: Beats, zone: tzinfo, written: object) -> None:
+    policy = {"window": "1d", "start_date": "2026-02-07"}
+    app = an_app(written, policy, timezone=zone)
+    if isinstance(written, BaseSchedule):
+        written.app = app
+    beat = catchup_beat(app, at="2026-02-07T04:00:00Z")
+
+    beat.advance(hours=24)
+
+    assert times(beat) == ["07T05:00" if isinstance(written, schedule) and written.relative else "07T14:00"]
+
+
 # -- anchors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "other",
-    [solar("sunset", 52.5, 13.4), schedule(timedelta(minutes=50), relative=True)],
+    ("other", "minutes"),
+    [(solar("sunset", 52.5, 13.4), 955), (schedule(timedelta(minutes=50), relative=True), 355)],
     ids=["solar", "relative"],
 )
 @pytest.mark.parametrize("front", [True, False])
-def test_an_interval_keeps_its_phase_beside_a_schedule_that_steps(
-    catchup_beat: Beats, other: object, front: bool
+def test_an_interval_keeps_its_phase_when_the_last_run_was_of_a_schedule_that_steps(
+    catchup_beat: Beats, other: object, minutes: int, front: bool
 ) -> None:
     written = [timedelta(hours=1), other] if front else [other, timedelta(hours=1)]
     app = an_app(written, {"window": "2d", "overlap_policy": "allow"})
     beat = catchup_beat(app, at="2026-02-07T00:10:00Z")
 
-    beat.advance(hours=16)
-    beat.outage(minutes=7)
-    beat.advance(hours=3)
-    beat.outage(hours=2)
+    beat.advance(minutes=minutes)
+    beat.outage(minutes=1)
+    beat.advance(hours=4)
 
     place = 0 if front else 1
     hourly = [run["slot"] for run in beat._ledger().runs_of("e") if run["schedule"] == place]
     assert {to_rfc3339(slot)[13:] for slot in hourly} == {":10:00Z"}
-    assert len(hourly) == 21
+    assert len(hourly) == (minutes + 241) // 60
 
 
 def test_a_relative_interval_goes_on_from_its_own_last_slot(catchup_beat: Beats) -> None:

@@ -170,6 +170,15 @@ def test_what_has_an_effect_is_not_said(
     assert warned(caplog, clock, catchup_entries=entries, beat_schedule=schedule) == []
 
 
+def test_a_setting_that_celery_does_not_read_keeps_beat_from_starting(
+    capsys: pytest.CaptureFixture[str], clock: FakeClock
+) -> None:
+    told = refused(capsys, clock, CELERY_CATCHUP_ENTRIES={"etl": "6h"}, catchup_batch_size=0)
+
+    assert "2 mistakes" in told
+    assert "CELERY_CATCHUP_ENTRIES: is not read without a namespace; write catchup_entries" in told
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
