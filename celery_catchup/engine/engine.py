@@ -35,7 +35,7 @@ class Engine:
         records: Mapping[str, str],
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
-        self.records = records
+        self.records, self._redeclared = records, False
         self.leading = False
         self.epoch = self._version = -1
         self._standby = Standby(office.states, office.events)
@@ -105,8 +105,9 @@ class Engine:
             self._check_drift(known, stored)
         adopted = adopt(office.states, office.leadership, known, stored, declares=digest(self.declared))
         # Entries that change while it leads come from a source that was changed on purpose.
-        if adopted and (new_term or self._version < 0):
+        if adopted and (new_term or self._redeclared):
             adopted = office.states.accept(self.records, leadership=office.leadership)
+            self._redeclared = False
         if not adopted:
             self._stand_by("another beat")
             return
@@ -132,7 +133,7 @@ class Engine:
 
     def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
         """Other entries from the next tick on; what is being caught up goes on."""
-        self.declared, self.records, self._version = declared, records, -1
+        self.declared, self.records, self._version, self._redeclared = declared, records, -1, True
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""

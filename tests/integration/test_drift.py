@@ -162,6 +162,19 @@ def test_entries_that_change_while_a_beat_leads_are_accepted(redis_url: str, des
     assert other.tick()
 
 
+def test_a_leader_that_reads_its_entries_again_leaves_what_was_accepted_meanwhile(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    old, new = a_project(redis_url, desk_clock), a_project(redis_url, desk_clock, {**SCHEDULE, "c": HOURLY})
+    with old.beat() as beat:
+        beat.tick()
+        new.catchup("drift", "accept")
+        old.catchup("pause", "a")
+        beat.tick()
+
+    assert starts(new)
+
+
 def test_a_set_that_was_stored_in_part_refuses_nobody(redis_url: str, desk_clock: FakeClock) -> None:
     a_project(redis_url, desk_clock).tick()
     with Redis.from_url(redis_url) as client:
