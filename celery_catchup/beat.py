@@ -19,7 +19,7 @@ from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, entry_facts, made_entries
+from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
@@ -33,7 +33,7 @@ from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.troubles import BeatTroubles
-from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
+from celery_catchup.wiring import masked_url, misplaced_settings, open_store, raw_settings, read_settings
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
-        warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
+        warn_of(app_cautions(self.app, self.schedule, configuration, now=now))
         self._declare(division, work)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
@@ -137,7 +137,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
         self._declare(division, work)
-        work.engine.redeclare(division.declared, entry_facts(self.app, self.schedule))
+        work.engine.redeclare(division.declared, division.records)
 
     def _tell_source(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
@@ -153,7 +153,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
-        raw, mistakes = raw_settings(self.app), Mistakes()
+        raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.gathered():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.gathered():

@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import Division, entry_facts
+from celery_catchup.declarations import Division, destination_of
 from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
@@ -142,8 +142,14 @@ def assemble(
         schedule=schedule.keys(),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
-    facts = entry_facts(app, schedule)
-    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace, facts=facts)
+    engine = Engine(
+        office,
+        division.declared,
+        settings=settings,
+        namespace=store.namespace,
+        records=division.records,
+        destination=destination_of(app),
+    )
     return Beatwork(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 

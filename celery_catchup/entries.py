@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
+from celery_catchup.cron import CronTable
 from celery_catchup.durations import format_duration
 from celery_catchup.model import Instant, RunState, Slot, identity, to_instant, to_milliseconds
 from celery_catchup.policy import Policy, SchedulePolicy, Select
@@ -30,7 +31,8 @@ class Role(StrEnum):
 class Schedule:
     """One schedule of an entry, with what it sets for itself over the entry's policy.
 
-    ``id`` replaces the schedule's position in the identity of its runs.
+    ``id`` replaces the schedule's position in the identity of its runs, and in what else has to survive a
+    change of the list; None when it has none.
     """
 
     timetable: Timetable
@@ -215,6 +217,8 @@ def first_sight(now: Instant, *, match: bool) -> Instant:
 
 def too_frequent(timetable: Timetable, *, poll_interval: timedelta) -> str | None:
     """What is wrong with a schedule whose slots lie closer together than beat looks; else None."""
+    if isinstance(timetable, CronTable) and to_milliseconds(poll_interval) <= _MINUTE:
+        return None  # its slots are whole minutes, so they need not be compared
     shortest = timetable.minimum_distance()
     if shortest is None or shortest >= to_milliseconds(poll_interval):
         return None

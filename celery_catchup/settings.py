@@ -161,7 +161,9 @@ class Settings(Written):
         timedelta(seconds=60), description="How long a silent worker keeps its run; at least `3s`."
     )
     ledger_ttl: Annotated[timedelta, PAUSE] = Field(
-        timedelta(days=30), description="How long finished runs are remembered; longer than any window."
+        timedelta(days=30),
+        description="How long finished runs are remembered; without it a day longer than the longest "
+        "window, and at least `30d`.",
     )
     poll_interval: Annotated[timedelta, PAUSE] = Field(
         timedelta(seconds=1), description="Longest sleep between two ticks."

@@ -10,7 +10,7 @@ from celery_catchup.model import Instant
 from celery_catchup.store import Stored
 
 # An instant of the store outside these is no instant: 2000-01-01 to 2200-01-01, in ms.
-_SANE = range(946_684_800_000, 7_258_118_400_000)
+SANE = range(946_684_800_000, 7_258_118_400_000)
 
 
 def read_instant(text: str | None) -> Instant | None:
@@ -19,7 +19,7 @@ def read_instant(text: str | None) -> Instant | None:
         value = int(text or "")
     except ValueError:
         return None
-    return value if value in _SANE else None
+    return value if value in SANE else None
 
 
 def removals(

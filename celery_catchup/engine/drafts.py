@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -129,7 +130,7 @@ def draft(
         capacity=line.capacity,
         runs=runs,
         skips=[(skip, _slot_before(entry, skip)) for skip in plan.skips],
-        anchor=plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None,
+        anchor=_moved_anchors(line, plan) if line.declared.moving else None,
         resumes=plan.complete and line.state.paused_at is not None,
         missed=_missed(plan) if line.session is not None else 0,
         busy=busy,
@@ -145,6 +146,20 @@ def draft(
         line.session is not None,
         size + messages.shared_size,
     )
+
+
+def _moved_anchors(line: Line, plan: Plan) -> str | None:
+    """The entry's anchors after a plan, as they are stored; None when none of them moves."""
+    moved = False
+    for run in plan.runs:
+        key = line.declared.moving.get(run.slot.schedule)
+        if (
+            key is not None
+            and run.trigger is not Trigger.BACKFILL
+            and run.slot.at >= line.anchors.get(key, 0)
+        ):
+            line.anchors[key], moved = run.slot.at, True
+    return json.dumps(line.anchors) if moved else None
 
 
 class _Messages:

@@ -44,10 +44,12 @@ class Engine:
         *,
         settings: Settings,
         namespace: str,
-        facts: Sequence[str] = (),
+        records: Mapping[str, str],
+        destination: str = "",
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
-        self._declares = digest(declared, facts)
+        self.records, self._destination, self._redeclared = records, destination, False
+        self._declares = digest(records, destination)
         self.leading = False
         self.epoch = self._version = -1
         self._standby = Standby(office.leadership, office.events, office.clock, namespace=namespace)
@@ -150,12 +152,17 @@ class Engine:
         known = read_roster(
             self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
         )
-        if epoch != self.epoch:
-            check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored, declares=self._declares):
+        new_term = epoch != self.epoch
+        if new_term:
+            self._check_drift(known, stored)
+        adopted = adopt(office.states, office.leadership, known, stored, declares=self._declares)
+        # Entries that change while it leads come from a source that was changed on purpose.
+        if adopted and (new_term or self._redeclared):
+            adopted = office.states.accept(self.records, leadership=office.leadership)
+            self._redeclared = False
+        if not adopted:
             self._stand_by("another beat")
             return
-        new_term = epoch != self.epoch
         if new_term:
             report_moved(known.roster, stored, office.events)
             self.failures.clear()
@@ -187,15 +194,20 @@ class Engine:
         ]
         return now + min(delays) if delays else None
 
+    def _check_drift(self, known: Known, stored: Stored) -> None:
+        on_drift, events = self.settings.on_drift, self.office.events
+        accepted = self.office.states.accepted()
+        check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
+
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
         self._standby.watch(leader, self._declares)
 
-    def redeclare(self, declared: Sequence[Declared], facts: Sequence[str] = ()) -> None:
-        """Other entries from the next tick on; what is being caught up goes on. ``facts`` as for `digest`."""
-        self.declared, self._version = declared, -1
-        self._declares = digest(declared, facts)
+    def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
+        """Other entries from the next tick on; what is being caught up goes on."""
+        self.declared, self.records, self._version, self._redeclared = declared, records, -1, True
+        self._declares = digest(records, self._destination)
         self.failures.clear()
 
     def resign(self) -> None:

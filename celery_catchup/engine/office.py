@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery_catchup.engine.changes import read_instant, removals
+from celery_catchup.command_lines import command_line
+from celery_catchup.drift import Change, Difference, differences, listed
+from celery_catchup.engine.changes import SANE, read_instant, removals
 from celery_catchup.engine.roster import Declared, Line, Roster
 from celery_catchup.entries import Entry, EntryState, Pause, first_sight
 from celery_catchup.errors import DriftError, UnfitStoreError
@@ -79,29 +81,42 @@ def read_roster(
     return Known(Roster(lines), watermark, renewed=found is None, unread=unread)
 
 
-def check_drift(known: Known, stored: Stored, on_drift: OnDrift, events: Events) -> None:
-    """Say which entries differ from what is stored; `DriftError` when that is refused."""
-    found = list(_drift(known.roster, stored))
+def check_drift(
+    known: Known,
+    stored: Stored,
+    records: Mapping[str, str],
+    *,
+    accepted: Mapping[str, str],
+    on_drift: OnDrift,
+    events: Events,
+) -> None:
+    """Say how the declared entries differ from the accepted ones; `DriftError` when that is refused.
+
+    ``records`` are the declared entries, ``accepted`` those of the set that was last accepted.
+    """
+    # Version 0.1 kept no records, only the fingerprints of schedules, also of entries long gone.
+    found = differences(accepted, records) if accepted else list(_changed_schedules(known.roster, stored))
     if found and on_drift is OnDrift.REFUSE:
-        listed = "; ".join(f"{name!r} {what}" for name, what in found)
         raise DriftError(
-            f"the declared entries differ from the stored ones: {listed}; "
-            "declare them as they were, or set catchup_on_drift to 'adopt'"
+            f"the declared entries differ from the stored ones: {listed(found)}; declare them as they were, "
+            f"or accept them with: {command_line('drift', 'accept')}"
         )
     loud = on_drift is OnDrift.WARN
-    for name, what in found:
-        # An adopted change is news once; an entry that is gone stays gone.
-        if loud or name in known.roster.lines:
-            events.emit(EntryDrifted(name, what, loud=loud))
+    told: dict[str, list[Difference]] = {}
+    for one in found:
+        # An adopted change is news; that an entry came or went is what its author wanted.
+        if loud or one.change is Change.CHANGED:
+            told.setdefault(one.entry, []).append(one)
+    for name, several in told.items():
+        what = "; ".join(one.says for one in several)
+        events.emit(EntryDrifted(name, what, loud=loud))
 
 
-def _drift(roster: Roster, stored: Stored) -> Iterator[tuple[str, str]]:
+def _changed_schedules(roster: Roster, stored: Stored) -> Iterator[Difference]:
     for name, known in stored.fingerprints.items():
         line = roster.lines.get(name)
-        if line is None:
-            yield name, "is not declared any more"
-        elif line.declared.fingerprint != known:
-            yield name, f"was {known}, is {line.declared.fingerprint}"
+        if line is not None and not line.declared.has_fingerprint(known):
+            yield Difference(name, Change.CHANGED, "schedule", known, line.declared.fingerprint)
 
 
 def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, *, declares: str) -> bool:
@@ -229,8 +244,8 @@ class _Reader:
         first_seen, ran = self._read("first_seen", stored.first_seen, name), self._ran(name)
         if first_seen is None:
             first_seen = self.remembered.get(name, self.newcomer if ran is None else ran)
-        anchor = self._read("anchor", stored.anchors, name)
-        entry = declared.build(first_seen if anchor is None else anchor)
+        anchors = self._anchors(name, first_seen)
+        entry = declared.build(anchors)
         pause = self._read_mapping("pause", stored.paused, name)
         decided = max((at for at in (self._decided(name), ran) if at is not None), default=None)
         manual = self._read_mapping("manual run", stored.manual, name)
@@ -253,7 +268,17 @@ class _Reader:
                 changed_at=self._changed(declared, entry),
             ),
             newcomer=name not in stored.first_seen,
+            anchors=anchors,
         )
+
+    def _anchors(self, name: str, first_seen: Instant) -> dict[str, Instant]:
+        """Where the entry's schedules count from; one instant is what version 0.1 stored for all of them."""
+        text = self.stored.anchors.get(name, "")
+        if not text.startswith("{"):
+            anchor = self._read("anchor", self.stored.anchors, name)
+            return {"": first_seen if anchor is None else anchor}
+        found = self._read_mapping("anchor", self.stored.anchors, name)
+        return {"": first_seen} | {key: at for key, at in found.items() if at in SANE}
 
     def _decided(self, name: str) -> Instant | None:
         """Up to where the entry is decided; what cannot be right counts as now, so nothing is replayed."""
@@ -285,7 +310,7 @@ class _Reader:
         if entry.policy.on_schedule_change is OnScheduleChange.REPLAY:
             return None
         known = self.stored.fingerprints.get(declared.name)
-        if known is not None and known != declared.fingerprint:
+        if known is not None and not declared.has_fingerprint(known):
             return self.now
         return self._read("change", self.stored.changed, declared.name)
 

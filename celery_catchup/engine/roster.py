@@ -7,26 +7,39 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
+from celery_catchup.drift import FINGERPRINT_VERSION
 from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import Instant, RunState, Slot
 from celery_catchup.policy import OverlapPolicy, Policy
 from celery_catchup.scopes import Scope, replay
+
+Anchors: TypeAlias = Instant | Mapping[str, Instant]
+"""Where schedules count from: one instant for all, or under "" that of the entry's intervals, and the last
+slot of each schedule that can only be asked for the next one, by its id or position."""
 
 
 @dataclass(frozen=True)
 class Declared:
     """An entry with a policy as the configuration has it.
 
-    ``build`` makes its timetables: intervals keep the phase of ``anchor``, schedules that
-    can only be asked for the next slot go on from the last one.
+    ``build`` makes its timetables: intervals keep the phase of their anchor, schedules that
+    can only be asked for the next slot go on from the last one; ``moving`` has the positions of these,
+    and under which name the anchor of each is stored. ``former`` is the fingerprint of version 0.1.
     """
 
     name: str
     task: str
     fingerprint: str
-    build: Callable[[Instant], Entry]
-    moves_anchor: bool = False
+    build: Callable[[Anchors], Entry]
+    moving: Mapping[int, str] = field(default_factory=dict)
+    former: str = ""
+
+    def has_fingerprint(self, stored: str) -> bool:
+        """Whether a stored fingerprint, also one of version 0.1, is that of the present schedule."""
+        own = self.fingerprint if stored.startswith(FINGERPRINT_VERSION) else self.former or self.fingerprint
+        return stored == own
 
 
 @dataclass
@@ -50,6 +63,7 @@ class Line:
     due_since         the slot that is undecided because the entry fails; None when it does not
     asks_who_is_busy  whether its overlap policy depends on runs that have not ended
     capacity          how many of its runs may be active at once; -1 for any number
+    anchors           where its schedules count from, as `Anchors`
     """
 
     declared: Declared
@@ -59,6 +73,7 @@ class Line:
     session: Session | None = None
     due_since: Instant | None = None
     newcomer: bool = False
+    anchors: dict[str, Instant] = field(default_factory=dict)
     asks_who_is_busy: bool = field(init=False)
     capacity: int = field(init=False)
 

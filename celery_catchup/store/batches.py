@@ -170,7 +170,7 @@ class EntryBatch:
     capacity: int
     runs: Sequence[NewRun] = ()
     skips: Sequence[tuple[Skip, Instant | None]] = ()
-    anchor: Instant | None = None
+    anchor: str | None = None
     resumes: bool = False
     missed: int = 0
     busy: int | None = None
@@ -303,7 +303,7 @@ def _more(entry: EntryBatch) -> dict[str, Any] | None:
         **({"missed": entry.missed} if entry.missed else {}),
         **({"resumes": True} if entry.resumes else {}),
         **({"ends": asdict(entry.ends)} if entry.ends else {}),
-        **({} if entry.anchor is None else {"anchor": str(entry.anchor)}),
+        **({} if entry.anchor is None else {"anchor": entry.anchor}),
     }
 
 

@@ -10,7 +10,7 @@ KINDS = {
     "hash": (
         "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
         "last_runs ledger templates letters backfills notes hours consumers drained contact standbys "
-        "stopped revocations removed left_off failing"
+        "stopped revocations removed left_off failing accepted"
     ).split(),
     "zset": "runs outbox delayed unreleased leases retries ended dead workers outages template_uses".split(),
     "string": ["version"],
@@ -31,6 +31,7 @@ class Keys:
     first_seen: str
     anchors: str
     fingerprints: str
+    accepted: str
     policies: str
     changed: str
     decided: str

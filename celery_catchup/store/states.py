@@ -68,6 +68,10 @@ COLUMNS = (
 """What is known of entries: a hash each."""
 
 
+_WHOLE = ""
+"""In the accepted set, which has no entry of this name: all of it is stored."""
+
+
 class States:
     """Reads and notes the state of entries."""
 
@@ -135,6 +139,29 @@ class States:
                 if value is not None
             }
         return found
+
+    def accepted(self) -> dict[str, str]:
+        """The record of each entry of the set that was last accepted; none before one was, as a whole."""
+        found = self._records()
+        return found if found.pop(_WHOLE, None) else {}
+
+    def accept(self, records: Mapping[str, str], *, leadership: Leadership | None = None) -> bool:
+        """Let these be the accepted set, a bounded number of them in each step; False when another beat
+        leads. Without ``leadership`` an operator does it, whoever leads."""
+        wanted, known = {**records, _WHOLE: "1"}, self._records()
+        # The mark of a whole set comes last.
+        names = [*sorted({*known, *wanted} - {_WHOLE}), _WHOLE]
+        changes = [(name, wanted.get(name)) for name in names if known.get(name) != wanted.get(name)]
+        fence = {"owner": "", "epoch": ""} if leadership is None else leadership.fence()
+        keys = {"leader": self._keys.leader, "accepted": self._keys.accepted}
+        return all(
+            self._scripts.call("accept", keys, {**fence, "records": json.dumps(part)})
+            for part in portions(changes)
+        )
+
+    def _records(self) -> dict[str, str]:
+        answer: Any = self._client.hscan(self._keys.accepted, 0, count=AT_ONCE)
+        return self._rest("accepted", *answer)
 
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""

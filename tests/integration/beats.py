@@ -148,7 +148,9 @@ class Beat:
         )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
-        self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)
+        self.engine = Engine(
+            office, declared, settings=read, namespace=NAMESPACE, records=dict(map(record, declared))
+        )
 
     def tick(self) -> bool:
         now = self.engine.now()
@@ -184,6 +186,11 @@ class Beat:
         """The spans that this beat skipped."""
         spans = [e.skip for e in self.told(RunSkipped) if e.entry == entry]
         return [(to_rfc3339(s.first), to_rfc3339(s.last), s.count, str(s.reason)) for s in spans]
+
+
+def record(one: Declared) -> tuple[str, str]:
+    """An entry's name, and how the store remembers its declaration."""
+    return one.name, json.dumps({"schedule": one.fingerprint, "task": one.task})
 
 
 def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Desk
 from celery_catchup.store.workers import Workers
@@ -41,6 +42,29 @@ def verdicts(found: Any) -> dict[str, str]:
     for one in found["findings"]:
         worst[one["check"]] = max(one["verdict"], worst.get(one["check"], "ok"), key=order.index)
     return worst
+
+
+def test_doctor_shows_the_warnings_of_a_beats_start(
+    redis_url: str, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = {
+        "a": {"window": "30m", "keep": "newest", "timezone": "Asia/Kathmandu"},
+        "b": {"window": "6h", "catchup": "all"},
+        "c": {"window": "6h", "end_date": "2026-02-07"},
+    }
+    project = Project(redis_url, desk_clock, dict.fromkeys(policies, HOURLY), policies)
+
+    project.tick()
+    found = project.json("doctor", code=1)
+
+    said = [record.getMessage() for record in caplog.records if "Worth a look" in record.getMessage()]
+    shown = [
+        one["detail"]
+        for one in found["findings"]
+        if (one["check"], one["verdict"]) == ("configuration", "warning")
+    ]
+    assert len(shown) == 5
+    assert sorted(logfmt("Worth a look", detail=detail) for detail in shown) == sorted(said)
 
 
 def finding(found: Any, check: str) -> dict[str, Any]:
@@ -220,7 +244,7 @@ def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now
 
     lost = finding(found, "lost slots")
     assert lost["detail"] == "entry 'off' lost 4 slots in the last week: its catch-up is off"
-    assert lost["fix"].startswith("run them: celery catchup backfill off --start ")
+    assert lost["fix"].startswith("run them: celery -A YOUR_APP catchup backfill off --start ")
     windows = [one["detail"] for one in found["findings"] if one["check"] == "windows"]
     assert windows == [
         "the window of entry 'short' is 1h30m, and 2 slots fell out of it",

@@ -192,7 +192,7 @@ def test_the_table_of_entries(redis_url: str, desk_clock: FakeClock) -> None:
         "----------  ------------  ----------  ---------  ----------------  ----------------  -------------\n"
         "hourly-etl  0 * * * *     all 6h      all        2026-02-07 10:00  2026-02-07 11:00  1 active\n"
         "report      */15 * * * *  latest 1d   skip       -                 -                 paused (move)\n"
-        "digest      30 */4 * * *  off         skip       -                 2026-02-07 12:30  idle\n"
+        "digest      30 */4 * * *  off         allow      -                 2026-02-07 12:30  idle\n"
         "two         0 6 * * *     all 2h      skip       -                 2026-02-08 06:00  idle\n"
         "poll        every 5m      -           -          -                 2026-02-07 10:05  idle\n"
         "fast        every 500ms   -           -          -                 2026-02-07 10:00  idle\n"

@@ -359,6 +359,6 @@ def test_thousands_of_runs_of_an_entry_are_all_found(redis_url: str, clock: Fake
     beat.client.hset(KEYS.ledger, mapping=texts)
     beat.client.zadd(KEYS.runs_of("etl"), {run_id: run["slot"] for run_id, run in runs.items()})
 
-    found = beat.engine.office.states.existing("etl", 999, 10_000)
+    found = beat.engine.office.states.recorded("etl", 999, 10_000)
 
     assert len(found) == 4500
