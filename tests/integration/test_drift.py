@@ -10,7 +10,7 @@ import pytest
 from celery.schedules import crontab
 from redis import Redis
 
-from celery_catchup.store import Keys
+from celery_catchup.store import FencedError, Keys
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 from tests.integration.operating import Project
@@ -191,7 +191,8 @@ def test_a_beat_that_lost_the_lead_accepts_nothing(redis_url: str, desk_clock: F
     other.tick()
 
     states = beat.engine.office.states
-    assert not states.accept({"c": "{}"}, leadership=beat.engine.office.leadership)
+    with pytest.raises(FencedError):
+        states.accept({"c": "{}"}, leadership=beat.engine.office.leadership)
     assert list(states.accepted()) == ["b"]
 
 

@@ -33,8 +33,7 @@ class Lookup(schedule):
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
         if int(last_run_at.timestamp()) in self.unknown:
             raise KeyError(WHY)
-        self.now()
-        return timedelta(minutes=1)
+        return timedelta(minutes=1) - (self.maybe_make_aware(self.now()) - last_run_at)
 
 
 # What checks the configuration asks about 1970.

@@ -137,7 +137,7 @@ def test_the_time_in_which_an_entry_was_removed_is_on_record(
     assert skips(full, ENTRY) == [("10:00", "12:00", 3, "removed")]
     assert times(full, ENTRY) == ["13:00"]
     assert (ahead.dispatched, ahead.skipped) == (1, 3)
-    command = "celery catchup backfill hourly-etl --start 2026-02-07T12:00:00Z --end 2026-02-07T12:00:00Z"
+    command = "catchup backfill hourly-etl --start 2026-02-07T12:00:00Z --end 2026-02-07T12:00:00Z"
     assert command in caplog.text
 
     full.execute(ENTRY)
