@@ -32,7 +32,9 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     shifted = shifted + 1
   end
 end
-for _, worker in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do redis.call('ZINCRBY', KEYS[3], -ms, worker) end
+for _, worker in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+  redis.call('ZINCRBY', KEYS[3], -ms, worker)
+end
 for _, key in ipairs({ KEYS[4], KEYS[5] }) do
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
@@ -42,9 +44,9 @@ for _, key in ipairs({ KEYS[4], KEYS[5] }) do
 end
 return shifted
 """
-"""The same to the leader as letting time pass while its workers do nothing: everything that the store has noted
-of runs that wait, of workers that were seen and of messages that were claimed was so much longer ago. Leases
-of runs that are executed stay: their workers would have renewed them."""
+"""To the leader the same as letting time pass: what the store has noted of runs that wait, of workers that
+were seen and of messages that were claimed was so much longer ago. Leases of runs that are executed stay:
+their workers would have renewed them."""
 
 
 @dataclass
@@ -112,7 +114,7 @@ class SlowFleet:
         )
 
     def check(self) -> None:
-        """Every slot was executed once, one at a time and in order, and is recorded so; nothing was sent twice."""
+        """Every slot was executed once, in order, one at a time, and is recorded so; no copy was sent."""
         expected = [text(self.first + timedelta(minutes=number)) for number in range(self.slots)]
         lines = self._lines()
         assert [slot for what, slot, *_ in lines if what == "begin"] == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -330,3 +331,28 @@ def test_a_clock_that_was_put_back_counts_as_an_outage(fleet: Fleet) -> None:
     fleet.now += MINUTE // 2
 
     assert fleet.claim(fleet.first, "b") is Answer.HELD
+
+
+def test_a_claim_right_after_an_outage_of_the_store_takes_no_run_from_its_worker(fleet: Fleet) -> None:
+    fleet.workers(plugin=True)
+    assert fleet.claim(fleet.first, owner="a") is Answer.GRANTED
+
+    fleet.now += 60 * MINUTE  # nobody reaches the store; then a copy of the message is delivered first
+    at_once = fleet.claim(fleet.first, owner="b")
+    for _ in range(4):  # the pulses of other workers
+        fleet.now += MINUTE // 3
+        fleet.workers(plugin=True)
+    later = fleet.claim(fleet.first, owner="b")
+
+    assert (at_once, later) == (Answer.HELD, Answer.GRANTED)
+
+
+def test_a_claim_after_a_countdown_does_not_show_that_younger_messages_were_overtaken(fleet: Fleet) -> None:
+    sent = fleet.now
+    run = {**fleet.beat.ledger.run(fleet.first), "sent": sent + 120 * MINUTE, "countdown": 120 * MINUTE}
+    fleet.beat.client.hset(fleet.beat.keys.ledger, fleet.first, json.dumps(run))
+
+    fleet.now += 121 * MINUTE
+    fleet.claim(fleet.first, routing_key=QUEUE)
+
+    assert int(fleet.beat.client.hget(fleet.beat.keys.drained, QUEUE)) == sent

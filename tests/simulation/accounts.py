@@ -42,13 +42,7 @@ class Accounts:
             if expected.kind != "plain":
                 self._account(expected, skips[name], ledger, until)
         for run_id, run in ledger.items():
-            open_still = run["state"] in ("waiting", "queued", "running") and not run.get("unreported")
-            # Without the plugin a chain goes on at the pace of the leader's looks.
-            slow = not self.oracle.natives and self.oracle.entries[run["entry"]].chained
-            if open_still and run["slot"] < until and not slow:
-                self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
-            if run["state"] == "dead" and not self.oracle.runs[run_id].executions:
-                self.oracle.fail("dead without an execution", run["entry"], run["slot"], run_id)
+            self._judge_end(run_id, run, ledger, until)
         if not all(
             self.oracle.plain.get(slot)
             for slot in self.oracle.entries["plain"].slots(until - 4 * HOUR, until)
@@ -59,6 +53,28 @@ class Accounts:
                 self.oracle.fail("a loss of state was not said", life)
         if self.oracle.hub.failure is not None:
             raise self.oracle.hub.failure
+
+    def _judge_end(self, run_id: str, run: Mapping[str, Any], ledger: Mapping[str, Any], until: int) -> None:
+        """Every run of a time that is over has ended, in a way that it may end."""
+        still_open = run["state"] in ("waiting", "queued", "running") and not run.get("unreported")
+        # Without the plugin a chain goes on at the pace of the leader's looks.
+        slow = not self.oracle.natives and self.oracle.entries[run["entry"]].chained
+        if still_open and run["slot"] < until and not slow:
+            self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
+        if run["state"] == "dead" and not self.oracle.runs[run_id].executions:
+            self.oracle.fail("dead without an execution", run["entry"], run["slot"], run_id)
+        if run["state"] == "revoked":
+            self._justify_revocation(run, ledger)
+
+    def _justify_revocation(self, run: Mapping[str, Any], ledger: Mapping[str, Any]) -> None:
+        """A run was not executed: it expired, or a newer one of its entry has replaced it."""
+        if self.oracle.entries[run["entry"]].replaces:
+            newest = max(other["slot"] for other in ledger.values() if other["entry"] == run["entry"])
+            justified = run["slot"] < newest or run["trigger"] not in SCHEDULED
+        else:
+            justified = str(run.get("error", "")).startswith("expired")
+        if not justified:
+            self.oracle.fail("revoked for no reason", run["entry"], run["slot"], run.get("error"))
 
     def _ledger(self) -> dict[str, dict[str, Any]]:
         stored = self.oracle.network.server.ask([("HGETALL", self.oracle.keys.ledger)])[0]

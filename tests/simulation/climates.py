@@ -21,11 +21,13 @@ class Climate:
     """Milliseconds after the beats at which the workers are started for the first time."""
 
     @classmethod
-    def drawn(cls, draw: Random) -> Climate:
+    def drawn(cls, draw: Random, stress: str) -> Climate:
+        """As the seed says; ``stress`` is what there is to be more of."""
+        rare, mixed = draw.random() < 0.08, draw.random() < 0.25
         return cls(
             concurrency=draw.choice((1, 2, 4, 16)),
             prefetch=draw.choice((1, 4)),
-            plugin=draw.random() >= 0.08,
-            mixed=draw.random() < 0.25,
-            workers_from=draw.choice((0, 0, 0, 0, 0, 14 * HOUR)),
+            plugin=not rare,
+            mixed=mixed or stress == "stranger_joins",
+            workers_from=14 * HOUR if draw.random() < 0.15 or stress == "late_workers" else 0,
         )

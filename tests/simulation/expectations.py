@@ -88,7 +88,7 @@ ENTRIES = (
     Expected("sync", "buffer_one", 5, 2, "12h", {"window": "12h", "overlap_policy": "buffer_one"}),
     Expected("ping", "off", 25, 2, None, False),
     Expected(
-        "late", "all", 10, 4, "12h", {"window": "12h", "overlap_policy": "all"}, options={"countdown": 7200}
+        "late", "all", 10, 6, "12h", {"window": "12h", "overlap_policy": "all"}, options={"countdown": 6000}
     ),
     Expected(
         "brief", "all", 55, 3, "12h", {"window": "12h", "overlap_policy": "all"}, options={"expires": 5400}

@@ -12,9 +12,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from celery_catchup import scopes, wiring
-from celery_catchup.engine import Reaper, roster
-from celery_catchup.plugin import heartbeat
-from celery_catchup.store import leadership, ledger
+from celery_catchup.engine import Reaper, reaper, roster
+from celery_catchup.plugin import heartbeat, station
+from celery_catchup.store import Evidence, leadership, ledger
 from celery_catchup.store.scripts import Script
 from tests.simulation.shims import replaced
 
@@ -108,6 +108,30 @@ def _any_standby_takes_over(_: Any) -> list[Change]:
     return [(leadership.Leadership, "lead", mutated)]
 
 
+def _judging(judge: Callable[[Any, Any, Evidence], Evidence]) -> Callable[[Any], list[Change]]:
+    """Another opinion about runs that nobody claimed: ``judge(run, queue, evidence as shipped)``."""
+    shipped = reaper.evidence_of
+
+    def mutated(run: Any, queue: Any, *, now: int) -> Evidence:
+        return judge(run, queue, shipped(run, queue, now=now))
+
+    return lambda _: [(reaper, "evidence_of", mutated)]
+
+
+def _mixed_fleet_is_not_seen(_: Any) -> list[Change]:
+    shipped = reaper.evidence_of
+    blind = {"evidence_of": lambda run, queue, *, now: shipped(run, replace(queue, plain_now=False), now=now)}
+    return [(reaper, name, value) for name, value in blind.items()]
+
+
+def _long_ticks_are_not_renewed(_: Any) -> list[Change]:
+    return [(leadership.Leadership, "_renew_in_time", lambda self: False)]
+
+
+def _received_is_not_renewed(_: Any) -> list[Change]:
+    return [(station, "_received", list)]
+
+
 class Repetitions(NoBackoff):
     """Counts how often a client repeats a command."""
 
@@ -138,7 +162,14 @@ def client_that_repeats(repetitions: Repetitions) -> Mutant:
 
 
 _ENDED = r"if run\.state ~= 'queued' and run\.state ~= 'running' then return \{ 'ended', run\.state \} end"
-_HELD = r"if run\.state == 'running' and run\.owner ~= owner and expiry > now then return \{ 'held' \} end"
+
+_COUNTED = """if evidence == 'lost' then
+    run.losses = (run.losses or 0) + 1
+    if run.losses > 3 then return give_up('dead', 'dead') end
+    redis.call('HSET', KEYS[2], id, cjson.encode(run))
+    redis.call('ZADD', KEYS[3], now + patience(run.losses), id)
+    return 'alive'
+  elseif evidence == 'never' then"""
 
 MUTANTS: dict[str, Mutant] = {
     "no_fence": Mutant(
@@ -169,7 +200,9 @@ MUTANTS: dict[str, Mutant] = {
         ),
         stress="leader_ahead",
     ),
-    "no_lease_check": Mutant("a run that is executed can be claimed by another", (("claim", _HELD, ""),)),
+    "no_lease_check": Mutant(
+        "a run that is executed can be claimed by another", (("claim", r"expiry > now", "false"),)
+    ),
     "ended_runs_claimed": Mutant("a run that has ended can be claimed", (("claim", _ENDED, ""),)),
     "waiting_runs_claimed": Mutant(
         "a copy of an earlier message starts a run that waits for its turn",
@@ -226,5 +259,56 @@ MUTANTS: dict[str, Mutant] = {
         "a server that forgot is taken for a healthy one",
         changes=_loss_is_not_noticed,
         stress="forgetful_failover",
+    ),
+    # -- a delay is not a loss -----------------------------------------------------------------
+    "delay_is_loss": Mutant(
+        "a run that nobody has claimed for a while is sent again",
+        changes=_judging(lambda run, queue, found: found or Evidence.LOST),
+        stress="slow_times",
+    ),
+    "delay_is_death": Mutant(
+        "a run that nobody has claimed for long is given up",
+        (("recover", r"if evidence == 'lost' then", _COUNTED),),
+        changes=_judging(lambda run, queue, found: found or Evidence.LOST),
+        stress="workers_stopped",
+    ),
+    "stopped_workers_ran_it": Mutant(
+        "what is queued while all workers are stopped is taken to have run",
+        changes=_judging(lambda run, queue, found: found if queue.claims_now else Evidence.ASSUMED),
+        stress="workers_stopped",
+    ),
+    "absent_workers_ran_it": Mutant(
+        "what is queued before the first worker starts is taken to have run",
+        changes=_judging(lambda run, queue, found: found if queue.ever_claimed else Evidence.ASSUMED),
+        stress="late_workers",
+    ),
+    "mixed_fleet_resent": Mutant(
+        "what a worker without the plugin has executed is sent again",
+        changes=_mixed_fleet_is_not_seen,
+        stress="stranger_joins",
+    ),
+    "received_not_renewed": Mutant(
+        "workers do not say which messages wait inside them",
+        changes=_received_is_not_renewed,
+        stress="slow_times",
+    ),
+    "expired_resent": Mutant(
+        "an expired run is sent again",
+        changes=_judging(lambda run, queue, found: Evidence.LOST if found is Evidence.EXPIRED else found),
+        stress="workers_stopped",
+    ),
+    "reaped_after_outage": Mutant(
+        "whoever finds the server again takes runs over before their workers could renew",
+        (("", r"return not since or now - since >= ttl", "return true"),),
+        stress="server_away_for_long",
+    ),
+    "long_tick_not_renewed": Mutant(
+        "a leader does not renew its lease while its tick takes long",
+        changes=_long_ticks_are_not_renewed,
+        stress="slow_confirms",
+    ),
+    "borrowed_headers_dropped": Mutant(
+        "a task that was given a run's headers is dropped",
+        (("claim", r"return \{ 'foreign' \}", "return { 'held' }"),),
     ),
 }

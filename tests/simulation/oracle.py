@@ -27,6 +27,7 @@ WRITES = {
     "fill": lambda answer: answer[0] == b"ok",
     "trim": lambda answer: answer is not None,
     "postpone": lambda answer: answer is not None,
+    "keep": bool,
 }
 """What only the leader may write, and how its answer looks when it was written."""
 
@@ -67,11 +68,13 @@ class Oracle:
     strangers: int = 0
     """Workers without it."""
     beats: dict[str, Process] = field(default_factory=dict)
+    holders_of: Callable[[str], list[Process]] = lambda run_id: []
+    """Workers with the plugin that have received a message of the run, two of their pulses ago or earlier."""
     stranger_is_known: Callable[[], bool] = lambda: False
     """Whether a worker without the plugin is there, for so long that the leader has to know it."""
 
     def __post_init__(self) -> None:
-        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail)
+        self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail, self._held)
 
     @property
     def looked_at(self) -> list[tuple[str, ...]]:
@@ -91,11 +94,7 @@ class Oracle:
         if one.slot_ms > self.hub.now + self.highest_skew:
             self.fail("early", one.entry, one.slot)
         if not one.run_id:
-            if one.entry != "plain":  # Celery's own housekeeping
-                return
-            self.plain[one.slot_ms].add(one.task_id)
-            if len(self.plain[one.slot_ms]) > 1 and self.strict_plain:
-                self.fail("plain slot sent twice", one.slot)
+            self._began_plain(one)
             return
         record = self.runs[one.run_id]
         record.entry, record.slot_ms = one.entry, one.slot_ms
@@ -116,6 +115,13 @@ class Oracle:
             if self.entries[one.entry].chained and one.trigger in SCHEDULED and not record.reopened:
                 self._in_order(one)
         self.running.append(one)
+
+    def _began_plain(self, one: Execution) -> None:
+        if one.entry != "plain":  # Celery's own housekeeping
+            return
+        self.plain[one.slot_ms].add(one.task_id)
+        if len(self.plain[one.slot_ms]) > 1 and self.strict_plain:
+            self.fail("plain slot sent twice", one.slot)
 
     def sent(self, delivery: Delivery) -> None:
         """The broker got a message."""
@@ -219,6 +225,15 @@ class Oracle:
         self.beats[life] = process
         if args[4]:
             self._watermarks(process, said=False)
+
+    def _on_keep(self, process: Process, args: list[str], answer: Any) -> None:
+        """A leader has renewed its lease within a tick."""
+        if answer:
+            self.led_at = self.hub.now
+
+    def _held(self, run_id: str) -> bool:
+        span = 2 * self.run_lease_ms
+        return any(self._well(one, span, since=self.network.down_until) for one in self.holders_of(run_id))
 
     def _at_work(self, life: str) -> bool:
         """Whether nothing kept that beat from renewing its lease."""

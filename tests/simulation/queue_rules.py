@@ -25,6 +25,8 @@ class QueueRules:
     broker: Broker
     server_ms: Callable[[], int]
     fail: Callable[..., None]
+    held: Callable[[str], bool]
+    """Whether a worker that is well has received a message of the run, for so long that it has said so."""
     drained_to: int = 0
     """When the latest message was sent of those that workers have claimed, by the server's clock."""
 
@@ -37,7 +39,7 @@ class QueueRules:
         at = max(now, min(delivery.starts_at, now + countdown))
         beside = self.broker.messages[delivery.run_id] > 0
         earliest, latest = self._expiry(delivery)
-        record.before, record.sent = record.sent, Sent(at, latest, beside)
+        record.before, record.sent = record.sent, Sent(at, now, latest, beside)
         record.expires_first = min(record.expires_first or earliest, earliest)
 
     def _expiry(self, delivery: Delivery) -> tuple[int, int]:
@@ -51,7 +53,7 @@ class QueueRules:
     def claimed(self, record: Record) -> None:
         """A worker got the run: the queue drains, at least up to its message."""
         record.state, record.expires_first = "running", 0
-        self.drained_to = max(self.drained_to, record.sent.at)
+        self.drained_to = max(self.drained_to, record.sent.queued)
 
     def sent_again(self, run_id: str, record: Record, *, mixed: bool) -> None:
         """The leader has sent the run again: look at what it knew. ``mixed``: that a worker without the
@@ -71,6 +73,8 @@ class QueueRules:
             self.fail("an expired run was sent again", *_name(record))
         elif record.unclaimed and mixed:
             self.fail("executed by a worker without the plugin, and sent again", *_name(record))
+        elif self.held(run_id):
+            self.fail("a copy was sent of a message that a worker holds", *_name(record))
         elif exists and self.drained_to <= sent.at:
             began = self.broker.hub.start_ms
             times = f"sent at {sent.at - began}, drained to {self.drained_to - began}"

@@ -40,6 +40,8 @@ class Sent:
 
     at: int = 0
     """When the broker got it, or when it may start if it has an ETA, by the server's clock; 0 for never."""
+    queued: int = 0
+    """When the broker got it."""
     expires: int = 0
     """When it expires; 0 for never."""
     beside: bool = False

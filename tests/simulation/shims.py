@@ -24,8 +24,8 @@ from tests.simulation.hub import Hub
 from tests.simulation.network import Network, lead_into
 from tests.simulation.server import PATIENCE
 
-ASKED_LATELY = 90 * 60_000
-"""Milliseconds; workers are asked every half hour here."""
+ASKED_LATELY = 180 * 60_000
+"""Milliseconds; workers are asked every hour here."""
 SCALE = 60
 """Leases last an hour here instead of a minute: a week then costs a sixtieth of the ticks."""
 
@@ -153,8 +153,8 @@ def simulated(
         (fleet, "threading", _threading(hub)),
         (fleet, "ask_workers", ask_workers),
         (fleet, "_FIRST", 1200.0),
-        (fleet, "_EVERY", 1800.0),
-        (fleet, "_HURRY", 1200.0),
+        (fleet, "_EVERY", 3600.0),
+        (fleet, "_HURRY", 2400.0),
         (fleet, "LATELY", ASKED_LATELY),
         (reaper, "LATELY", ASKED_LATELY),
         (evidence, "_SHORTEST_WAIT", PATIENCE // 2),

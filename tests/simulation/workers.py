@@ -22,7 +22,7 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.records import Execution
 from tests.simulation.server import QUEUE
 
-KNOWN = 2 * HOUR
+KNOWN = 3 * HOUR
 """Milliseconds in which the leader has to notice that a worker has no plugin."""
 CHILD = "proj.child"
 """A task that another task starts and passes its own headers on to."""
@@ -73,6 +73,7 @@ class Reserved:
     delivery: Delivery
     token: str
     task: Task
+    received: int
 
     @property
     def starts_at(self) -> int:
@@ -90,6 +91,15 @@ class Fleet:
     """Tasks take long until then: queues grow hours deep."""
     calm: bool = False
     everybody: list[Worker] = field(default_factory=list)
+
+    def holders_of(self, run_id: str) -> list[Process]:
+        """Processes with the plugin that have received a message of the run, and had time to say so."""
+        return [
+            worker.process
+            for worker in self.everybody
+            for one in worker.reserved
+            if worker.plugin and one.delivery.run_id == run_id and worker.hub.now - one.received > HOUR
+        ]
 
     def stranger_is_known(self) -> bool:
         """Whether a worker without the plugin has answered the leader's questions for hours."""
@@ -210,7 +220,8 @@ class Worker:
             self.broker.accept(again, after=round(countdown * 1000))
 
         post = process.notes["post"] if self.plugin else None
-        one = Reserved(number, delivery, token, Task(post, delivery, token, late=self.late, resend=resend))
+        task = Task(post, delivery, token, late=self.late, resend=resend)
+        one = Reserved(number, delivery, token, task, self.hub.now)
         self.reserved.append(one)
         self.hub.trace(
             self.name, "receives", delivery.headers["entry"], delivery.headers[names.SCHEDULED_TIME]

@@ -93,7 +93,7 @@ class World:
             Beat(hub, f"beat{i}", self._clock(skews[i]), app=self.app, oracle=self.oracle)
             for i in range(draw.choice((2, 2, 3)))
         ]
-        self.climate = climate = Climate.drawn(draw)
+        self.climate = climate = Climate.drawn(draw, stress)
         self.fleet = Fleet(climate.concurrency, climate.prefetch, plugin=climate.plugin)
         together = {"app": self.app, "broker": self.broker, "oracle": self.oracle, "fleet": self.fleet}
         self.workers = [
@@ -104,6 +104,7 @@ class World:
         self.stranger.plugin = False
         self.fleet.everybody = [*self.workers, self.stranger]
         self.oracle.stranger_is_known = self.fleet.stranger_is_known
+        self.oracle.holders_of = self.fleet.holders_of
         self.control = self.app.control = Control(hub, self.broker, self.fleet, self.oracle)
         self.operator = Operator(hub, self._clock(skews[7]), self.app)
         self.snapshots: list[Snapshot] = []

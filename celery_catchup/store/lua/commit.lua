@@ -117,7 +117,7 @@ end
 local function timed(timing)
   local run = {
     state = 'queued', attempt = 1, sends = 1, created = now, queued = now,
-    sent = sent + (timing.countdown or 0), expires = timing.expires and sent + timing.expires or nil,
+    sent = sent + (timing.countdown or 0), countdown = timing.countdown, expires = timing.expires and sent + timing.expires or nil,
   }
   return ',' .. string.sub(cjson.encode(run), 2), look_at(run.sent, 1, run.expires)
 end

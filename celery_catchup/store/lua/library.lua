@@ -268,9 +268,9 @@ local function look_at(sent, sends, expires)
   return expires and math.min(look, expires + 30000) or look
 end
 
--- Record that a run's message is with the broker since `sent` (server's clock).
+-- Record that a run's message is with the broker since `sent` (server's clock). `run.sent` is when it may start.
 local function record_sent(keys, id, run, sent, countdown, expires)
-  run.sent = sent + (countdown or 0)
+  run.sent, run.countdown = sent + (countdown or 0), countdown
   run.expires = expires and sent + expires or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
   redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id)

@@ -27,7 +27,7 @@ if owner ~= '' then
   remember(run, 'retried', now, run.error)
   run.attempt = run.attempt + 1
 end
-run.state, run.owner, run.sent = 'queued', nil, now + tonumber(ARGV[3])
+run.state, run.owner, run.sent, run.countdown = 'queued', nil, now + tonumber(ARGV[3]), tonumber(ARGV[3])
 redis.call('ZADD', KEYS[2], look_at(run.sent, run.sends, run.expires), id)
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 return 'recorded'
