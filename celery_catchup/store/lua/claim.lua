@@ -59,16 +59,10 @@ if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') 
   if run.entry == ARGV[6] then tally_lag(KEYS[4], now, lag) end
 end
 -- Claims from a queue show that it drains: a message that was sent before and is not there was lost.
-<<<<<<< HEAD
-local key = ARGV[7]
-if run.sent and key ~= '' and run.sent > (tonumber(redis.call('HGET', KEYS[5], key) or '') or 0) + 1000 then
-  redis.call('HSET', KEYS[5], key, string.format('%.0f', run.sent))
-=======
 -- One with a countdown left the queue when it was sent, and waited in its worker.
-local passed = run.sent and run.sent - (run.countdown or 0) or 0
-if ARGV[6] ~= '' and passed > (tonumber(redis.call('HGET', KEYS[5], ARGV[6]) or '') or 0) + 1000 then
-  redis.call('HSET', KEYS[5], ARGV[6], string.format('%.0f', passed))
->>>>>>> e-sim
+local key, passed = ARGV[7], run.sent and run.sent - (run.countdown or 0) or 0
+if key ~= '' and passed > (tonumber(redis.call('HGET', KEYS[5], key) or '') or 0) + 1000 then
+  redis.call('HSET', KEYS[5], key, string.format('%.0f', passed))
 end
 run.started, run.unreported = run.started or now, nil
 run.attempt_started, run.lease_ms = now, ttl
