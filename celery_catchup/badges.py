@@ -12,7 +12,7 @@ _NAME = "{task} [catch-up]"
 _FACTS = "'is_catchup': True, 'scheduled_time': '{scheduled_time}'"
 _BADGE = re.compile(r"\{'is_catchup': True, 'scheduled_time': '([^']*)'[,}]")
 
-RECEIVER = "celery_catchup.keep_badge"
+RECEIVER = "celery_catchup._on_publish"
 """The worker's receiver that gives a retry its badge; it changes nothing that beat sends."""
 
 KEYS = frozenset({"is_catchup", "scheduled_time"})

@@ -19,7 +19,7 @@ from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, entry_facts, made_entries
+from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, made_entries
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
@@ -33,7 +33,7 @@ from celery_catchup.sources import SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.troubles import BeatTroubles
-from celery_catchup.wiring import masked_url, open_store, raw_settings, read_settings
+from celery_catchup.wiring import masked_url, misplaced_settings, open_store, raw_settings, read_settings
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
-        warn_of(app_cautions(self.app, self.schedule, configuration.settings, now=now))
-        self._declare(division)
+        warn_of(app_cautions(self.app, self.schedule, configuration, now=now))
+        self._declare(division, work)
         if not isinstance(self._source, SettingsSource):
             work.engine.office.events.subscribe(self._tell_source)
         work.serve_metrics(self.app, configuration.settings)
@@ -108,12 +108,17 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self.schedule.clear()
         self.schedule.update(made)
 
-    def _declare(self, division: Division) -> None:
+    def _declare(self, division: Division, work: Beatwork) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
         plain = {name: self.schedule[name] for name in division.plain}
-        self._plain = PlainEntries(plain, longest=self.max_interval, monotonic=self.clock.monotonic)
+        self._plain = PlainEntries(
+            plain,
+            longest=self.max_interval,
+            monotonic=self.clock.monotonic,
+            failures=work.engine.failures,
+        )
         self._term = -1
 
     def _follow_source(self, work: Beatwork) -> None:
@@ -131,8 +136,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
-        self._declare(division)
-        work.engine.redeclare(division.declared, entry_facts(self.app, self.schedule))
+        self._declare(division, work)
+        work.engine.redeclare(division.declared, division.records)
 
     def _tell_source(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
@@ -148,7 +153,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
-        raw, mistakes = raw_settings(self.app), Mistakes()
+        raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.gathered():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.gathered():
@@ -221,9 +226,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._longest
         self._take_office(work, plain, now)
         engine.advance(now)
+        engine.release(now)
         send = partial(self._send, now=now)
         plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
-        engine.release(now)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
@@ -232,7 +237,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
         assert self._work is not None
-        sent = self._work.engine.send_plain(batches, now)
+        try:
+            sent = self._work.engine.send_plain(batches, now)
+        except BaseException:
+            self._term = -1  # the reply may be lost: what is stored decides whether they are due again
+            raise
         if sent:
             for batch in batches:
                 self._source.sent(batch.name, now)

@@ -13,10 +13,11 @@ from kombu.exceptions import OperationalError
 
 from celery_catchup.clock import Clock
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import Division, entry_facts
-from celery_catchup.dispatch import Dispatcher
+from celery_catchup.declarations import Division, destination_of
+from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Office, Reaper
 from celery_catchup.errors import UnfitStoreError
+from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.fleet import Fleet
 from celery_catchup.logs import logfmt, process_events
 from celery_catchup.metrics import served
@@ -24,7 +25,18 @@ from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Leadership, Ledger, Recovery, Retention, States, Template, Workers
+from celery_catchup.store import (
+    Backfills,
+    Batch,
+    Leadership,
+    Ledger,
+    Recovery,
+    Retention,
+    States,
+    Template,
+    Workers,
+)
+from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
 from celery_catchup.wiring import StoreHandle, left_behind, open_store
 
@@ -109,24 +121,35 @@ def assemble(
     workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
     fleet = Fleet(app, workers, events, needed=any(needs_the_plugin(one) for one in division.declared))
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
-    retention = Retention(store.client, store.scripts, store.keys)
+    retention = Retention(store.client, store.scripts, store.keys, db=store.db)
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
+    ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
+    if sender.sent_events.wanted:
+        ledger = _announce(sender.sent_events, store, events)
     dispatch = _Dispatch(app, sender, schedule)
     office = Office(
         leadership=leadership,
         states=states,
-        ledger=Ledger(store.client, store.scripts, store.keys, db=store.db),
+        ledger=ledger,
         dispatch=dispatch,
         clock=clock,
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, presence=fleet.presence, depth=dispatch.depth),
         backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
+        retention=retention,
+        schedule=schedule.keys(),
         elsewhere=mirror.recall if mirror else lambda: None,
     )
-    facts = entry_facts(app, schedule)
-    engine = Engine(office, division.declared, settings=settings, namespace=store.namespace, facts=facts)
+    engine = Engine(
+        office,
+        division.declared,
+        settings=settings,
+        namespace=store.namespace,
+        records=division.records,
+        destination=destination_of(app),
+    )
     return Beatwork(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 
@@ -134,6 +157,38 @@ def needs_the_plugin(declared: Declared) -> bool:
     """Whether the entry's policy counts on workers to say when a run has ended."""
     policy = declared.build(0).policy
     return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1
+
+
+def _announce(sent_events: SentEvents, store: StoreHandle, events: Events) -> Ledger:
+    """Have the messages announced that the leader's scripts push; the ledger to use."""
+    ledger = _AnnouncedLedger(store.client, store.scripts, store.keys, db=store.db)
+    ledger.sent_events = sent_events
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunDispatched | RunResent):
+            sent_events.pushed_runs(ledger, [event.run_id])
+
+    events.subscribe(on_event)
+    return ledger
+
+
+class _AnnouncedLedger(Ledger):
+    """Announces what no event tells of: entries without a policy, and delayed runs that are admitted."""
+
+    sent_events: SentEvents
+
+    def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
+        """As `Ledger.commit`."""
+        outcome = super().commit(leadership, batch, now=now)
+        for plain in batch.plain:
+            self.sent_events.pushed(plain.queue, plain.messages)
+        return outcome
+
+    def release(self, leadership: Leadership, *, limit: int, now: Instant) -> tuple[int, list[str]]:
+        """As `Ledger.release`."""
+        looked_at, pushed = super().release(leadership, limit=limit, now=now)
+        self.sent_events.pushed_runs(self, pushed)
+        return looked_at, pushed
 
 
 class _Dispatch:
@@ -157,9 +212,11 @@ class _Dispatch:
         """Count what a queue holds."""
         return self._sender.depth(queue, routing_key)
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Revoke the tasks of these runs; when the broker fails the new run starts all the same."""
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Revoke these tasks; False when the broker fails, and it is to be tried again."""
         try:
-            self._app.control.revoke(run_ids, terminate=terminate)
+            self._app.control.revoke(task_ids, terminate=terminate)
         except (OperationalError, OSError) as error:
-            logger.warning(logfmt("Active runs could not be ended", runs=len(run_ids), error=str(error)))
+            logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
+            return False
+        return True

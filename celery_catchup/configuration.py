@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from itertools import islice
 
 from celery_catchup.cron_dialects import parse_cron
 from celery_catchup.durations import format_duration
+from celery_catchup.entry_policies import cautions_of, joined
 from celery_catchup.errors import CronError, Mistake
 from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import Policy, SchedulePolicy, Select
+from celery_catchup.policy import Policy
 from celery_catchup.readings import text
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
+from celery_catchup.schedule_forms import ScheduleForm, read_schedule
 from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings, Source
 from celery_catchup.wording import did_you_mean, path
-from celery_catchup.zones import zone_named
+from celery_catchup.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
 EVERY_OTHER = "*"
@@ -25,6 +26,8 @@ EVERY_OTHER = "*"
 
 # Enough to see what kind of names there are; the nearest one is offered as well.
 _NAMES_SHOWN = 4
+# By how much the ledger outlives the longest window when its lifetime is not set.
+_LEDGER_SPARE = timedelta(days=1)
 
 
 class Unset(Enum):
@@ -55,12 +58,14 @@ class Configuration:
     """A configuration without mistakes.
 
     Every declared entry has a form. Its policy is None when it is to behave exactly as
-    under Celery's own scheduler.
+    under Celery's own scheduler; a schedule that Celery does not have always has a policy.
     """
 
     settings: Settings
     policies: Mapping[str, Policy | None]
     forms: Mapping[str, ScheduleForm]
+    cautions: tuple[str, ...] = ()
+    """What can be read, but does something else than its writer may think."""
 
 
 def load(
@@ -74,7 +79,8 @@ def load(
     settings: Settings | None = None
     with mistakes.gathered():
         settings = Settings.read(raw)
-    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), timezone)
+    zone = usable_zone(timezone)
+    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), zone)
     # Whoever deletes a row of a database does not mean to keep beat from starting.
     whole = app.settings.source is Source.SETTINGS
     mistakes += _strange_names(app.given if whole else {}, declared)
@@ -83,9 +89,10 @@ def load(
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
     mistakes.raise_if_any()
     return Configuration(
-        app.settings,
+        _with_ledger_ttl(app.settings, entries),
         policies={name: entry.policy for name, entry in entries.items()},
         forms={name: entry.form for name, entry in entries.items()},
+        cautions=tuple(caution for entry in entries.values() for caution in entry.cautions),
     )
 
 
@@ -96,6 +103,7 @@ class _Entry:
     form: ScheduleForm
     policy: Policy | None
     where: str
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +138,12 @@ class _App:
         with mistakes.gathered():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
             mistakes += _cron_mistakes(form, self.settings)
-            policy, form = _joined(policy, form) if not mistakes else (policy, form)
+            cautions = tuple(cautions_of(name, policy, form, own=raw is not UNSET))
+            if not mistakes and not declaration.plain:
+                policy, form = joined(policy, form, own=raw is not UNSET, managed=_is_managed(declaration))
+                policy = _bounded(policy, declaration)
         mistakes.raise_if_any()
-        return _Entry(form, policy, where)
+        return _Entry(form, policy, where, cautions)
 
     def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
         """What was written as the entry's own policy, and where."""
@@ -205,44 +216,35 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
                 yield Mistake(spec.where, str(error))
 
 
-def _joined(policy: Policy | None, form: ScheduleForm) -> tuple[Policy | None, ScheduleForm]:
-    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy."""
-    if policy is None and any(_recovers(spec.overrides) for spec in form.start):
-        # The entry itself asks for nothing, so only schedules that ask for it are caught up.
-        policy = Policy(select=Select.OFF)
-        form = replace(form, start=tuple(_selecting(spec) for spec in form.start))
-    mistakes = Mistakes()
-    for spec in form.start:
-        if policy is not None and spec.overrides is not None:
-            with mistakes.gathered():
-                spec.overrides.over(policy, where=spec.where)
-    mistakes.raise_if_any()
-    return policy, form
-
-
-def _recovers(overrides: SchedulePolicy | None) -> bool:
-    return overrides is not None and (overrides.window is not None or overrides.select is not None)
-
-
-def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
-    """A schedule with a window selects all, as a policy with a window does."""
-    overrides = spec.overrides
-    if overrides is None or overrides.window is None or overrides.select is not None:
-        return spec
-    return replace(spec, overrides=overrides.model_copy(update={"select": Select.ALL}))
+def _is_managed(declaration: Declaration) -> bool:
+    """Whether Celery has no such form of schedule, so that its zone, dates and roles need a policy."""
+    return isinstance(declaration.schedule, list | tuple | Mapping)
 
 
 def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Iterator[Mistake]:
     """A run forgotten while its slot is still inside the window would look as if it had never been."""
-    windows = [found for entry in entries.values() for found in _windows(entry)]
-    longest, where = max(windows, default=(timedelta(), ""))
-    if longest >= settings.ledger_ttl:
+    longest, where = _longest_window(entries)
+    if "ledger_ttl" in settings.model_fields_set and longest >= settings.ledger_ttl:
         kept, needed = format_duration(settings.ledger_ttl), format_duration(longest)
         yield Mistake(
             f"{PREFIX}ledger_ttl",
             f"{kept} is not longer than the window of {where}, {needed}: a run forgotten inside the window "
             f"could run again; set more than {needed}, or a shorter window",
         )
+
+
+def _with_ledger_ttl(settings: Settings, entries: Mapping[str, _Entry]) -> Settings:
+    """The settings; a ``ledger_ttl`` that is not set follows the longest window."""
+    needed = _longest_window(entries)[0] + _LEDGER_SPARE
+    if "ledger_ttl" in settings.model_fields_set or needed <= settings.ledger_ttl:
+        return settings
+    return settings.model_copy(update={"ledger_ttl": needed})
+
+
+def _longest_window(entries: Mapping[str, _Entry]) -> tuple[timedelta, str]:
+    """The longest window of all schedules, and where it was written."""
+    windows = [found for entry in entries.values() for found in _windows(entry)]
+    return max(windows, default=(timedelta(), ""))
 
 
 def _windows(entry: _Entry) -> Iterator[tuple[timedelta, str]]:

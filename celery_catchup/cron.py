@@ -145,12 +145,13 @@ class CronTable:
 
     def minimum_distance(self) -> int | None:
         """The shortest time between neighbouring slots, exact: over all shapes of the
-        calendar, and over every change of the zone's offset from 1970 on."""
+        calendar, and over every change of the zone's offset from 1970 on. Some ms of work the
+        first time; `wall_distance` has none."""
         return self._minimum_distance
 
     @cached_property
     def _minimum_distance(self) -> int | None:
-        wall = self._minimum_wall_distance()
+        wall = self.wall_distance()
         if wall is None:
             return None
         return min(chain([wall], self._distances_at_borders()))
@@ -203,7 +204,8 @@ class CronTable:
         preceding = self.days.previous_before(day)
         return None if preceding is None else preceding * DAY + self._times[-1]
 
-    def _minimum_wall_distance(self) -> int | None:
+    def wall_distance(self) -> int | None:
+        """The shortest time between neighbouring slots on a wall clock that never jumps."""
         times = self._times
         within = min((b - a for a, b in pairwise(times)), default=None)
         over_night = DAY - (times[-1] - times[0])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
+from functools import cached_property
 from typing import Any, TypeVar
 
 from celery.beat import ScheduleEntry
@@ -14,18 +14,21 @@ from celery.schedules import BaseSchedule, schedstate
 from celery_catchup.configuration import UNSET, Configuration, Declaration
 from celery_catchup.cron import CronTable
 from celery_catchup.cron_dialects import Dialect, parse_cron
+from celery_catchup.drift import record_of
 from celery_catchup.engine import Declared
-from celery_catchup.entries import Entry, Role, Schedule, too_frequent
+from celery_catchup.engine.roster import Anchors
+from celery_catchup.entries import Entry, Schedule, too_frequent
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
-from celery_catchup.foresight import entry_cautions, entry_mistakes
+from celery_catchup.fingerprints import Shape
+from celery_catchup.foresight import app_mistakes, entry_cautions, entry_mistakes
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
-from celery_catchup.schedules import NotReplayableError, describe, fingerprint, stable_text, timetable_of
+from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
+from celery_catchup.schedules import NotReplayableError, stable_text, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
-from celery_catchup.wording import error_told, path
-from celery_catchup.zones import zone_named
+from celery_catchup.wording import did_you_mean, error_told, path
+from celery_catchup.zones import usable_zone
 
 HOUSEKEEPING = "celery.backend_cleanup"
 """Celery's own entry; a policy for "every other entry" does not mean it."""
@@ -128,13 +131,21 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
 
 Made = TypeVar("Made")
 
+_FIELDS = "task schedule args kwargs options relative catchup name app last_run_at total_run_count".split()
+"""What an entry of ``beat_schedule`` may have; the first seven are for people."""
+_WRITABLE = 7
+
 
 def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -> dict[str, Made]:
     """Each entry as Celery makes it; those that cannot be one are mistakes, told together."""
-    made, mistakes = {}, []
+    made: dict[str, Made] = {}
+    mistakes: list[Mistake] = []
     for name, fields in entries.items():
+        found = list(_field_mistakes(name, fields)) if isinstance(fields, Mapping) else []
+        mistakes += found
         try:
-            made[name] = make(name, fields)
+            if not found:
+                made[name] = make(name, fields)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
             told = f"cannot be made an entry ({error_told(error)}); mend its fields"
             mistakes.append(Mistake(path("beat_schedule", name), told))
@@ -143,24 +154,35 @@ def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -
     return made
 
 
-def entry_facts(app: Any, entries: Mapping[str, ScheduleEntry]) -> list[str]:
-    """What two beats of one app have in common beside their policies, as texts to be compared: where
-    messages go, and each entry's task, schedule and arguments."""
+def destination_of(app: Any) -> str:
+    """Where the app's messages go, as a text to be compared: two beats of one app have it in common."""
     where = (key_prefix(app), app.conf.task_default_queue, app.connection_for_write().virtual_host)
-    facts = [stable_text(where)]
-    for name, one in entries.items():
-        if name != HOUSEKEEPING:
-            what = (name, one.task, describe(one.schedule), one.args, one.kwargs, one.options)
-            try:
-                facts.append(json.dumps(what, sort_keys=True, default=stable_text))
-            except (TypeError, ValueError):  # keys that are not texts, or a circle
-                facts.append(stable_text((name, one.task, describe(one.schedule))))
-    return facts
+    return stable_text(where)
 
 
 def key_prefix(app: Any) -> str:
     """What the app puts before the names of its queues on a Redis server that it shares with others."""
     return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
+
+
+def _field_mistakes(name: str, fields: Mapping[str, Any]) -> Iterator[Mistake]:
+    """What Celery would refuse without saying where it belongs, or would accept and never run."""
+    place = path("beat_schedule", name)
+    for key in fields:
+        if key in _FIELDS:
+            continue
+        field = Policy.spellings().get(str(key))
+        if field is None:
+            problem = f"unknown field{did_you_mean(key, _FIELDS[:_WRITABLE])}"
+        else:
+            problem = (
+                f"belongs to a policy; write 'catchup': {{{field!r}: …}} here, or set it in catchup_entries"
+            )
+        yield Mistake(path(place, key), problem)
+    if not fields.get("task"):
+        yield Mistake(f"{place}.task", "missing, so there is nothing to run; add the name of a task")
+    if isinstance(fields.get("schedule"), bool):
+        yield Mistake(f"{place}.schedule", f"{EXPECTED_SCHEDULE}, got {fields['schedule']}")
 
 
 @dataclass(frozen=True)
@@ -175,6 +197,8 @@ class Division:
     plain: tuple[str, ...]
     warnings: tuple[str, ...]
     cautions: tuple[str, ...] = ()
+    records: Mapping[str, str] = field(default_factory=dict)
+    """Every entry as it is remembered, so that a start with other entries can be noticed."""
 
 
 def divide(
@@ -186,86 +210,95 @@ def divide(
     """
     declared, plain, warnings = [], [], []
     mistakes: list[Mistake] = []
-    cautions: list[str] = []
+    cautions = list(configuration.cautions)
+    records: dict[str, str] = {}
+    zone = usable_zone(timezone)
     for name, policy in configuration.policies.items():
+        form = configuration.forms[name]
+        shape = Shape(form, policy, zone)
+        records[name] = record_of(entries[name], schedule=shape.fingerprint(), policy=policy, form=form)
         if policy is None:
             plain.append(name)
             continue
-        maker = _Maker(name, policy, configuration, timezone)
+        maker = _Maker(name, policy, configuration, shape)
         try:
             mistakes += [*maker.mistakes(), *entry_mistakes(entries[name])]
             declared.append(maker.declared(str(entries[name].task)))
-            cautions += entry_cautions(declared[-1].build(0), entries[name].options)
+            cautions += entry_cautions(declared[-1].build(0), form, entries[name].options)
         except NotReplayableError as error:
             plain.append(name)
             warnings.append(str(error))
         except ScheduleError as error:
             mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
+    if declared:
+        mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
         raise ConfigurationError(mistakes)
-    return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions))
+    return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions), records)
 
 
 class _Maker:
     """Makes the planner's entry of a declared one."""
 
-    def __init__(self, name: str, policy: Policy, configuration: Configuration, timezone: tzinfo) -> None:
-        self.name, self.policy, self.settings = name, policy, configuration.settings
-        self.form: ScheduleForm = configuration.forms[name]
-        self.zone = zone_named(policy.timezone) if policy.timezone else timezone
-        self._fixed: Entry | None = None
+    def __init__(self, name: str, policy: Policy, configuration: Configuration, shape: Shape) -> None:
+        self.name, self.policy, self.settings, self.shape = name, policy, configuration.settings, shape
 
-    def build(self, anchor: Instant) -> Entry:
-        """The entry; one whose schedules do not depend on the anchor is made once."""
-        if self._fixed is not None:
-            return self._fixed
-        entry = self._build(anchor)
-        if all(isinstance(schedule.timetable, CronTable) for schedule in entry.schedules):
-            self._fixed = entry
-        return entry
+    def build(self, anchors: Anchors) -> Entry:
+        """The entry; one whose schedules do not depend on an anchor is made once."""
+        return self._sample if self._is_fixed or anchors == 0 else self._build(anchors)
 
-    def _build(self, anchor: Instant) -> Entry:
-        roles = (
-            (Role.START, self.form.start),
-            (Role.STOP, self.form.stop),
-            (Role.RESTART, self.form.restart),
-        )
+    @cached_property
+    def _sample(self) -> Entry:
+        """The entry from 1970 on, for what is the same from every anchor."""
+        return self._build(0)
+
+    @cached_property
+    def _is_fixed(self) -> bool:
+        return all(isinstance(schedule.timetable, CronTable) for schedule in self._sample.schedules)
+
+    def _build(self, anchors: Anchors) -> Entry:
         schedules = tuple(
-            Schedule(self._timetable(spec, anchor), spec.overrides, role)
-            for role, specs in roles
-            for spec in specs
+            Schedule(self._timetable(spec, place, anchors), spec.overrides, role, spec.id)
+            for place, (role, spec) in enumerate(self.shape.roles())
         )
         return Entry(self.name, schedules, self.policy)
 
     def declared(self, task: str) -> Declared:
-        entry = self.build(0)
-        stepped = any(isinstance(schedule.timetable, SteppedTable) for schedule in entry.schedules)
-        return Declared(self.name, task, self._fingerprint(), self.build, moves_anchor=stepped)
+        moving = {
+            place: schedule.id or str(place)
+            for place, schedule in enumerate(self.build(0).schedules)
+            if isinstance(schedule.timetable, SteppedTable)
+        }
+        return Declared(
+            self.name,
+            task,
+            self.shape.fingerprint(),
+            self.build,
+            moving=moving,
+            former=self.shape.former_fingerprint(),
+        )
 
     def mistakes(self) -> Iterator[Mistake]:
-        for spec, schedule in zip(self.form, self.build(0).schedules, strict=True):
+        for spec, schedule in zip(self.shape.form, self.build(0).schedules, strict=True):
             problem = too_frequent(schedule.timetable, poll_interval=self.settings.poll_interval)
             if problem is not None:
                 yield Mistake(spec.where, problem)
 
-    def _timetable(self, spec: ScheduleSpec, anchor: Instant) -> Timetable:
-        own = spec.overrides.timezone if spec.overrides is not None else None
-        zone = zone_named(own) if own else self.zone
-        return _timetable(spec, zone=zone, dialect=self.settings.cron_dialect, anchor=anchor, name=self.name)
+    def _timetable(self, spec: ScheduleSpec, place: int, anchors: Anchors) -> Timetable:
+        """Intervals keep the entry's anchor; a schedule that can only step forwards has its own."""
+        kept = {"": anchors} if isinstance(anchors, int) else anchors
+        table = self._anchored(spec, kept.get("", 0))
+        own = kept.get(spec.id or str(place))
+        return self._anchored(spec, own) if own is not None and isinstance(table, SteppedTable) else table
 
-    def _fingerprint(self) -> str:
-        shapes = [
-            f"{spec.source}@{self.zone}"
-            if isinstance(spec.source, str)
-            else fingerprint(spec.source, zone=self.zone)
-            for spec in self.form
-        ]
-        return " | ".join(shapes)
+    def _anchored(self, spec: ScheduleSpec, anchor: Instant) -> Timetable:
+        zone, dialect = self.shape.zone_of(spec), self.settings.cron_dialect
+        return _timetable(spec, zone=zone, dialect=dialect, anchor=anchor, name=self.name)
 
 
 def _timetable(
     spec: ScheduleSpec, *, zone: tzinfo, dialect: Dialect, anchor: Instant, name: str
 ) -> Timetable:
     if isinstance(spec.source, str):
-        return parse_cron(spec.source, zone=zone, dialect=dialect)
+        return parse_cron(spec.source, zone=usable_zone(zone), dialect=dialect)
     return timetable_of(spec.source, zone=zone, anchor=anchor, name=name)

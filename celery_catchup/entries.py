@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeAlias
 
+from celery_catchup.cron import CronTable
 from celery_catchup.durations import format_duration
-from celery_catchup.model import Instant, RunState, Slot, to_instant, to_milliseconds
+from celery_catchup.model import Instant, RunState, Slot, identity, to_instant, to_milliseconds
 from celery_catchup.policy import Policy, SchedulePolicy, Select
 from celery_catchup.timetables import Timetable
 
@@ -27,11 +29,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule of an entry, with what it sets for itself over the entry's policy."""
+    """One schedule of an entry, with what it sets for itself over the entry's policy.
+
+    ``id`` replaces the schedule's position in the identity of its runs, and in what else has to survive a
+    change of the list; None when it has none.
+    """
 
     timetable: Timetable
     overrides: SchedulePolicy | None = None
     role: Role = Role.START
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,60 @@ class Entry:
         """Of each schedule: how far back it is caught up, and between which dates it runs."""
         return tuple(self._bounds_of(schedule.overrides) for schedule in self.schedules)
 
+    @cached_property
+    def selects(self) -> tuple[Select, ...]:
+        """Of each schedule that starts runs: which missed slots are candidates, by its own choice or the
+        entry's."""
+        starting = (i for i, schedule in enumerate(self.schedules) if schedule.role is Role.START)
+        return tuple(self.select_of(index) or self.policy.select for index in starting)
+
     def select_of(self, schedule: int) -> Select | None:
         """What the schedule selects for itself; None when the entry's own choice holds."""
         overrides = self.schedules[schedule].overrides
         return None if overrides is None else overrides.select
+
+    def has_slot(self, slot: Slot) -> bool:
+        """Whether the schedule can have this slot: on its timetable, between its dates."""
+        bounds = self.bounds[slot.schedule]
+        if bounds.after is not None and slot.at <= bounds.after:
+            return False
+        if bounds.until is not None and slot.at > bounds.until:
+            return False
+        return self.schedules[slot.schedule].timetable.next_after(slot.at - 1) == slot.at
+
+    def next_after(self, schedule: int, instant: Instant) -> Instant | None:
+        """The schedule's first slot later than the instant, between its dates."""
+        bounds = self.bounds[schedule]
+        at = self.schedules[schedule].timetable.next_after(max(instant, bounds.after or 0))
+        return None if at is None or (bounds.until is not None and at > bounds.until) else at
+
+    @cached_property
+    def version_fields(self) -> dict[str, str]:
+        """What a run's record keeps of the policy's part in its identity; nothing for empty texts."""
+        policy = self.policy
+        fields = {"tenant": policy.tenant, "logic_version": policy.logic_version}
+        return {name: value for name, value in fields.items() if value}
+
+    def run_id(self, namespace: str, slot: Slot) -> str:
+        """The identity of the slot's run."""
+        policy = self.policy
+        return identity(
+            namespace,
+            self.name,
+            slot,
+            schedule=self.schedules[slot.schedule].id,
+            tenant=policy.tenant,
+            logic_version=policy.logic_version,
+        )
+
+    def slots_of(self, namespace: str, runs: Iterable[RecordedRun]) -> dict[Slot, RunState]:
+        """The slots whose run is among ``runs``, found by the run's id."""
+        found = {}
+        for run_id, at, state in runs:
+            for index in range(len(self.schedules)):
+                if self.run_id(namespace, slot := Slot(at, index)) == run_id:
+                    found[slot] = state
+        return found
 
     def _bounds_of(self, overrides: SchedulePolicy | None) -> Bounds:
         def chosen(name: str) -> object:
@@ -90,8 +147,21 @@ class Bounds:
     until: Instant | None
 
 
+RecordedRun: TypeAlias = tuple[str, Instant, RunState]
+"""A run in the ledger: its id, its slot's time, its state."""
+
 NOTHING: Mapping[Slot, RunState] = MappingProxyType({})
 """No run in the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of an entry: ``(after, until]``; without an end it lasts until now. ``discard``: what was
+    missed in it is not caught up, whatever the policy says."""
+
+    after: Instant
+    until: Instant | None = None
+    discard: bool = False
 
 
 @dataclass(slots=True)
@@ -102,11 +172,15 @@ class EntryState:
     manual_start    start of the latest manual run
     manual_success  start of the latest manual run that succeeded
     paused          nothing is planned; ``paused_at`` stays set until the resume is planned
-    discards        what was missed while paused is not caught up, whatever the policy says
+    paused_at       up to here everything was decided when the entry was paused
+    pauses          the pauses whose resume is still to be planned; none: one since ``paused_at``
+    removed         ``(after, until]`` in which the entry was not declared, still to be recorded
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
     active, waiting runs of the entry that have still to end, and those of them in the chain
     existing        runs in the ledger, for the range that is planned
     used            runs dispatched so far in this catch-up, counted against ``max_runs``; None outside of one
+    room            what is left of the room that this catch-up began with; None as long as ``active`` and
+                    ``waiting`` decide
     allowance       what is left to this entry of ``catchup_max_runs``
     """
 
@@ -116,13 +190,20 @@ class EntryState:
     manual_success: Instant | None = None
     paused: bool = False
     paused_at: Instant | None = None
-    discards: bool = False
+    pauses: tuple[Pause, ...] = ()
+    removed: tuple[Instant, Instant] | None = None
     changed_at: Instant | None = None
     active: int = 0
     waiting: int = 0
     existing: Mapping[Slot, RunState] = field(default_factory=lambda: NOTHING)
     used: int | None = None
+    room: int | None = None
     allowance: int | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a plan decides more than the time since the last tick: after a pause, or a removal."""
+        return self.paused_at is not None or self.removed is not None
 
 
 def first_sight(now: Instant, *, match: bool) -> Instant:
@@ -136,6 +217,8 @@ def first_sight(now: Instant, *, match: bool) -> Instant:
 
 def too_frequent(timetable: Timetable, *, poll_interval: timedelta) -> str | None:
     """What is wrong with a schedule whose slots lie closer together than beat looks; else None."""
+    if isinstance(timetable, CronTable) and to_milliseconds(poll_interval) <= _MINUTE:
+        return None  # its slots are whole minutes, so they need not be compared
     shortest = timetable.minimum_distance()
     if shortest is None or shortest >= to_milliseconds(poll_interval):
         return None

@@ -12,13 +12,17 @@ from numbers import Real
 from typing import Any
 
 from celery.beat import BeatLazyFunc, ScheduleEntry
+from celery.schedules import BaseSchedule
 from kombu.serialization import dumps
 
+from celery_catchup.configuration import Configuration
+from celery_catchup.cron import CronTable
 from celery_catchup.durations import format_duration
 from celery_catchup.entries import Entry, Role, Schedule
 from celery_catchup.errors import Mistake
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.policy import OverlapPolicy, Policy, Select
+from celery_catchup.schedule_forms import ScheduleForm
 from celery_catchup.settings import Settings
 from celery_catchup.wording import error_told, path, shown
 
@@ -51,8 +55,9 @@ def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
         yield Mistake(place, str(error))
 
 
-def entry_cautions(entry: Entry, options: Mapping[str, Any]) -> Iterator[str]:
+def entry_cautions(entry: Entry, form: ScheduleForm, options: Mapping[str, Any]) -> Iterator[str]:
     """What such an entry will not do, though its writer may think so."""
+    yield from _unread_zone(entry, form)
     starts = [schedule for schedule in entry.schedules if schedule.role is Role.START]
     if all(schedule.timetable.next_after(0) is None for schedule in starts):
         yield f"entry {shown(entry.name)}: its schedule matches no date at all, so it will never run"
@@ -62,11 +67,25 @@ def entry_cautions(entry: Entry, options: Mapping[str, Any]) -> Iterator[str]:
     yield from _short_expiry(entry, starts, options.get("expires"))
 
 
+def _unread_zone(entry: Entry, form: ScheduleForm) -> Iterator[str]:
+    """Celery's schedules have a zone of their own: that of the app."""
+    zone = entry.policy.timezone
+    for spec, schedule in zip(form, entry.schedules, strict=True):
+        table = schedule.timetable
+        if not zone or not isinstance(spec.source, BaseSchedule) or not isinstance(table, CronTable):
+            continue
+        if str(table.zone) != zone:
+            yield (
+                f"entry {shown(entry.name)}: timezone {shown(zone)} does not apply to a crontab(), which "
+                f"Celery reads in {table.zone}; write the schedule as a cron string such as '0 9 * * *'"
+            )
+
+
 def _short_window(name: str, policy: Policy, schedule: Schedule) -> Iterator[str]:
     own = schedule.overrides
     select = policy.select if own is None or own.select is None else own.select
     window = policy.window if own is None or own.window is None else own.window
-    distance = schedule.timetable.minimum_distance()
+    distance = _distance(schedule)
     if select is Select.OFF or window is None or distance is None:
         return
     told = f"entry {shown(name)}: its window, {format_duration(window)},"
@@ -81,6 +100,12 @@ def _short_window(name: str, policy: Policy, schedule: Schedule) -> Iterator[str
         )
 
 
+def _distance(schedule: Schedule) -> int | None:
+    """The usual time between two slots; the few days on which clocks change are not looked at."""
+    table = schedule.timetable
+    return table.wall_distance() if isinstance(table, CronTable) else table.minimum_distance()
+
+
 def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iterator[str]:
     """Messages of a chain are sent, and begin to expire, one after the other; these all at once."""
     policy = entry.policy
@@ -88,7 +113,7 @@ def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iter
         return
     if not isinstance(expires, Real) or policy.select is not Select.ALL:
         return
-    distances = [schedule.timetable.minimum_distance() for schedule in starts]
+    distances = [_distance(schedule) for schedule in starts]
     slots = sum(to_milliseconds(policy.window) // distance for distance in distances if distance)
     slots = min(slots, policy.max_runs or slots)
     if slots and float(expires) / slots < _SECONDS_EACH:
@@ -138,8 +163,18 @@ def _serialise(entry: ScheduleEntry) -> None:
 # -- the app -------------------------------------------------------------------------------------
 
 
+def app_mistakes(app: Any) -> Iterator[Mistake]:
+    """Settings of the app with which no entry with a policy can run."""
+    if app is not None and app.conf.task_protocol == 1:
+        yield Mistake(
+            "task_protocol",
+            "expected 2, got 1, which has no headers to tell a run by; "
+            "set it to 2, or remove the policies of all entries",
+        )
+
+
 def app_cautions(
-    app: Any, schedule: Mapping[str, ScheduleEntry], settings: Settings, *, now: Instant
+    app: Any, schedule: Mapping[str, ScheduleEntry], configuration: Configuration, *, now: Instant
 ) -> Iterator[str]:
     """What the app's own settings will do to catch-up."""
     if app.conf.task_always_eager:
@@ -150,7 +185,8 @@ def app_cautions(
             f"the broker is {scheme}://, which is for development: it confirms nothing, and a message and "
             "its run cannot be recorded in one step; use Redis or RabbitMQ"
         )
-    yield from _slow_time_outs(app, settings)
+    yield from _slow_time_outs(app, configuration.settings)
+    yield from _ended(configuration, now)
     for name, entry in schedule.items():
         expires = entry.options.get("expires")
         if isinstance(expires, datetime) and _instant(expires) <= now:
@@ -158,6 +194,21 @@ def app_cautions(
                 f"entry {shown(name)}: it expires at {to_rfc3339(_instant(expires))}, which is past, so "
                 "every message is discarded unread; give a number of seconds"
             )
+
+
+def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:
+    """Entries and schedules whose last slot has passed."""
+    for name, policy in configuration.policies.items():
+        ends = {"": policy.end_date if policy is not None else None}
+        for spec in configuration.forms[name]:
+            ends[spec.where] = spec.overrides.end_date if spec.overrides is not None else None
+        for where, end in ends.items():
+            if end is not None and to_instant(end) < now:
+                moment = to_rfc3339(to_instant(end))
+                yield (
+                    f"entry {shown(name)}: {where or 'it'} never runs again, because its end_date, {moment}, "
+                    "has passed; remove it, or set a later one"
+                )
 
 
 def _slow_time_outs(app: Any, settings: Settings) -> Iterator[str]:

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
-from shlex import quote
 
+from celery_catchup.command_lines import command_line
 from celery_catchup.events import (
     AttemptEnded,
     BackfillAdvanced,
@@ -248,10 +248,7 @@ class LogLines:
     @_say.register
     def _(self, event: RunRefused) -> None:
         fields = {"entry": event.entry, "run_id": event.run_id, "reason": event.reason}
-        if event.reason == "foreign":
-            logger.warning(logfmt("Run refused", **fields, task=event.task))
-        else:
-            logger.info(logfmt("Run refused", **fields))
+        logger.info(logfmt("Run refused", **fields))
 
     @_say.register
     def _(self, event: LeaseLost) -> None:
@@ -311,5 +308,5 @@ def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> 
     """The command that would run lost slots after all; what exists already is not lost."""
     if reason in (SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT):
         return {}
-    command = f"celery catchup backfill {quote(entry)} --start {to_rfc3339(first)} --end {to_rfc3339(last)}"
-    return {"recover": command}
+    start, end = to_rfc3339(first), to_rfc3339(last)
+    return {"recover": command_line("backfill", entry, "--start", start, "--end", end)}

@@ -14,7 +14,7 @@ from celery_catchup.scopes import Scope
 
 def lone_run(entry: Entry, state: EntryState, scope: Scope) -> Plan | None:
     """One live slot of the one schedule, and room for it; None when it is not so simple."""
-    if not entry.is_simple or scope.backfill or scope.discarded is not None or state.used is not None:
+    if not entry.is_simple or scope.backfill or scope.dropped or state.used is not None:
         return None
     reach = scope.reaches[0]
     after, until = reach.after, reach.until

@@ -83,6 +83,7 @@ class SkipReason(StrEnum):
     PAUSED = "paused"
     EXPIRED = "expired"
     CATCHUP_OFF = "catchup_off"
+    REMOVED = "removed"
     IN_FLIGHT = "in_flight"
 
 
@@ -164,10 +165,21 @@ def run_id(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_ve
     return uuid.UUID(identity(namespace, entry, slot, tenant=tenant, logic_version=logic_version))
 
 
-def identity(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = "") -> str:
-    """The run's id as text: a version 5 UUID, made without the detour over an object of each."""
+def identity(
+    namespace: str,
+    entry: str,
+    slot: Slot,
+    *,
+    schedule: str | None = None,
+    tenant: str = "",
+    logic_version: str = "",
+) -> str:
+    """The run's id as text: a version 5 UUID, made without the detour over an object of each.
+
+    ``schedule`` is the id of the slot's schedule; without one its position counts.
+    """
     # JSON-like quoting keeps ("a", "b:c") and ("a:b", "c") apart, whatever names contain.
-    schedule, at = str(slot.schedule), str(slot.at)
+    schedule, at = str(slot.schedule) if schedule is None else schedule, str(slot.at)
     name = (
         f"{len(namespace)}:{namespace}\x1f{len(entry)}:{entry}\x1f{len(schedule)}:{schedule}"
         f"\x1f{len(at)}:{at}\x1f{len(tenant)}:{tenant}\x1f{len(logic_version)}:{logic_version}"

@@ -1,16 +1,17 @@
 """Pacing: how many runs of an entry may join, and how fast.
 
-Three questions, all pure: `room` when slots arrive, `earliest_send` between two catch-up
-dispatches, `share` when many are caught up.
+Four questions, all pure: `room` and `sections` when slots arrive, `earliest_send` between two
+catch-up dispatches, `share` when many are caught up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from celery_catchup.model import Instant, Plan
+from celery_catchup.model import Instant, Plan, SkipReason
 from celery_catchup.policy import OverlapPolicy, Policy
 
 
@@ -29,6 +30,53 @@ def room(policy: Policy, *, active: int, waiting: int) -> int | None:
             return max(0, policy.max_active_runs + policy.max_pending - active - waiting)
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Neighbouring candidates ``[start, stop)`` that share a fate; no reason means they run."""
+
+    start: int
+    stop: int
+    reason: SkipReason | None = None
+
+
+def sections(
+    count: int,
+    *,
+    room: int | None,
+    replacing: bool,
+    cap: int | None,
+    allowance: int | None,
+    latest: bool,
+    newest: bool,
+) -> tuple[Section, Section, Section]:
+    """The fate of ``count`` candidates, oldest first: those before the ones that run, those, and the rest.
+
+    ``cap`` is what ``max_runs`` still allows, ``allowance`` the entry's share of ``catchup_max_runs``.
+    Caps count what is dispatched: a slot is ``cap_exceeded`` only when a cap is used up. So where the
+    overlap policy leaves less room than the caps, its own reason holds. ``newest``: which end survives
+    ``max_runs``; where the entry selects its ``latest`` slots, that end survives both caps.
+    """
+    cap = None if cap is None else max(0, cap)
+    if replacing:
+        first, end = max(0, count - 1), count if cap != 0 and allowance != 0 else max(0, count - 1)
+        before, after = SkipReason.SUPERSEDED, SkipReason.CAP_EXCEEDED
+    elif room is not None and (cap is None or room < cap) and (allowance is None or room <= allowance):
+        # A share is never larger than the room: one that is as large was not cut by the cap.
+        first, end = 0, min(count, room)
+        before = after = SkipReason.GUARD_BLOCKED
+    else:
+        first, end = _kept(*_kept(0, count, cap, newest=latest or newest), allowance, newest=latest)
+        before = after = SkipReason.CAP_EXCEEDED
+    return Section(0, first, before), Section(first, end), Section(end, count, after)
+
+
+def _kept(start: int, stop: int, cap: int | None, *, newest: bool) -> tuple[int, int]:
+    """The positions from ``start`` to ``stop`` that a cap keeps, from one of the ends."""
+    if cap is None:
+        return start, stop
+    return (max(start, stop - cap), stop) if newest else (start, min(stop, start + cap))
 
 
 def earliest_send(last_sent: Instant | None, *, pause: int, now: Instant) -> Instant:

@@ -19,17 +19,17 @@ from celery.schedules import crontab
 from celery.utils.time import maybe_make_aware
 
 from celery_catchup.cron import CronTable
-from celery_catchup.engine import DispatchFailedError
+from celery_catchup.engine import DispatchFailedError, Failures
 from celery_catchup.errors import ScheduleError
-from celery_catchup.logs import logfmt
+from celery_catchup.logs import logfmt, process_events
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
+from celery_catchup.store.advice import STORE_FAILS
+from celery_catchup.store.batches import MOST_BYTES
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_RETRY = 60.0
-"""Seconds between two tries of an entry that cannot be dispatched, at the most."""
 _UNRECORDED = 0.05
 """Seconds after which published messages are recorded; a commit for each would double the cost of many."""
 _UP = timedelta(microseconds=999)
@@ -60,12 +60,13 @@ class PlainEntries:
         *,
         longest: float,
         monotonic: Callable[[], float] = lambda: 0.0,
+        failures: Failures | None = None,
     ) -> None:
         self.entries = dict(entries)
         self._monotonic = monotonic
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
-        self._failures: dict[str, int] = {}
+        self._failures = Failures(process_events()) if failures is None else failures
         self._longest = longest
 
     def load(
@@ -85,7 +86,10 @@ class PlainEntries:
             under_policy = (decided or {}).get(name, "")
             if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
                 ran_at = int(under_policy)
-            entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
+            try:
+                entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
+            except Exception as error:  # noqa: BLE001 - a clock of the user's own may raise anything
+                self._failures.record(name, repr(error), now=now, due=now)
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)
         return new
@@ -103,17 +107,17 @@ class PlainEntries:
         limit: int,
         has_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Send what is due, up to a number of entries and while ``has_time`` says so, in one step with
-        its state. Messages that had to be published are recorded every 50 milliseconds, so that a beat that
-        is killed leaves few of them to be sent again.
+        """Send what is due, up to a number of entries and of bytes and while ``has_time`` says so, in one
+        step with its state; the others are due at the next tick. Messages that had to be published are
+        recorded every 50 milliseconds, so that a beat that is killed leaves few of them to be sent again.
 
         `DispatchFailedError` when the broker is at fault: then no other entry needs to try it, and
         all of them stay due.
         """
         due: list[_Due] = []
-        left, begun = limit, self._monotonic()
+        left, size, begun = limit, 0, self._monotonic()
         try:
-            while self._heap and self._heap[0][0] <= now and left and has_time():
+            while self._heap and self._heap[0][0] <= now and left and size < MOST_BYTES and has_time():
                 # It leaves the heap when that worked: an entry that is not there would never be asked again.
                 one = self._ask(self.entries[self._heap[0][1]], now, sender)
                 heapq.heappop(self._heap)
@@ -124,6 +128,7 @@ class PlainEntries:
                         published, due = due, []
                         self._settle(published, now, commit)
                         begun = self._monotonic()
+                    size += sum(map(len, one.batch.messages))
         finally:
             self._settle(due, now, commit)
 
@@ -149,26 +154,30 @@ class PlainEntries:
             at = max(now, to_instant(_clock_of(entry)))
             slot = _slot_of(entry, at) if is_due else at
         except Exception as error:  # a schedule of the user's own may raise anything
-            logger.exception(
-                logfmt("Entry cannot be asked when it is due", entry=entry.name, error=repr(error))
-            )
-            is_due, following, slot = False, self._longest, at
+            if entry.name not in self._failures:  # with its traceback, once
+                logger.exception(
+                    logfmt("Entry cannot be asked when it is due", entry=entry.name, error=repr(error))
+                )
+            self._later(entry.name, self._failed(entry.name, repr(error), at), at)
+            return None
         if is_due:
             try:
                 return self._due(entry, slot, following, at, sender)
-            except DispatchFailedError as error:
-                if error.temporary:
+            except STORE_FAILS:
+                raise
+            except Exception as error:  # so may what makes its message
+                if isinstance(error, DispatchFailedError) and error.temporary:
                     raise
-                following = self._failed(entry.name, str(error))
+                following = self._failed(entry.name, str(error), at)
+        else:
+            self._failures.over(entry.name)
         self._later(entry.name, following, at)
         return None
 
-    def _failed(self, name: str, reason: str) -> float:
-        """Say it, and try again less and less often; the seconds until then."""
-        failures = self._failures[name] = self._failures.get(name, 0) + 1
-        wait = min(2.0 ** min(failures - 1, 10), _LONGEST_RETRY)
-        logger.error(logfmt("Entry cannot be dispatched", entry=name, error=reason, retry_in=f"{wait:g}s"))
-        return wait
+    def _failed(self, name: str, reason: str, at: Instant) -> float:
+        """Report it, and try again less and less often; the seconds until then."""
+        due = self._failures.due_of(name)
+        return self._failures.record(name, reason, now=at, due=at if due is None else due) / 1000
 
     def _due(
         self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender
@@ -182,7 +191,7 @@ class PlainEntries:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
-        self._failures.pop(name, None)
+        self._failures.over(name)
         self.entries[name] = one.entry.next(last_run_at=_by_its_clock(one.entry, one.at))
         self._later(name, one.next_check, one.at)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from zlib import crc32
@@ -12,7 +11,7 @@ from celery_catchup.candidates import Candidates, Stretch, skips_of
 from celery_catchup.entries import Entry, EntryState, Role
 from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
-from celery_catchup.pacing import REPLACING, room
+from celery_catchup.pacing import REPLACING, Section, room, sections
 from celery_catchup.policy import Keep, Select
 from celery_catchup.scopes import Scope
 
@@ -41,19 +40,12 @@ def plan_in_full(entry: Entry, state: EntryState, scope: Scope, *, limit: int | 
 def survey(entry: Entry, scope: Scope) -> int:
     """How many slots `plan` would decide on, what fell out of the window apart; lists none."""
     return sum(
-        schedule.timetable.count(reach.after, reach.until)
+        schedule.timetable.count(after, until)
         for schedule, reach in zip(entry.schedules, scope.reaches, strict=True)
-        if schedule.role is Role.START and reach.after < reach.until
+        if schedule.role is Role.START
+        for after, until, reason in scope.parts(reach)
+        if reason is not SkipReason.EXPIRED
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """Neighbouring candidates ``[start, stop)`` that share a fate; no reason means they run."""
-
-    start: int
-    stop: int
-    reason: SkipReason | None = None
 
 
 class _Planning:
@@ -89,28 +81,31 @@ class _Planning:
         for index, schedule in enumerate(self.entry.schedules):
             if schedule.role is not Role.START:
                 continue
-            reach = self.scope.reaches[index]
-            self._drop(Stretch(index, schedule.timetable, reach.floor, reach.after), SkipReason.EXPIRED)
-            stretch = Stretch(index, schedule.timetable, reach.after, reach.until)
+            stretches = []
+            for after, until, reason in self.scope.parts(self.scope.reaches[index]):
+                stretch = Stretch(index, schedule.timetable, after, until)
+                if reason is None:
+                    stretches.append(stretch)
+                else:
+                    self._drop(stretch, reason)
             own = self.entry.select_of(index)
-            if self.scope.discarded is not None:
-                self._drop(stretch, self.scope.discarded)
-            elif self.scope.backfill:
-                yield stretch
+            if self.scope.backfill:
+                yield from stretches
             elif own is None and self.entry.policy.select is Select.LATEST:
-                sharing.append(stretch)
+                sharing += stretches
             else:
-                yield from self._selected(stretch, own or self.entry.policy.select)
+                yield from self._selected(stretches, own or self.entry.policy.select)
         yield from self._latest(sharing)
 
-    def _selected(self, stretch: Stretch, select: Select) -> Iterator[Stretch]:
+    def _selected(self, stretches: list[Stretch], select: Select) -> Iterator[Stretch]:
         if select is Select.LATEST:
-            yield from self._latest([stretch])
+            yield from self._latest(stretches)
         elif select is Select.OFF:
-            yield stretch.clipped(self._missed_until(), stretch.until)
-            self._drop(stretch.clipped(stretch.after, self._missed_until()), SkipReason.CATCHUP_OFF)
+            for stretch in stretches:
+                yield stretch.clipped(self._missed_until(), stretch.until)
+                self._drop(stretch.clipped(stretch.after, self._missed_until()), SkipReason.CATCHUP_OFF)
         else:
-            yield stretch
+            yield from stretches
 
     def _latest(self, stretches: list[Stretch]) -> Iterator[Stretch]:
         """The newest slot of them all; the others are superseded by it."""
@@ -148,38 +143,26 @@ class _Planning:
 
     # -- 4 to 6: caps and overlap, on positions ------------------------------------------
 
-    def _sections(self) -> list[_Section]:
-        """The fate of every candidate, oldest first, in at most six sections."""
-        count = self.candidates.count
-        start, stop = self._capped(count)
-        first = start
-        if self.entry.policy.overlap_policy in REPLACING and not self.scope.backfill:
-            first = max(start, stop - 1)
-        free = self._room()
-        last = stop if free is None else min(stop, first + free)
-        allowed = self.state.allowance
-        end = last if allowed is None or not self._catches_up else min(last, first + allowed)
-        return [
-            _Section(0, start, SkipReason.CAP_EXCEEDED),
-            _Section(start, first, SkipReason.SUPERSEDED),
-            _Section(first, end),
-            _Section(end, last, SkipReason.CAP_EXCEEDED),
-            _Section(last, stop, SkipReason.GUARD_BLOCKED),
-            _Section(stop, count, SkipReason.CAP_EXCEEDED),
-        ]
-
-    def _capped(self, count: int) -> tuple[int, int]:
-        policy = self.entry.policy
-        if policy.max_runs is None or not self._catches_up:
-            return 0, count
-        budget = max(0, policy.max_runs - (self.state.used or 0))
-        return (max(0, count - budget), count) if policy.keep is Keep.NEWEST else (0, min(count, budget))
+    def _sections(self) -> tuple[Section, Section, Section]:
+        """The fate of every candidate, oldest first."""
+        policy, capped = self.entry.policy, self._catches_up
+        return sections(
+            self.candidates.count,
+            room=self._room(),
+            replacing=policy.overlap_policy in REPLACING and not self.scope.backfill,
+            cap=policy.max_runs - (self.state.used or 0) if capped and policy.max_runs is not None else None,
+            allowance=self.state.allowance if capped else None,
+            latest=set(self.entry.selects) == {Select.LATEST},
+            newest=policy.keep is Keep.NEWEST,
+        )
 
     def _room(self) -> int | None:
-        """A backfill brings its own number of active runs, so the entry's is not asked."""
+        """A backfill brings its own number of active runs, so the entry's is not asked. A catch-up keeps
+        the room that it began with, however many of its runs have ended since."""
         if self.scope.backfill:
             return None
-        return room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
+        free = room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
+        return free if free is None or self.state.room is None else self.state.room
 
     @cached_property
     def _catches_up(self) -> bool:
@@ -194,7 +177,7 @@ class _Planning:
     def _running(self) -> tuple[list[Slot], Slot | None]:
         """The slots that run, and the last one decided when the limit cut the plan."""
         self.sections = self._sections()
-        running = self.sections[2]
+        running = self.sections[1]
         size = running.stop - running.start
         if not size:
             return [], None
@@ -210,14 +193,14 @@ class _Planning:
             taken.append(slot)
         return taken, None
 
-    def _slots_of(self, section: _Section) -> Iterator[Slot]:
+    def _slots_of(self, section: Section) -> Iterator[Slot]:
         """The section's slots in the order of the scope, lazily."""
         newest_first = self.scope.newest_first
         bounds = self._bounds(section)
         part = Candidates(self.candidates.between(*bounds), self.candidates.excluded)
         return part.slots(newest_first=newest_first)
 
-    def _bounds(self, section: _Section) -> tuple[Slot | None, Slot | None]:
+    def _bounds(self, section: Section) -> tuple[Slot | None, Slot | None]:
         """First and last slot of a section; None where it reaches the end of the candidates."""
         first = None if section.start == 0 else self.candidates.at(section.start)
         last = None if section.stop == self.candidates.count else self.candidates.at(section.stop - 1)
@@ -232,7 +215,7 @@ class _Planning:
             yield from skips_of(self._clipped(stretch, cut), reason, excluded)
 
     def _skipped_sections(self, cut: Slot | None) -> Iterator[tuple[Stretch, SkipReason]]:
-        before = self.sections[:2] if not self.scope.newest_first else self.sections[3:]
+        before = self.sections[2:] if self.scope.newest_first else self.sections[:1]
         for section in self.sections if cut is None else before:
             if section.reason is not None and section.start < section.stop:
                 for stretch in self.candidates.between(*self._bounds(section)):
@@ -255,8 +238,8 @@ class _Planning:
             return cut.at
         if self.scope.newest_first:
             return self.scope.replay_from
-        # The clock may have jumped back: what is decided stays decided.
-        return max(self.scope.now, self.scope.replay_from)
+        # The clock may have jumped back: what is decided stays decided. A start_date to come decides nothing.
+        return max(self.scope.now, self.scope.decided)
 
     def _run(self, slot: Slot, *, ends_active: bool = False) -> PlannedRun:
         if self.scope.backfill:
@@ -266,21 +249,24 @@ class _Planning:
         return PlannedRun(slot, Trigger.SCHEDULER, slot.at + self._jitter(slot), ends_active)
 
     def _jitter(self, slot: Slot) -> int:
-        """The same for the same slot, whoever asks; never past the next slot."""
+        """The same for the same slot, whoever asks; never past the entry's next slot."""
         if not self.entry.jitter:
             return 0
         delay = crc32(f"{self.entry.name}\n{slot.schedule}\n{slot.at}".encode()) % (self.entry.jitter + 1)
-        following = self.entry.schedules[slot.schedule].timetable.next_after(slot.at)
-        return delay if following is None else min(delay, following - slot.at - 1)
+        tables = (one.timetable for one in self.entry.schedules if one.role is not Role.STOP)
+        following = [at for table in tables if (at := table.next_after(slot.at)) is not None]
+        return min([delay, *(at - slot.at - 1 for at in following)])
 
     def _controls(self, cut: Slot | None) -> tuple[list[PlannedRun], tuple[Slot, ...]]:
         """Live slots of ``restart`` and ``stop`` schedules; missed ones are never made up."""
         restarts, stops = [], []
-        if self.scope.backfill or self.scope.discarded is not None:
+        if self.scope.backfill:
             return [], ()
+        dropped = max((drop.until for drop in self.scope.dropped), default=0)
         for index, schedule in enumerate(self.entry.schedules):
             reach = self.scope.reaches[index]
-            live = Stretch(index, schedule.timetable, max(reach.after, self._missed_until()), reach.until)
+            after = max(reach.after, self._missed_until(), dropped)
+            live = Stretch(index, schedule.timetable, after, reach.until)
             for slot in self._clipped(live, cut).slots() if schedule.role is not Role.START else ():
                 if schedule.role is Role.STOP:
                     stops.append(slot)
@@ -290,10 +276,5 @@ class _Planning:
 
     def _wake_at(self) -> Instant | None:
         """The next slot of any schedule."""
-        following = (
-            slot
-            for schedule, bounds in zip(self.entry.schedules, self.entry.bounds, strict=True)
-            if (slot := schedule.timetable.next_after(max(self.scope.now, bounds.after or 0))) is not None
-            and (bounds.until is None or slot <= bounds.until)
-        )
-        return min(following, default=None)
+        following = (self.entry.next_after(i, self.scope.now) for i in range(len(self.entry.schedules)))
+        return min((slot for slot in following if slot is not None), default=None)

@@ -153,7 +153,9 @@ class Policy(_Dated):
         None, description="With `overlap_policy: all`, how many runs may wait; newer slots are skipped."
     )
     on_failure: Annotated[OnFailure, word(OnFailure)] = Field(
-        OnFailure.CONTINUE, description="Whether a failed run releases its successor."
+        OnFailure.CONTINUE,
+        description="Whether a failed run releases its successor, or its chain waits until the run is "
+        "replayed with success or discarded.",
     )
     pause_on_failure: Annotated[bool, FLAG] = Field(
         False, description="A run that ends in the dead-letter queue pauses its entry."

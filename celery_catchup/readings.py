@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from pydantic_core import core_schema
 
 from celery_catchup.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
 from celery_catchup.wording import did_you_mean, listed, shown
-from celery_catchup.zones import zone_named
+from celery_catchup.zones import usable_zone, zone_named
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -119,7 +120,9 @@ def text(value: object) -> str:
 
 
 def zone(value: object) -> str:
-    """The name of a time zone that exists on this machine."""
+    """The name of a time zone that exists on this machine; a `ZoneInfo` stands for its name."""
+    if isinstance(value, ZoneInfo) and value.key is not None:
+        value = value.key
     if not isinstance(value, str):
         raise ValueError(f"expected the name of a time zone such as 'Europe/Berlin', got {shown(value)}")
     zone_named(value[:LONGEST_TEXT])
@@ -155,7 +158,7 @@ def moment(value: object) -> datetime:
 
 def placed(value: datetime, *, zone: tzinfo) -> datetime:
     """The moment in UTC; one without an offset is a wall-clock time of ``zone``."""
-    aware = value if value.utcoffset() is not None else value.replace(tzinfo=zone)
+    aware = value if value.utcoffset() is not None else value.replace(tzinfo=usable_zone(zone))
     # datetime itself ends with the year 9999, on either side of the conversion.
     if not _EARLIEST <= aware <= _LATEST:
         raise ValueError(f"expected a time in the years 1970 to 9999, got {shown(value)}")
@@ -169,7 +172,7 @@ FACTOR = Reads(factor, f"number from 1 to {MOST_GROWTH}")
 ERRORS = Reads(error_classes, "list of exception classes or their dotted names")
 FLAG = Reads(flag, "`True`, `False`")
 TEXT = Reads(text, "text")
-ZONE = Reads(zone, "IANA name, such as `Europe/Berlin`")
+ZONE = Reads(zone, "IANA name, such as `Europe/Berlin`, or a `ZoneInfo`")
 MOMENT = Reads(moment, "`datetime`, `date` or ISO 8601 text")
 
 

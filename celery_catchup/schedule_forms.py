@@ -2,7 +2,7 @@
 
 - a cron string, or anything Celery takes: a schedule object, a `timedelta`, seconds;
 - a list of these, each a schedule of its own;
-- ``{"cron": …, "select": …, "window": …}``, or a list of such mappings: a policy of its own;
+- ``{"cron": …, "id": …, "select": …, "window": …}``, or a list of such mappings: a policy of its own;
 - ``{"start": …, "stop": …, "restart": …}`` around any of the above.
 
 Only the form is read here. What Celery takes is passed on untouched.
@@ -10,21 +10,26 @@ Only the form is read here. What Celery takes is passed on untouched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta, tzinfo
 from typing import Annotated, Any, TypeAlias
 
+from celery_catchup.durations import FINE_UNITS, parse_duration
 from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import SchedulePolicy
-from celery_catchup.readings import Reads
+from celery_catchup.policy import Policy, SchedulePolicy
+from celery_catchup.readings import Reads, text
 from celery_catchup.wording import did_you_mean, nearest, path, shown
 
 _ROLES = ("start", "stop", "restart")
 # Only start slots are ever caught up, so these would promise what never happens.
 _CATCH_UP_FIELDS = ("select", "window")
 _CRONTAB_ARGUMENTS = {"minute", "hour", "day_of_week", "day_of_month", "month_of_year"}
-_EXPECTED = "expected a cron string, a list, a mapping or a Celery schedule"
+_LONGEST_ID = 64
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
+EXPECTED_SCHEDULE = "expected a cron string, a list, a mapping or a Celery schedule"
 
 
 def _cron(value: object) -> str:
@@ -36,15 +41,34 @@ def _cron(value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """One schedule: a cron string or what Celery takes, what it sets over its entry's policy,
-    and where it was written."""
+    where it was written, and the ``id`` that stands for its position, if it has one."""
 
     source: object
     overrides: SchedulePolicy | None = None
     where: str = field(default="", compare=False)
+    id: str | None = None
+
+
+def _id(value: object) -> str:
+    name = text(value)
+    if not name or len(name) > _LONGEST_ID:
+        raise ValueError(f"expected a text of 1 to {_LONGEST_ID} characters, got {shown(value)}")
+    if name.isdecimal():
+        raise ValueError(f"expected a name, got {shown(name)}; a number could be a position, add a letter")
+    return name
 
 
 class _CronMapping(SchedulePolicy):
     cron: Annotated[str, Reads(_cron, "cron string")]
+    id: Annotated[str | None, Reads(_id, "short text", optional=True)] = None
+
+    @classmethod
+    def unknown(cls, name: object) -> str:
+        """What to say about a name that is none of ours; it may be one of the entry's policy."""
+        field = Policy.spellings().get(str(name))
+        if field is None:
+            return super().unknown(name)
+        return f"{field!r} holds for the whole entry; set it in the entry's policy, in catchup_entries"
 
 
 _NAMES = (*_ROLES, *_CronMapping.spellings())
@@ -71,8 +95,21 @@ def read_schedule(raw: object, *, where: str, timezone: tzinfo = UTC) -> Schedul
     ``timezone`` is the entry's, in which dates without an offset are read.
     """
     if isinstance(raw, Mapping) and _means_roles(raw):
-        return _roles(raw, where=where, timezone=timezone)
-    return ScheduleForm(_specs(raw, where=where, timezone=timezone))
+        form = _roles(raw, where=where, timezone=timezone)
+    else:
+        form = ScheduleForm(_specs(raw, where=where, timezone=timezone))
+    _refuse_equal_ids(form)
+    return form
+
+
+def _refuse_equal_ids(form: ScheduleForm) -> None:
+    seen: dict[str, str] = {}
+    mistakes = Mistakes()
+    for spec in form:
+        if spec.id is not None and seen.setdefault(spec.id, spec.where) != spec.where:
+            problem = f"{shown(spec.id)} is the id of {seen[spec.id]} too; give each schedule its own"
+            mistakes.add(path(spec.where, "id"), problem)
+    mistakes.raise_if_any()
 
 
 def _means_roles(raw: Mapping[Any, object]) -> bool:
@@ -158,9 +195,25 @@ def _item(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
 def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if isinstance(raw, Mapping):
         return _cron_mapping(raw, where=where, timezone=timezone)
-    if isinstance(raw, str) or _is_native(raw):
+    if isinstance(raw, str):
+        _refuse_intervals(raw, where=where)
         return ScheduleSpec(raw, where=where)
-    raise refuse(where, f"{_EXPECTED}, got {shown(raw)}")
+    if _is_native(raw):
+        return ScheduleSpec(raw, where=where)
+    raise refuse(where, f"{EXPECTED_SCHEDULE}, got {shown(raw)}")
+
+
+def _refuse_intervals(raw: str, *, where: str) -> None:
+    """Say what to write instead of a text that means an interval: a bare text is a cron string."""
+    if _NUMBER.fullmatch(raw):
+        raise refuse(where, f"expected a cron string, got {shown(raw)}; for seconds leave out the quotes")
+    try:
+        every = parse_duration(raw, units=FINE_UNITS)
+    except ValueError:
+        return
+    unit = next(unit for unit in _UNITS if not every % timedelta(**{unit: 1}))
+    written = f"timedelta({unit}={every // timedelta(**{unit: 1})})"
+    raise refuse(where, f"expected a cron string, got {shown(raw)}; for an interval write {written}")
 
 
 def _is_native(raw: object) -> bool:
@@ -176,5 +229,6 @@ def _cron_mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) ->
     if _CRONTAB_ARGUMENTS.issuperset(raw):
         raise refuse(where, f"got {shown(raw)}; write crontab(…) with these, or a cron string")
     mapping = _CronMapping.read(raw, where=where, timezone=timezone)
-    given = mapping.model_dump(exclude={"cron"}, exclude_unset=True)
-    return ScheduleSpec(mapping.cron, SchedulePolicy.read(given) if given else None, where=where)
+    given = mapping.model_dump(exclude={"cron", "id"}, exclude_unset=True)
+    overrides = SchedulePolicy.read(given) if given else None
+    return ScheduleSpec(mapping.cron, overrides, where=where, id=mapping.id)

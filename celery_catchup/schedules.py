@@ -25,7 +25,7 @@ from celery_catchup.model import Instant, to_instant
 from celery_catchup.simulated import NotReplayableError, Simulation, class_path, solar_step
 from celery_catchup.stepped import Step, SteppedTable
 from celery_catchup.timetables import IntervalTable, Timetable
-from celery_catchup.zones import zone_named
+from celery_catchup.zones import usable_zone, zone_named
 
 __all__ = ["NotReplayableError", "describe", "fingerprint", "timetable_of", "zone_of"]
 
@@ -75,9 +75,7 @@ def zone_of(schedule: BaseSchedule, *, default: tzinfo) -> tzinfo:
     app = state.get("_app")
     own = schedule.tz if authored else state.get("tz")
     zone = own or (default if app is None else app.timezone)
-    # A pytz zone has no offset of its own before a time is localised; its namesake has.
-    name = zone if isinstance(zone, str) else getattr(zone, "zone", None)
-    return zone_named(name) if isinstance(name, str) else zone
+    return zone_named(zone) if isinstance(zone, str) else usable_zone(zone)
 
 
 # -- timetables --------------------------------------------------------------------------
@@ -92,8 +90,12 @@ def _of_schedule(schedule: BaseSchedule, *, zone: tzinfo, anchor: Instant, name:
         return SteppedTable(solar_step(schedule), anchor=anchor, name=name)
     if _is_djangos(type(schedule), "clocked"):
         return SteppedTable(_once(to_instant(schedule.clocked_time)), anchor=anchor, name=name)
-    table = SteppedTable(Simulation(schedule, zone=zone, name=name).step, anchor=anchor, name=name)
-    table.next_after(anchor)  # A class that cannot be replayed is found out now, and not in the night.
+    simulation = Simulation(schedule, zone=zone, name=name)
+    if _is_plain(schedule, interval):
+        return SteppedTable(simulation.step, anchor=anchor, name=name, steady_in=zone)
+    table = SteppedTable(simulation.step, anchor=anchor, name=name)
+    # A class that cannot be replayed is found out now, and not in the night.
+    simulation.check(anchor, table.next_after(anchor))
     return table
 
 

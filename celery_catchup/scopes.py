@@ -6,10 +6,11 @@ decision; a backfill asks for a range that somebody named. `plan` treats both al
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from celery_catchup.entries import Entry, EntryState
+from celery_catchup.entries import Entry, EntryState, Pause
 from celery_catchup.errors import BackfillError
 from celery_catchup.model import Instant, RunState, SkipReason, to_rfc3339
 from celery_catchup.policy import OnResume, Select
@@ -33,12 +34,23 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """Slots in ``(after, until]`` are skipped for this reason, whatever the policy says."""
+
+    after: Instant
+    until: Instant
+    reason: SkipReason
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The range of a plan; ``now`` is what lateness is measured from."""
+    """The range of a plan; ``now`` is what lateness is measured from, ``decided`` is up to where
+    everything was decided before."""
 
     now: Instant
     reaches: tuple[Reach, ...]
-    discarded: SkipReason | None = None
+    decided: Instant = 0
+    dropped: tuple[Dropped, ...] = ()
     backfill: bool = False
     reprocess: Reprocess = Reprocess.NONE
     newest_first: bool = False
@@ -47,6 +59,18 @@ class Scope:
     def replay_from(self) -> Instant:
         """Nothing at or before this is planned."""
         return min((reach.after for reach in self.reaches), default=self.now)
+
+    def parts(self, reach: Reach) -> Iterator[tuple[Instant, Instant, SkipReason | None]]:
+        """The reach from its floor on as ``(after, until]``, oldest first: what is dropped, what fell out of
+        the window, and, without a reason, what the policy decides on."""
+        after = reach.floor
+        for drop in sorted(self.dropped, key=lambda drop: drop.after):
+            yield from _undropped(after, min(drop.after, reach.until), reach.after)
+            after = max(after, drop.after)
+            if after < min(drop.until, reach.until):
+                yield after, min(drop.until, reach.until), drop.reason
+                after = min(drop.until, reach.until)
+        yield from _undropped(after, reach.until, reach.after)
 
     def skip_existing(self, state: RunState) -> SkipReason | None:
         """Why a slot whose run is in the ledger is not made again; None when it is."""
@@ -59,27 +83,50 @@ class Scope:
         return None if again.get(self.reprocess, failed) else SkipReason.ALREADY_EXISTS
 
 
+def _undropped(
+    after: Instant, until: Instant, window: Instant
+) -> Iterator[tuple[Instant, Instant, SkipReason | None]]:
+    if after < min(until, window):
+        yield after, min(until, window), SkipReason.EXPIRED
+    if max(after, window) < until:
+        yield max(after, window), until, None
+
+
 def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | None, now: Instant) -> Scope:
     """The time since the entry's last decision, bounded by its window.
 
     Without a readable scheduler watermark nothing is replayed; one in the future counts
-    as ``now``. While an entry is being resumed its pause counts instead: the scheduler's
-    watermark is near now then, and would lose what the policy promises to recover.
+    as ``now``. While an entry is being resumed, or comes back after it was removed, that time
+    counts instead: the scheduler's watermark is near now then, and would lose what the policy
+    promises to recover.
     """
-    resumed = state.paused_at is not None
-    watermark = state.paused_at if resumed else scheduler_watermark
+    watermark = scheduler_watermark
+    if state.paused_at is not None:
+        watermark = state.paused_at
+    elif state.removed is not None:
+        watermark = state.removed[0]
     known = (state.decided, state.manual_start, state.changed_at)
     floor = max(
         now if watermark is None else min(watermark, now),
         state.first_seen_at,
         *(instant for instant in known if instant is not None),
     )
-    discard = resumed and (state.discards or entry.policy.on_resume is OnResume.DISCARD)
     return Scope(
         now=now,
         reaches=tuple(_reach(entry, index, floor, now) for index in range(len(entry.schedules))),
-        discarded=SkipReason.PAUSED if discard else None,
+        decided=floor,
+        dropped=tuple(_dropped(entry, state, now)) if state.resumes else (),
     )
+
+
+def _dropped(entry: Entry, state: EntryState, now: Instant) -> Iterator[Dropped]:
+    if state.removed is not None:
+        yield Dropped(*state.removed, SkipReason.REMOVED)
+    if state.paused_at is not None:
+        for pause in state.pauses or (Pause(state.paused_at),):
+            if pause.discard or entry.policy.on_resume is OnResume.DISCARD:
+                until = now if pause.until is None else pause.until
+                yield Dropped(pause.after, until, SkipReason.PAUSED)
 
 
 def _reach(entry: Entry, index: int, floor: Instant, now: Instant) -> Reach:
@@ -104,8 +151,39 @@ def backfill(
     What of it lies in the future will be run by the schedule itself and is left out; a
     range that lies there wholly is refused, and so are slots before ``start_date``.
     """
+    _check_range(entry, start, end, now)
+    return part_of_backfill(
+        entry, start=start, end=end, now=now, reprocess=reprocess, newest_first=newest_first
+    )
+
+
+def part_of_backfill(
+    entry: Entry, *, start: Instant, end: Instant, now: Instant, reprocess: Reprocess, newest_first: bool
+) -> Scope:
+    """A part of a range that was accepted as a whole: slots that the entry's dates leave out by now are
+    none of it."""
+    reaches = tuple(
+        Reach(
+            floor=after,
+            after=after,
+            until=min(end, now) if b.until is None else min(end, now, b.until),
+        )
+        for b in entry.bounds
+        for after in (start - 1 if b.after is None else max(start - 1, b.after),)
+    )
+    return Scope(
+        now=now,
+        reaches=reaches,
+        decided=start - 1,
+        backfill=True,
+        reprocess=reprocess,
+        newest_first=newest_first,
+    )
+
+
+def _check_range(entry: Entry, start: Instant, end: Instant, now: Instant) -> None:
     if start > end:
-        raise BackfillError("reversed_range", f"{_range(start, end)} ends before it starts; swap the two")
+        raise BackfillError("invalid_range", f"{_range(start, end)} ends before it starts; swap the two")
     if start > now:
         raise BackfillError(
             "future_range", f"{_range(start, end)} is in the future; its slots will run by themselves"
@@ -116,16 +194,6 @@ def backfill(
             "before_start_date",
             f"{_range(start, end)} begins before the entry's start_date; start at {to_rfc3339(first)}",
         )
-    reaches = tuple(
-        Reach(
-            floor=after,
-            after=after,
-            until=min(end, now) if b.until is None else min(end, now, b.until),
-        )
-        for b in entry.bounds
-        for after in (start - 1 if b.after is None else max(start - 1, b.after),)
-    )
-    return Scope(now=now, reaches=reaches, backfill=True, reprocess=reprocess, newest_first=newest_first)
 
 
 def _range(start: Instant, end: Instant) -> str:

@@ -161,7 +161,9 @@ class Settings(Written):
         timedelta(seconds=60), description="How long a silent worker keeps its run; at least `3s`."
     )
     ledger_ttl: Annotated[timedelta, PAUSE] = Field(
-        timedelta(days=30), description="How long finished runs are remembered; longer than any window."
+        timedelta(days=30),
+        description="How long finished runs are remembered; without it a day longer than the longest "
+        "window, and at least `30d`.",
     )
     poll_interval: Annotated[timedelta, PAUSE] = Field(
         timedelta(seconds=1), description="Longest sleep between two ticks."
@@ -187,6 +189,12 @@ class Settings(Written):
     )
     permanent_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
         (), description="Exception classes after which none does: the run is a dead letter at once."
+    )
+    max_ledger_runs: Annotated[int, COUNT] = Field(
+        1_000_000, description="Runs that are kept of all entries; beyond it those that ended first go."
+    )
+    max_ledger_runs_per_entry: Annotated[int, COUNT] = Field(
+        100_000, description="Runs that are kept of each entry; beyond it the oldest that ended go."
     )
     checkins: Annotated[Checkins, word(Checkins)] = Field(
         Checkins.LIVE,

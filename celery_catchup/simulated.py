@@ -15,7 +15,7 @@ from typing import Any
 from celery.schedules import BaseSchedule, crontab, solar
 
 from celery_catchup.errors import ScheduleError
-from celery_catchup.model import Instant, to_datetime, to_instant
+from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
 from celery_catchup.stepped import Step
 from celery_catchup.zones import LAST_INSTANT
 
@@ -27,7 +27,7 @@ _HALF_SECOND = timedelta(milliseconds=500)
 
 
 class NotReplayableError(ScheduleError):
-    """The schedule reads the real time, so that nobody can ask it about the past.
+    """The schedule does not follow from time alone: it reads the real time, or it is not due when it says.
 
     It runs under Celery's beat as ever; only its missed slots cannot be known.
     """
@@ -63,6 +63,21 @@ class Simulation:
         """
         estimate = min(_depth(self._clone, "remaining_estimate"), _depth(self._clone, "remaining_delta"))
         return self._next_due if _depth(self._clone, "is_due") < estimate else self._next_estimated
+
+    def check(self, last: Instant, slot: Instant | None) -> None:
+        """Ask whether it is due at the slot that it has given itself; `NotReplayableError` when it is not."""
+        if slot is None:
+            return
+        try:
+            # A slot is cut to a millisecond, so the schedule may be due a little later.
+            due, _ = self._is_due(last, now=slot + 1)
+        except ScheduleError:
+            return  # The estimate has answered, and it is all that is needed.
+        if not due:
+            raise NotReplayableError(
+                f"{self._subject} is not due at {to_rfc3339(slot)}, its own next time, so it does not follow "
+                f"from time alone; catch-up is off for it, let is_due depend on self.now() only to have it"
+            )
 
     # -- by remaining_estimate -----------------------------------------------------------
 
@@ -115,7 +130,10 @@ class Simulation:
                 return None
             # "At once" is a millisecond later, or time would stand still.
             now += max(wait, 1)
-        raise ScheduleError(f"{self._subject} is not due at any of {_MOST_CHECKS} checks; give longer waits")
+        raise NotReplayableError(
+            f"{self._subject} is not due at any of {_MOST_CHECKS} checks, so it does not follow from time "
+            f"alone; catch-up is off for it, give longer waits to have it"
+        )
 
     def _is_due(self, last: Instant, *, now: Instant) -> tuple[bool, int | None]:
         """Whether it is due, and the milliseconds until the next check; None for never."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from datetime import tzinfo
 from itertools import chain, islice, pairwise, takewhile
 from typing import TypeAlias
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_rfc3339
-from celery_catchup.zones import LAST_INSTANT
+from celery_catchup.zones import LAST_INSTANT, piece_at
 
 Step: TypeAlias = Callable[[Instant], Instant | None]
 """The slot after an instant, or None when there will be no more; the same answer every time."""
@@ -41,14 +42,24 @@ class SteppedTable:
     there the schedule is taken to be memoryless: for one that is not, two ranges that
     begin at different instants need not agree.
 
+    ``steady_in`` is the zone of a step that always takes the same time while the offset of that
+    zone stays the same. Long ways of such a chain are added up instead of walked.
+
     A step that does not move forward, and a call that takes more than ``budget`` steps
     without an answer, raise `ScheduleError` under the given name.
     """
 
     def __init__(
-        self, step: Step, *, anchor: Instant, name: str = "the schedule", budget: int = _BUDGET
+        self,
+        step: Step,
+        *,
+        anchor: Instant,
+        name: str = "the schedule",
+        budget: int = _BUDGET,
+        steady_in: tzinfo | None = None,
     ) -> None:
         self._step = step
+        self._steady_in = steady_in
         self._anchor = anchor
         self._name = name
         self._budget = budget
@@ -67,8 +78,18 @@ class SteppedTable:
             yield from reversed(array("q", self._limited(self._forward(after, until))))
 
     def count(self, after: Instant, until: Instant) -> int:
-        """How many slots are in ``(after, until]``; they have to be walked."""
-        return sum(1 for _ in self._limited(self._forward(after, until)))
+        """How many slots are in ``(after, until]``; they have to be walked, unless the step is steady."""
+        if self._steady_in is None or after < self._anchor:
+            early = min(until, self._anchor) if self._steady_in is not None else until
+            total = sum(1 for _ in self._limited(self._forward(after, early)))
+            return total if early == until else total + self.count(self._anchor, until)
+        point = next(self._forward(after, until), None)
+        total = 0
+        while point is not None and point <= until:
+            point, added = self._leap(point, until)
+            total += added + 1
+            point = self._checked_step(point)
+        return total
 
     def next_after(self, instant: Instant) -> Instant | None:
         """The first slot later than the instant."""
@@ -77,7 +98,7 @@ class SteppedTable:
     def previous_before(self, instant: Instant) -> Instant | None:
         """The last slot earlier than the instant; before the chain it is searched from ever farther back."""
         if instant > self._anchor:
-            known = self._known_at(instant - 1)
+            known = self._reached(instant - 1)
             slot = _last(self._limited(_until(instant - 1, self._chain(known))), default=known)
             if slot > self._anchor:
                 return slot
@@ -100,7 +121,7 @@ class SteppedTable:
             after = self._anchor
         if until <= after:
             return
-        points = self._chain(self._known_at(after))
+        points = self._chain(self._reached(after))
         # Only the way to the range is limited: inside it, the caller decides how far to go.
         first = next((point for point in self._limited(points) if point > after), None)
         if first is not None:
@@ -150,6 +171,30 @@ class SteppedTable:
                 f"instead of later; mend the schedule's class, its slots must increase"
             )
         return following
+
+    # -- adding up ---------------------------------------------------------------------
+
+    def _reached(self, instant: Instant) -> Instant:
+        """A point of the chain at or before the instant, as near as can be had without a walk."""
+        point = self._known_at(instant)
+        leapt, added = self._leap(point, instant)
+        if leapt > self._recent[-1]:
+            # What is remembered one by one has no gap, so it begins again there.
+            self._marks.append(self._recent[0])
+            self._recent = [leapt]
+        return leapt if added else point
+
+    def _leap(self, point: Instant, until: Instant) -> tuple[Instant, int]:
+        """The last slot up to an instant that follows from a point by addition, and how many slots on."""
+        if self._steady_in is None:
+            return point, 0
+        first = self._checked_step(point)
+        second = None if first is None else self._checked_step(first)
+        end = min(until, piece_at(self._steady_in, point).end - 1)
+        if first is None or second is None or second > end or second - first != first - point:
+            return point, 0
+        steps = (end - point) // (first - point)
+        return point + steps * (first - point), steps
 
     # -- remembering -------------------------------------------------------------------
 

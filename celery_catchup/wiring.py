@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -13,14 +14,22 @@ from redis.exceptions import ResponseError
 
 from celery_catchup.declarations import key_prefix
 from celery_catchup.engine import is_current
+from celery_catchup.errors import Mistake
 from celery_catchup.mistakes import refuse
 from celery_catchup.redis_urls import SCHEMES
 from celery_catchup.settings import PREFIX, Settings
 from celery_catchup.store import Keys, Scripts, connect
-from celery_catchup.wording import masked, shown
+from celery_catchup.wording import masked, nearest, shown
 
 NAMELESS = "celery"
 """The namespace of an app that was made without a name."""
+
+_OURS = PREFIX.strip("_")
+_NO_WORD = re.compile(r"[\W_]")
+_KNOWN = {name.replace("_", ""): PREFIX + name for name in Settings.model_fields}
+"""Each setting without underscores -> as it is written."""
+_SURE = 0.8
+"""How much of a name must be right for it to be one of ours: other programs have settings, too."""
 
 _CERT_REQS = {ssl.CERT_NONE: "none", ssl.CERT_OPTIONAL: "optional", ssl.CERT_REQUIRED: "required"}
 
@@ -82,11 +91,32 @@ def raw_settings(app: Any) -> dict[str, object]:
     prefix: str = app.conf.prefix or ""  # known once the settings are loaded, as they are by now
     found: dict[str, object] = {}
     for key in keys:
-        theirs = prefix and key.isupper() and not key.startswith(prefix)
-        name = key.removeprefix(prefix).lower()
-        if name.startswith(PREFIX) and not theirs:
-            found.setdefault(name, app.conf[key])
+        if _is_read(key, prefix):
+            found.setdefault(key.removeprefix(prefix).lower(), app.conf[key])
     return found
+
+
+def misplaced_settings(app: Any) -> Iterator[Mistake]:
+    """Settings of ours that Celery does not read, because they are outside its namespace or misspelt."""
+    keys = list(map(str, app.conf))
+    prefix: str = app.conf.prefix or ""  # known once the settings are loaded, as they are by now
+    for key in keys:
+        bare = _NO_WORD.sub("", key.lower()).removeprefix("celery")
+        # Letters may have changed places; anything else is somebody else's setting.
+        if sorted(bare[: len(_OURS)]) != sorted(_OURS) or _is_read(key, prefix):
+            continue
+        meant = nearest(bare[len(_OURS) :], _KNOWN, similar=_SURE)
+        if meant is not None:
+            right = f"{prefix}{_KNOWN[meant].upper()}" if prefix else _KNOWN[meant]
+            where = f"outside the app's namespace, {prefix.strip('_')}" if prefix else "without a namespace"
+            other = not prefix and key.startswith("CELERY_")
+            way = ", or give config_from_object namespace='CELERY'" if other else ""
+            yield Mistake(key, f"is not read {where}; write {right}{way}")
+
+
+def _is_read(key: str, prefix: str) -> bool:
+    theirs = prefix and key.isupper() and not key.startswith(prefix)
+    return not theirs and key.removeprefix(prefix).lower().startswith(PREFIX)
 
 
 def namespace_of(app: Any, settings: Settings) -> str:

@@ -45,12 +45,12 @@ def error_told(error: BaseException, *, longest: int = 120) -> str:
     return f"{type(error).__name__}: {masked(printable[:longest])}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], *, similar: float = _SIMILAR) -> str | None:
     """The known word that was probably meant."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
     # Comparing costs the product of the lengths, and no known word is that long.
     folded = word[: 4 * LONGEST_QUOTE].casefold()
-    found = get_close_matches(folded, by_folded, n=1, cutoff=_SIMILAR)
+    found = get_close_matches(folded, by_folded, n=1, cutoff=similar)
     return by_folded[found[0]] if found else None
 
 

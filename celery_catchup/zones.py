@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
@@ -47,6 +47,57 @@ def zone_named(name: str) -> ZoneInfo:
             advice = "no time zone data is installed; run: pip install tzdata"
         raise ScheduleError(f"unknown time zone {name[:60]!r}; {advice}")
     return ZoneInfo(name)
+
+
+def usable_zone(zone: tzinfo) -> tzinfo:
+    """The zone as the rest of the package needs it: hashable, and right for every wall-clock time.
+
+    A pytz zone gives wrong offsets until a time is localised, and a dateutil zone cannot be hashed.
+    Where such a zone has an IANA name, the zone of that name takes its place; otherwise it is wrapped.
+    """
+    hashable = zone.__hash__ is not None
+    if hashable and not hasattr(zone, "zone"):
+        return zone
+    name = _iana_name(zone)
+    if name is not None:
+        return ZoneInfo(name)
+    return zone if hashable else _Hashable(zone)
+
+
+def _iana_name(zone: tzinfo) -> str | None:
+    """The IANA name of a pytz or dateutil zone; dateutil keeps the file that it was read from."""
+    if type(zone).__name__ == "tzutc":
+        return "UTC"
+    written = str(getattr(zone, "zone", None) or getattr(zone, "_filename", None) or "")
+    for name in (written, written.partition("zoneinfo/")[2]):
+        if name in _names():
+            return name
+    return None
+
+
+class _Hashable(tzinfo):
+    """A zone that can be a key of a cache; two of them are equal only when they are the same object."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._zone = zone
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        return self._zone.utcoffset(self._theirs(moment))
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return self._zone.dst(self._theirs(moment))
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        return self._zone.tzname(self._theirs(moment))
+
+    def fromutc(self, moment: datetime) -> datetime:
+        return self._zone.fromutc(moment.replace(tzinfo=self._zone)).replace(tzinfo=self)
+
+    def _theirs(self, moment: datetime | None) -> datetime | None:
+        return None if moment is None else moment.replace(tzinfo=self._zone)
+
+    def __repr__(self) -> str:
+        return repr(self._zone)
 
 
 @lru_cache(maxsize=1)

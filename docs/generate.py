@@ -31,6 +31,7 @@ from celery_catchup.metrics import catalogue, reading
 from celery_catchup.operations import (
     backfills,
     dead_letters,
+    drift,
     entries,
     inheriting,
     pauses,
@@ -73,6 +74,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "resume": ("", pauses.Resumption),
     "watermark show": ("", watermarks.Watermarks),
     "watermark set, reset": ("", watermarks.Move),
+    "drift, drift accept": ("", drift.Drift),
     "dlq list": ("deadLetters", dead_letters.DeadLetter),
     "dlq show": ("", dead_letters.DeadLetter),
     "dlq replay, discard": ("runs", dead_letters.Handled),

@@ -24,6 +24,7 @@ _VERBS = (
     "pause",
     "resume",
     "watermark",
+    "drift",
     "dlq",
     "import",
     "flower",
@@ -49,7 +50,8 @@ Run it again:
 \b
 Times: 2026-02-07T10:00Z, 2026-02-07, '6h ago', yesterday, now; without an offset, in the app's time zone.
 Exit codes: 0 done, 1 failed or unhealthy, 2 wrong usage or configuration, 3 missed slots were found
-(preview --exit-code), 69 the store is unreachable. 'catchup --dry-run ENTRY' is 'catchup preview ENTRY'.
+(preview --exit-code) or entries differ (drift), 69 the store is unreachable. 'catchup --dry-run ENTRY' is
+'catchup preview ENTRY'.
 """
 
 

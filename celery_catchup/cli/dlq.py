@@ -141,7 +141,8 @@ def buried(desk: Desk, screen: Screen, **given: Any) -> int:
     """
     from celery_catchup.operations.dead_letters import bury
 
-    return _handle(desk, screen, bury, "bury", everything=False, entry=None, category=None, **given)
+    chosen: dict[str, Any] = {"everything": False, "entry": None, "category": None, "search": ""}
+    return _handle(desk, screen, bury, "bury", **chosen, **given)
 
 
 command.add_command(listed, "list")

@@ -45,7 +45,10 @@ def _row(one: EntryView, form: str) -> list[str]:
 
 
 def _state(one: EntryView) -> str:
+    if one.failing is not None:
+        return f"failing ({one.failing})"
     if one.paused:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
+    stopped = [f"stopped by {', '.join(one.stopped_by)}"] * bool(one.stopped_by)
     busy = [f"{one.active} active"] * bool(one.active) + [f"{one.waiting} waiting"] * bool(one.waiting)
-    return ", ".join(busy) or "idle"
+    return ", ".join(stopped + busy) or "idle"

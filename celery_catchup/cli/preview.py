@@ -67,7 +67,7 @@ def command(
 
 
 def _show(screen: Screen, found: Sequence[Preview], *, everything: bool) -> None:
-    shown = [one for one in found if everything or len(one.slots) or one.expired]
+    shown = [one for one in found if everything or len(one.slots) or one.expired or one.error]
     for index, one in enumerate(shown):
         if index:
             screen.out()

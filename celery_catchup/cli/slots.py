@@ -31,6 +31,8 @@ def show_preview(screen: Screen, preview: Preview, *, heading: str) -> None:
         show_slots(screen, preview)
         screen.out()
     screen.out(summary(preview.dispatched, preview.skipped))
+    if preview.error is not None:
+        screen.note(f'"{preview.entry}" cannot be planned: {preview.error}')
     if preview.paused:
         screen.note(f'"{preview.entry}" is paused: nothing is dispatched until it is resumed.')
     if preview.expired:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @verb("status", short_help="Is a beat leading, what is it doing, what waits for somebody?")
-@option("--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads.")
+@option(
+    "--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads and decides."
+)
 @option(
     "--max-age",
     group="Output",
@@ -25,17 +27,28 @@ if TYPE_CHECKING:
     metavar="DURATION",
     help="How old the last tick may be.",
 )
+@option(
+    "--max-delay",
+    group="Output",
+    type=Length(fine=True),
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a due slot may stay undecided.",
+)
 @json_option
-def command(desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, as_json: bool) -> int:
+def command(
+    desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, max_delay: timedelta, as_json: bool
+) -> int:
     """Whether a beat leads, how far its catch-up is, and what waits for somebody.
 
-    With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age, 1
-    when it is not, or when for five minutes a beat with other entries than this app's has led in its
-    namespace, and 69 when the store is unreachable.
+    With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age and no due
+    slot has stayed undecided longer than --max-delay. It is 1 otherwise, and when for five minutes a beat
+    with other entries than this app's has led in its namespace; it is 69 when the store is unreachable.
     """
     from celery_catchup.operations.status import status
 
-    found = status(desk, max_age=max_age)
+    found = status(desk, max_age=max_age, max_delay=max_delay)
     if as_json:
         screen.json(found)
     else:
@@ -72,6 +85,10 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
         yield "Last tick", f"{stamp(found.last_tick)} ({length(found.last_tick_age)} ago)"
     if found.watermark is not None:
         yield "Watermark", f"{stamp(found.watermark)} (lag {length(found.lag)})"
+    yield "Oldest undecided slot", None if found.undecided is None else f"due for {length(found.undecided)}"
+    for one in found.failing:
+        what = one.entry if one.backfill is None else f"{one.entry}, backfill {one.backfill}"
+        yield "Failing", f"{what}: {one.reason} (since {stamp(one.since)}, {one.times} tries)"
     yield "Runs in flight", found.in_flight
     yield "Waiting for their next attempt", found.waiting_for_retry or None
     yield "Waiting to be published", found.to_be_published or None
@@ -79,6 +96,7 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
     yield "Not recovered in the last day", found.not_recovered
     yield "Backfills", found.backfills or None
     yield "Paused", ", ".join(found.paused) or None
+    yield "Stopped by a failed run", ", ".join(found.stopped) or None
     yield "Workers with the plugin", found.workers
     yield "Beats that stand by", found.standbys or None
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
@@ -87,6 +105,8 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
 def _advise(screen: Screen, found: Status) -> None:
     if found.dead_letters:
         screen.note("See what failed for good: celery catchup dlq list")
+    if found.stopped:
+        screen.note("See by which run: celery catchup entries; replay or discard it: celery catchup dlq")
     if found.not_recovered:
         screen.note("See what was not recovered: celery catchup runs --state skipped --since 24h")
     if found.without_plugin:

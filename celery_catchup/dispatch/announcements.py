@@ -3,11 +3,15 @@
 sentry-sdk wraps ``celery.beat.Scheduler.apply_entry``: it opens a check-in for the entry, and puts
 its id among the headers of what is sent. Messages are not sent there any more, so the call is made
 for its own sake, on a copy of the entry, and what it put into the copy is sent.
+
+The wrapper also begins a trace for each message of beat. Runs that are not told of get theirs from
+`begin_trace`; otherwise they would belong to the trace of the last one that was.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +20,7 @@ from celery import beat
 from celery.schedules import ParseException, crontab
 
 from celery_catchup.declarations import WrittenSchedule
+from celery_catchup.dispatch.messages import is_original
 from celery_catchup.model import Trigger
 from celery_catchup.settings import Checkins
 
@@ -29,15 +34,26 @@ _TOLD: Mapping[Checkins, frozenset[str]] = {
 
 
 class Announcements:
-    """Tells of each run once, however often its message has to be made."""
+    """Tells of each run once, however often its message has to be made.
 
-    def __init__(self, app: Any, which: Checkins) -> None:
-        self._app, self._triggers = app, _TOLD[which]
+    ``which`` is None outside of beat: a run that is started by hand is not announced, and belongs to the
+    trace of whoever starts it.
+    """
+
+    def __init__(self, app: Any, which: Checkins | None) -> None:
+        self._app, self._is_beat = app, which is not None
+        self._triggers = _TOLD[which or Checkins.NONE]
         self._heard: OrderedDict[tuple[str, int], Any] = OrderedDict()
 
     def concern(self, run: Mapping[str, Any] | None) -> bool:
         """Whether somebody watches, and wants to hear of such a run."""
         return run is not None and run["trigger"] in self._triggers and _is_watched()
+
+    def begin_trace(self) -> None:
+        """Let the next message have a trace of its own, as each message of Celery's beat has."""
+        sentry: Any = sys.modules.get("sentry_sdk") if self._is_beat and _is_watched() else None
+        if hasattr(sentry, "get_isolation_scope"):  # not before sentry-sdk 2
+            sentry.get_isolation_scope().set_new_propagation_context()
 
     def heard(self, entry: beat.ScheduleEntry, run: Mapping[str, Any]) -> beat.ScheduleEntry:
         """The entry as those who watch want it to be sent."""
@@ -70,9 +86,8 @@ class _Stage:
 
 
 def _is_watched() -> bool:
-    """Whether somebody has put himself in front of Celery's own function."""
-    code = getattr(beat.Scheduler.apply_entry, "__code__", None)
-    return bool(getattr(code, "co_filename", None) != beat.__file__)
+    """Whether Celery's own function is replaced or wrapped."""
+    return not is_original(beat.Scheduler.apply_entry, beat)
 
 
 def _as_crontab(schedule: Any) -> Any:

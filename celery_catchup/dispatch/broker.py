@@ -64,17 +64,20 @@ class Broker:
             connection.ensure_connection(
                 max_retries=tries - 1, interval_start=0, interval_step=0, interval_max=0
             )
+            _limit_waiting(connection)
             _ = connection.default_channel
-        except Exception as error:
+        except BaseException as error:
             self.drop()
-            raise unreachable(error) from error
+            if isinstance(error, Exception):
+                raise unreachable(error) from error
+            raise
         return connection
 
     def publish(self, publication: Mapping[str, Any]) -> None:
         """Publish what was captured, once, and return when the broker has it.
 
-        After a failure the connection is not used again: a late confirmation on it would be
-        taken for that of the next message.
+        After a failure, or an interruption such as gevent's time limit, the connection is not used
+        again: a late confirmation on it would be taken for that of the next message.
         """
         channel = self.connected().default_channel
         where = _where(publication)
@@ -83,9 +86,15 @@ class Broker:
                 _publish(channel, publication)
             if seen is not None and not seen.deliveries:
                 raise unroutable(where)
-        except Exception as error:
+        except BaseException as error:
             self.drop()
-            raise publish_error(error, where=where) from error
+            if isinstance(error, Exception):
+                raise publish_error(error, where=where) from error
+            raise
+
+    def producer(self) -> Any:
+        """A producer of events; `DispatchError` when there is no connection."""
+        return _kombu.Producer(self.connected().default_channel, auto_declare=False)
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell.
@@ -130,6 +139,17 @@ def _configured(connection: Any) -> Any:
         connection.transport_options = {**_AMQP, **given, "confirm_publish": True}
     connection.connect_timeout = connection.connect_timeout or TIMEOUT
     return connection
+
+
+def _limit_waiting(connection: Any) -> None:
+    """Set the time-out of an AMQP socket in Python, too.
+
+    py-amqp sets its time-outs in the kernel, and the sockets of gevent and eventlet never block there:
+    a broker that falls silent while a channel is opened or a queue is declared would hang a greenlet.
+    """
+    socket = getattr(getattr(connection.connection, "transport", None), "sock", None)
+    if connection.transport.driver_type == "amqp" and socket is not None:
+        socket.settimeout(connection.transport_options["read_timeout"])
 
 
 def _is_sentinel(connection: Any) -> bool:

@@ -1,6 +1,7 @@
 """Catches a message on its way to the broker. The only file that leans on private kombu names.
 
 - ``Producer._publish``: takes what is to be sent, serialised and compressed;
+- ``registry._encoders``: the functions behind the names of serializers;
 - ``Channel._put``, ``Channel._put_fanout`` of the Redis transport: take a message to its queue,
   through the client that ``Channel.conn_or_acquire`` gives them;
 - ``Channel._size`` of transports that are not AMQP: how many messages a queue holds.
@@ -20,14 +21,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
+from kombu import compression
 from kombu.messaging import Producer
+from kombu.serialization import registry
 from kombu.transport.redis import Transport as RedisTransport
 from kombu.utils import json as kombu_json
 
 from celery_catchup.dispatch.entities import described
 
-_dumps: Any = kombu_json.dumps  # kombu's functions carry no types
+# kombu's functions carry no types
+_dumps: Any = kombu_json.dumps
+_encoder_of: Any = compression.get_encoder
 _PROBE = "celery-catchup.probe"
+# Modules of the functions that kombu registers by itself.
+_SERIALIZERS = ("kombu.utils.json", "kombu.serialization", "yaml")
+_COMPRESSORS = ("zlib", "bz2", "lzma", "brotli", "kombu.compression")
 
 Result = TypeVar("Result")
 
@@ -124,6 +132,18 @@ def looks_right(connection: Any) -> bool:
         and properties.get("correlation_id") == _PROBE
         and isinstance(properties.get("delivery_tag"), str)
     )
+
+
+def encodes_alike(serializer: str, compressor: str | None) -> bool:
+    """Whether both are kombu's own, and so make the same of the same arguments; one of the user's may
+    put a time stamp or a nonce into each message."""
+    encoders = getattr(registry, "_encoders", {})
+    if serializer not in encoders or encoders[serializer].encoder.__module__ not in _SERIALIZERS:
+        return False
+    try:
+        return not compressor or _encoder_of(compressor)[0].__module__ in _COMPRESSORS
+    except KeyError:
+        return False
 
 
 class _RecordingProducer(Producer):

@@ -30,6 +30,7 @@ from celery_catchup.dispatch.failures import (
 )
 from celery_catchup.dispatch.kinds import Kinds
 from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.dispatch.templates import Caught, Entries, Known
 from celery_catchup.logs import logfmt
 from celery_catchup.model import Instant, Trigger
@@ -67,10 +68,11 @@ class Dispatcher:
         state: Redis,
         state_db: int,
         mark_tasks: MarkTasks = MarkTasks.BOTH,
-        checkins: Checkins = Checkins.NONE,
+        checkins: Checkins | None = None,
     ) -> None:
         self._app, self._state, self._state_db, self._mark_tasks = app, state, state_db, mark_tasks
         self._broker = Broker(app)
+        self.sent_events = SentEvents(app, self._broker)
         self._db = 0
         self._known = Entries(app)
         self._kinds = Kinds(app)
@@ -174,6 +176,7 @@ class Dispatcher:
         announced = self._announcements.concern(run)
         known = None if announced else self._known.valid(entry, policy_entry)
         if announced or (known is None and not is_shared(self._app, entry)):
+            self._announcements.begin_trace()
             if announced and run is not None:
                 entry = self._announcements.heard(entry, run)
             own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
@@ -241,7 +244,9 @@ class Dispatcher:
         `DispatchError` when it does not, or when that is not known; sending it again is then
         the caller's decision.
         """
-        self._broker.publish(_loads(render(template, run_id, run, now)))
+        publication = _loads(render(template, run_id, run, now))
+        self._broker.publish(publication)
+        self.sent_events.published(publication)
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
@@ -252,10 +257,20 @@ class Dispatcher:
         when it had to be published, and was."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
+        if self._app.conf.task_protocol == 1:
+            return self._as_built(message_of(self._app, entry, policy_entry=None, run_id=run_id, run=run))
         template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
         if template.queue is not None and template.db is not None:
             return template.queue, template.db, [render(vars(template), run_id, run, now)]
         self.publish(vars(template), run_id, run, now=now)
+        return "", 0, []
+
+    def _as_built(self, message: Message) -> tuple[str, int, list[str]]:
+        """Protocol 1 keeps the task's id inside the body: the message goes out as Celery has built it."""
+        caught = self._made(message)
+        if caught.queue is not None and caught.db is not None:
+            return caught.queue, caught.db, [caught.text]
+        self._broker.publish(_loads(caught.text))
         return "", 0, []
 
     def close(self, *, interrupted: bool = False) -> None:

@@ -18,7 +18,6 @@ from kombu import serialization
 
 from celery_catchup import badges
 from celery_catchup.dispatch.marks import mark, sealed
-from celery_catchup.dispatch.messages import makes_messages_as_celery_does
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
 from celery_catchup.store.batches import SharedTemplate
@@ -128,8 +127,6 @@ class Kinds:
         """What the task, and its name, add to a message."""
         name = entry.task
         if name not in self._traits:
-            if not makes_messages_as_celery_does(self._app, entry):
-                raise _NoKindError(name)
             self._traits[name] = (_traits(self._app.tasks.get(name)), self._route(name))
         return self._traits[name]
 

@@ -8,17 +8,23 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import celery.app.amqp
 import celery.app.base
 import celery.app.task
-from celery import Celery, Task, signals
-from celery.app.routes import MapRoute
+import kombu.messaging
+from celery import signals
+from celery.app.amqp import AMQP
+from celery.app.routes import MapRoute, Router
 from celery.beat import BeatLazyFunc, ScheduleEntry
+from celery.utils.nodenames import anon_nodename
+from kombu.messaging import Producer
 
 from celery_catchup import badges
 from celery_catchup import header_names as names
+from celery_catchup.dispatch.capture import encodes_alike
 from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.marks import mark, seal, value_mark, with_marks
 from celery_catchup.foresight import OURS
@@ -26,6 +32,7 @@ from celery_catchup.settings import MarkTasks
 from celery_catchup.store.rendering import facts, is_catchup
 from celery_catchup.wording import shown
 
+_SENDER = "celery-catchup"
 # header -> mark
 _TOLD = {names.SCHEDULED_TIME: "scheduled_time", names.TRIGGER_TYPE: "trigger_type"}
 _TOLD_WITH_POLICY = {
@@ -36,7 +43,8 @@ _TOLD_WITH_POLICY = {
 
 
 class _NoEvents:
-    """An event dispatcher that says nothing: a message that was caught has not been sent."""
+    """An event dispatcher that says nothing: a message that was caught has not been sent; `SentEvents`
+    announces it when it has."""
 
     def publish(self, *_: Any, **__: Any) -> None:
         """Keep quiet."""
@@ -98,7 +106,15 @@ class Message:
         properties = with_marks(tree["properties"], self.task_id, mark("task_id"))
         if "delivery_tag" in properties:
             properties["delivery_tag"] = mark("delivery_tag")
+        headers |= self._steady(headers, "origin", anon_nodename(), f"{_SENDER}@{self.app.main}")
+        nobody = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{_SENDER}@{self.app.main}"))
+        properties |= self._steady(properties, "reply_to", self.app.thread_oid, nobody)
         return seal({**tree, "headers": headers, "properties": properties})
+
+    def _steady(self, fields: Mapping[str, Any], name: str, ours: str, steady: str) -> dict[str, Any]:
+        """One value for all processes of the app in place of this process's own: else every start of a beat
+        would make new templates. What the user has set stays."""
+        return {name: steady} if fields.get(name) == ours and name not in self.entry.options else {}
 
     def _corrections(self) -> dict[str, Any]:
         options = self.entry.options
@@ -159,23 +175,26 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
     """Whether all runs of the entry can be sent from one template.
 
     Not so when code of the user's sees each message and may make it another one: hooks,
-    routers, a task's own ``apply_async``; nor when arguments are made anew for each run.
+    routers, a task's own ``apply_async``, a serializer; nor when arguments are made anew for each run.
+    When in doubt Celery builds each message.
     """
     task = app.tasks.get(entry.task)
     return not (
         is_watched(app, task)
+        or not _builds_as_celery_does(app, task)
         or any(isinstance(value, BeatLazyFunc) for value in _arguments(entry))
         or _counts_from_a_moment(entry, task)
+        or not encodes_alike(*(_chosen(app, entry, task, name) for name in ("serializer", "compression")))
     )
 
 
 def is_watched(app: Any, task: Any) -> bool:
-    """Whether code of the user's sees each message of the task on its way."""
+    """Whether code of the user's sees each message of the task on its way. It is asked at each run."""
     for signal in _SIGNALS:
         if any(map(_is_theirs, signal.receivers)):
             return True
     routes = app.amqp.routes
-    if routes and any(not isinstance(route, MapRoute) for route in routes):
+    if routes and any(type(route) is not MapRoute for route in routes):
         return True
     return _has_its_own_way(app, task)
 
@@ -239,38 +258,41 @@ def _counts_from_a_moment(entry: ScheduleEntry, task: Any) -> bool:
     return bool(entry.options.get("eta")) or not (expires is None or isinstance(expires, Real))
 
 
+def _chosen(app: Any, entry: ScheduleEntry, task: Any, name: str) -> Any:
+    """The option as Celery chooses it: the entry's, else the task's, else the app's."""
+    return entry.options.get(name) or getattr(task, name, None) or app.conf[f"task_{name}"]
+
+
 def _has_its_own_way(app: Any, task: Any) -> bool:
     """Whether the task or the app sends in another way than Celery's: a class of the user's, or a
-    library that has put itself in between."""
-    if _code(app.send_task) not in _STOCK:
+    library that has wrapped it."""
+    if not is_original(app.send_task, celery.app.base):
         return True
-    return task is not None and not {_code(task.apply_async), _code(task.shadow_name)} <= _STOCK
-
-
-def makes_messages_as_celery_does(app: Any, entry: ScheduleEntry) -> bool:
-    """Whether nobody has put himself between the task's arguments and the message made of them."""
-    amqp, task = app.amqp, app.tasks.get(entry.task)
-    ways = [(amqp.create_task_message, celery.app.amqp), (amqp.send_task_message, celery.app.amqp)]
-    if task is not None:
-        ways.append((task._get_exec_options, celery.app.task))
-    return type(amqp) is celery.app.amqp.AMQP and all(_file(way) == module.__file__ for way, module in ways)
-
-
-def _file(function: Any) -> str | None:
-    return getattr(_code(function), "co_filename", None)
-
-
-def _code(function: Any) -> Any:
-    return getattr(function, "__code__", None)  # of a method, its function's
-
-
-# The code of Celery's own ways; a library may have taken their place before we came.
-_STOCK = frozenset(
-    code
-    for way, module in (
-        (Celery.send_task, celery.app.base),
-        (Task.apply_async, celery.app.task),
-        (Task.shadow_name, celery.app.task),
+    return task is not None and not (
+        is_original(task.apply_async, celery.app.task) and is_original(task.shadow_name, celery.app.task)
     )
-    if (code := _code(way)) is not None and code.co_filename == module.__file__
-)
+
+
+def _builds_as_celery_does(app: Any, task: Any) -> bool:
+    """Whether no class of the user's, and no library, has replaced what builds messages; these things
+    are set when a program starts, so that they are asked for once."""
+    amqp = app.amqp
+    return (
+        type(amqp) is AMQP
+        and type(amqp.router) is Router
+        and is_original(amqp.create_task_message, celery.app.amqp)
+        and is_original(amqp.send_task_message, celery.app.amqp)
+        and is_original(Producer.publish, kombu.messaging)
+        and (task is None or is_original(task._get_exec_options, celery.app.task))
+    )
+
+
+def is_original(function: Any, module: ModuleType) -> bool:
+    """Whether a function or method is the module's own, and not a wrapper around it.
+
+    A wrapper of wrapt, which most tracing libraries use, shows the code of what it wraps; so the
+    type counts, too.
+    """
+    if type(function) is MethodType:
+        function = function.__func__
+    return type(function) is FunctionType and function.__code__.co_filename == module.__file__

@@ -8,11 +8,15 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import celery_catchup
-from celery_catchup.doctor import history, processes, repairs, server
+from celery_catchup.command_lines import command_line
+from celery_catchup.doctor import history, memory, processes, repairs, server
 from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
+from celery_catchup.drift import listed
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
 from celery_catchup.foresight import app_cautions
 from celery_catchup.operations import Desk
+from celery_catchup.operations.drift import show_drift
+from celery_catchup.settings import OnDrift
 from celery_catchup.store.connection import STORE_FAILS, explain
 from celery_catchup.wiring import masked_url, open_store, read_settings
 
@@ -36,7 +40,7 @@ def examine(desk: Desk) -> Examination:
                 processes.leases,
                 processes.dead_letters,
             ]
-            checks += [history.lost_slots, history.windows]
+            checks += [history.lost_slots, history.windows, memory.memory, _drift]
         for check in checks:
             findings += _made(check, desk)
     findings += _flower()
@@ -86,7 +90,7 @@ def _configuration(desk: Desk) -> Iterator[Finding]:
 
 
 def _of_the_app(desk: Desk) -> Iterator[str]:
-    return app_cautions(desk.app, desk.schedule, desk.configuration.settings, now=desk.now())
+    return app_cautions(desk.app, desk.schedule, desk.configuration, now=desk.now())
 
 
 def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:
@@ -112,6 +116,14 @@ def _schema(desk: Desk) -> Iterator[Finding]:
         yield failure(
             "schema", str(error), "upgrade celery_catchup here; what is stored can only be looked at"
         )
+
+
+def _drift(desk: Desk) -> Iterator[Finding]:
+    """Whether a beat with these entries would start."""
+    found = show_drift(desk)
+    if found.differences and found.on_drift == OnDrift.REFUSE:
+        told = f"the declared entries differ from the stored ones: {listed(list(found.differences))}"
+        yield failure("drift", told, f"declare them as they were, or: {command_line('drift', 'accept')}")
 
 
 def _flower() -> Iterator[Finding]:

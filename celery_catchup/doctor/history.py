@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from celery_catchup.command_lines import command_line
 from celery_catchup.doctor.findings import Finding, ok, warning
 from celery_catchup.durations import format_duration
 from celery_catchup.model import SkipReason, Trigger, to_rfc3339
@@ -27,11 +28,11 @@ def lost_slots(desk: Desk) -> Iterator[Finding]:
             found = True
             first, last = min(s["first"] for s in lost), max(s["last"] for s in lost)
             count = sum(span["count"] for span in lost)
-            between = f"--start {to_rfc3339(first)} --end {to_rfc3339(last)}"
+            command = command_line("backfill", name, "--start", to_rfc3339(first), "--end", to_rfc3339(last))
             yield warning(
                 "lost slots",
                 f"entry {shown(name)} lost {_slots(count)} in the last week: its catch-up is off",
-                f"run them: celery catchup backfill {name} {between}",
+                f"run them: {command}",
             )
     if not found:
         yield ok("lost slots", "no entry with catch-up off has lost a slot in the last week")

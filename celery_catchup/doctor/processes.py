@@ -37,6 +37,9 @@ def leader(desk: Desk) -> Iterator[Finding]:
         case Health.NEVER_STARTED:
             where = shown(desk.store.namespace)
             yield failure("scheduler", f"no beat has ever led in namespace {where}", _START)
+    for one in found.failing:
+        what = f"entry {shown(one.entry)}" if one.backfill is None else f"backfill {one.backfill}"
+        yield failure("scheduler", f"{what} fails: {one.reason}", "mend it; it is tried again by itself")
 
 
 def namespace(desk: Desk) -> Iterator[Finding]:

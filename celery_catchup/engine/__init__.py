@@ -3,6 +3,7 @@
 from celery_catchup.engine.advance import Office
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine
+from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
 from celery_catchup.engine.standby import digest, is_current
@@ -12,6 +13,7 @@ __all__ = [
     "Dispatch",
     "DispatchFailedError",
     "Engine",
+    "Failures",
     "Office",
     "Reaper",
     "digest",

@@ -7,22 +7,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
-from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
-from celery_catchup.engine.previews import has_missed, look_up
+from celery_catchup.engine.catchup import Catchup, look_up
+from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
+from celery_catchup.engine.failures import Failures, told
+from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Line, Roster
 from celery_catchup.entries import NOTHING, Entry
-from celery_catchup.events import EntryFailed, Events, RunDispatched, RunSkipped
+from celery_catchup.events import Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
-from celery_catchup.pacing import REPLACING
 from celery_catchup.planner import plan
-from celery_catchup.policy import OverlapPolicy
 from celery_catchup.settings import Settings
-from celery_catchup.store import Backfills, Batch, Leadership, Ledger, States
+from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
+from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
-_LONGEST_RETRY = 60_000
-"""Milliseconds between two tries of an entry that cannot be dispatched, at the most."""
 _PART = 100
 """Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
 _DAMAGED = "key {} is not of the kind that is kept there; rename or delete it"
@@ -42,6 +41,9 @@ class Office:
     events: Events
     reaper: Reaper
     backfills: Backfills
+    retention: Retention
+    schedule: Collection[str] = ()
+    """Names of all entries, those without a policy too."""
     elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
 
 
@@ -51,8 +53,10 @@ class Advance:
 
     office: Office
     catchup: Catchup
+    revocations: Revocations
     settings: Settings
     namespace: str
+    failures: Failures
     roster: Roster = field(default_factory=lambda: Roster({}))
     watermark: Instant = 0
     unpublished: bool = False
@@ -72,38 +76,51 @@ class Advance:
         left = self.settings.batch_size
         left -= self._decide(self.roster.live, left, now)
         allowed = self.catchup.allowed(now)
+        self.catchup.share(self.watermark, now)
         self._decide(self.roster.behind, left if allowed is None else min(left, allowed), now)
         self.roster.behind_at = self.catchup.next_send(now)
         self.catchup.close_if_done()
 
     def _queue(self, lines: list[Line], now: Instant) -> None:
         """Into their queue; those that have missed slots begin to be caught up."""
-        self._open([line for line in lines if has_missed(line, now)], now)
+        failed = self._open([line for line in lines if has_missed(line, now)], now)
         for line in lines:
-            self.roster.queue(line)
+            if line.entry.name not in failed:
+                self.roster.queue(line)
 
-    def _open(self, missed: list[Line], now: Instant) -> None:
-        if missed:
-            self.catchup.open(missed, watermark=self.watermark, now=now)
-            for line in missed:
-                self.roster.note(line)
+    def _open(self, missed: list[Line], now: Instant) -> set[str]:
+        """Begin to catch these up; the names of those whose schedules fail."""
+        if not missed:
+            return set()
+        failed = self.catchup.open(missed, watermark=self.watermark, now=now)
+        for line in missed:
+            self.roster.note(line)
+        for line, error in failed:
+            self._failed(line, told(error), now)
+        return {line.entry.name for line, _ in failed}
 
     def _decide(self, queue: deque[Line], limit: int, now: Instant) -> int:
         """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
         lines = self.roster.take(queue, limit)
         if queue is self.roster.live:
-            self._open([line for line in lines if has_missed(line, now)], now)  # while they were waiting
+            missed = [line for line in lines if has_missed(line, now)]  # while they were waiting
+            failed = self._open(missed, now)
+            lines = [line for line in lines if line.entry.name not in failed]
         drafts: list[Draft] = []
-        left = limit
+        left, runs, size = limit, 0, 0
         for index, line in enumerate(lines):
             self.office.leadership.keep()
             late = line.session is not None and queue is self.roster.live
             if left <= 0 or late:
                 self.roster.queue(line)
                 continue
-            fair = max(1, left // (len(lines) - index), min(left, _PART))
+            fair = min(MOST_RUNS, max(1, left // (len(lines) - index), min(left, _PART)))
             one = self._draft(line, fair, now)
             if one is not None:
+                runs, size = runs + len(one.plan.runs), size + one.size
+                if drafts and (runs > MOST_RUNS or size > MOST_BYTES):
+                    self._commit(drafts, now)
+                    drafts, runs, size = [], len(one.plan.runs), one.size
                 drafts.append(one)
                 left -= len(one.plan.runs)
         self._commit(drafts, now)
@@ -117,33 +134,43 @@ class Advance:
         """
         if not certain:
             line.state.active = line.state.waiting = 0
-        scope = line.scope(self.watermark, now)
-        result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
-        asked = certain or (line.session is not None and line.session.existing is not None)
+        session = line.session
+        asked = certain or (session is not None and session.existing is not None)
+        settled = certain or (session is not None and session.room is not None)
         try:
+            scope = line.scope(self.watermark, now)
+            result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
             made = draft(
                 line,
                 result,
                 namespace=self.namespace,
                 dispatch=self.office.dispatch,
                 now=now,
-                busy=0 if line.asks_who_is_busy and not certain else None,
+                busy=0 if line.asks_who_is_busy and not settled else None,
                 after=None if asked else result.replay_from,
             )
-        except DispatchFailedError as error:
-            self._failed(line, str(error), now)
+        except OversizeError as error:
+            return self._draft(line, error.fits, now, certain=certain)
+        except Exception as error:  # noqa: BLE001 - a schedule or hook of the user's own may raise anything
+            self._failed(line, told(error), now)
             return None
-        line.failures = 0
+        line.due_since = None
+        self.failures.over(line.entry.name)
         self.roster.note(line)
         return made
 
     def _failed(self, line: Line, reason: str, now: Instant) -> None:
         """Keep the slot undecided and try again, less and less often; the others go on."""
-        line.failures += 1
-        delay = min(1000 * 2 ** min(line.failures - 1, 10), _LONGEST_RETRY)
+        if line.due_since is None:
+            line.due_since = now if line.wake_at is None else min(line.wake_at, now)
         self.roster.note(line)
-        self.office.events.emit(EntryFailed(line.entry.name, reason, delay / 1000))
+        delay = self.failures.record(line.entry.name, reason, now=now, due=line.due_since)
         self.roster.wake(line.entry.name, now + delay)
+
+    def oldest_due(self, now: Instant) -> Instant | None:
+        """The oldest slot that is due and undecided; a catch-up counts from its last decision on."""
+        found = (self.failures.oldest_due(), self.roster.oldest_due(now), self.catchup.stalled_since())
+        return min((at for at in found if at is not None), default=None)
 
     def _commit(self, drafts: list[Draft], now: Instant) -> None:
         writing = [one for one in drafts if one.matters]
@@ -158,7 +185,8 @@ class Advance:
             progress=self.catchup.upcoming(writing, now=now),
         )
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
-        self._end_others(writing)
+        if any(one.batch.ends for one in writing):
+            self.revocations.expect()
         outcome = self.office.ledger.commit(self.office.leadership, batch, now=now)
         for index, key in outcome.damaged.items():
             self._failed(writing[index].line, _DAMAGED.format(key), now)
@@ -177,7 +205,7 @@ class Advance:
         lines = [one.line for one in changed]
         scopes = {line.entry.name: line.scope(self.watermark, now) for line in lines}
         ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-        look_up(lines, self.office.states, ranges)
+        look_up(lines, self.office.states, ranges, self.namespace)
         drafts = [
             made
             for one in changed
@@ -191,7 +219,7 @@ class Advance:
         line, result = one.line, one.plan
         line.state.decided = result.watermark
         if result.complete:
-            line.state.paused_at = None
+            line.state.paused_at, line.state.pauses, line.state.removed = None, (), None
             self.roster.wake(line.entry.name, result.wake_at)
         else:
             line.wake_at = now
@@ -205,17 +233,6 @@ class Advance:
                 RunSkipped(line.entry.name, skip, one.catches_up, _listed(line.entry, skip))
             )
 
-    def _end_others(self, drafts: list[Draft]) -> None:
-        """Restarts, stops and replacing policies end what is active before the new run starts."""
-        for one in drafts:
-            policy = one.line.entry.policy.overlap_policy
-            ends = any(run.ends_active for run in one.plan.runs) or one.plan.stops
-            if ends or (policy in REPLACING and one.plan.runs):
-                active = self.office.ledger.active(one.line.entry.name)
-                terminate = bool(ends) or policy is OverlapPolicy.TERMINATE_OTHER
-                if active:
-                    self.office.dispatch.end(active, terminate=terminate)
-
 
 def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:
     """The slots of a span, when they are few."""
@@ -223,4 +240,7 @@ def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:
         return ()
     if skip.count <= 2:
         return (skip.first, skip.last)[: skip.count]
-    return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
+    try:
+        return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
+    except Exception:  # noqa: BLE001 - what is decided is decided, and is told as a span then
+        return ()

@@ -6,17 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
 from celery_catchup.candidates import Candidates, Stretch
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError, Draft, draft
+from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
+from celery_catchup.engine.failures import Failures, told
+from celery_catchup.engine.office import stored_policy
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Role
-from celery_catchup.events import BackfillAdvanced, EntryFailed, Events, RunDispatched
+from celery_catchup.events import BackfillAdvanced, Events, RunDispatched
 from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
 from celery_catchup.planner import plan
-from celery_catchup.scopes import Reprocess, Scope, backfill
-from celery_catchup.store import Backfill, Backfills, Leadership, States
+from celery_catchup.scopes import Reprocess, part_of_backfill
+from celery_catchup.store import Backfill, Backfills, FencedError, Leadership, States
+from celery_catchup.store.advice import STORE_FAILS, is_damage
 from celery_catchup.store.backfills import Part
+from celery_catchup.store.batches import MOST_BYTES
 
 _PART = 200
 """Slots that are decided of one backfill in one tick."""
@@ -34,16 +39,22 @@ class BackfillWork:
         leadership: Leadership,
         dispatch: Dispatch,
         events: Events,
+        failures: Failures,
         *,
         namespace: str,
     ) -> None:
         self._backfills, self._states, self._leadership = backfills, states, leadership
         self._dispatch, self._events, self._namespace = dispatch, events, namespace
+        self._failures = failures
         self._running: dict[str, Backfill] = {}
 
     def load(self) -> None:
         """Read which backfills there are; after taking office, and when something changed."""
-        self._running = {one.id: one for one in self._backfills.all() if one.state == "running"}
+        known = self._backfills.all()
+        self._running = {one.id: one for one in known if one.state == "running"}
+        for one in known:
+            if one.id not in self._running:
+                self._failures.over(one.lane)
 
     @property
     def pending(self) -> bool:
@@ -51,26 +62,53 @@ class BackfillWork:
         return bool(self._running)
 
     def advance(self, lines: Mapping[str, Line], now: Instant) -> None:
-        """Decide the next part of each; complete those that are through."""
+        """Decide the next part of each; complete those that are through. One that fails is tried again
+        later, and the others go on."""
         for one in list(self._running.values()):
-            if one.decided:
-                if self._backfills.direct(one.id, "completed") == "completed":
-                    del self._running[one.id]
-            elif one.entry in lines and self._backfills.waiting(one) < _AHEAD:
-                self._fill(one, lines[one.entry], now)
+            if self._failures.waits(one.lane, now):
+                continue
+            try:
+                self._go_on(one, lines.get(one.entry), now)
+            except Exception as error:
+                # A schedule or hook of the user's own may raise anything.
+                if isinstance(error, (*STORE_FAILS, FencedError)) and not is_damage(error):
+                    raise
+                self._failures.record(one.lane, told(error), now=now, entry=one.entry)
+            else:
+                self._failures.over(one.lane)
 
-    def _fill(self, one: Backfill, line: Line, now: Instant) -> None:
+    def _go_on(self, one: Backfill, line: Line | None, now: Instant) -> None:
+        if one.decided:
+            if self._backfills.direct(one.id, "completed") == "completed":
+                del self._running[one.id]
+        elif line is not None and self._backfills.waiting(one) < _AHEAD:
+            self._fill(one, line, now)
+
+    def _fill(self, one: Backfill, line: Line, now: Instant, *, most: int = _PART) -> None:
         reach = self._reach(one)
-        slots = [] if reach is None else self._next_slots(one, line, *reach)
-        if slots:
+        slots = [] if reach is None else self._next_slots(one, line, *reach, most=most)
+        if reach is not None and slots:
             low, high = min(slots).at, max(slots).at
-            made = self._draft(one, line, low, high)
-            if made is None:
+            if not one.newest_first:
+                low = reach[0] + 1  # a walk from another instant may find other slots of a custom schedule
+            try:
+                # All slots of an instant belong to one part, however large their messages are.
+                several = len({slot.at for slot in slots}) > 1
+                made = self._draft(one, line, low, high, most_bytes=MOST_BYTES if several else inf)
+            except OversizeError:
+                self._fill(one, line, now, most=max(1, most // 2))
                 return
-            cursor = low if one.newest_first else high
-            part = self._part(one, made, cursor, complete=len(slots) < _PART)
+            part = Part(
+                cursor=low if one.newest_first else high,
+                complete=len(slots) < most,
+                # Also those that the entry's dates leave out by now.
+                skipped=len(slots) - len(made.plan.runs),
+                policy=_policy(one, line),
+                runs=made.batch.runs,
+                templates=made.templates,
+            )
         else:
-            part = Part(one.cursor or one.start, True, 0, _policy(one), (), {})
+            part = Part(one.cursor or one.start, True, 0, _policy(one, line), (), {})
         self._commit(one, part, now)
 
     def _reach(self, one: Backfill) -> tuple[Instant, Instant] | None:
@@ -80,7 +118,9 @@ class BackfillWork:
             after, until = (after, one.cursor - 1) if one.newest_first else (one.cursor, until)
         return (after, until) if after < until else None
 
-    def _next_slots(self, one: Backfill, line: Line, after: Instant, until: Instant) -> list[Slot]:
+    def _next_slots(
+        self, one: Backfill, line: Line, after: Instant, until: Instant, *, most: int
+    ) -> list[Slot]:
         """The slots of the next part; all slots of an instant belong to one part."""
         stretches = [
             Stretch(index, schedule.timetable, after, until)
@@ -88,16 +128,16 @@ class BackfillWork:
             if schedule.role is Role.START
         ]
         stream = Candidates(stretches, {}).slots(newest_first=one.newest_first)
-        slots = list(islice(stream, _PART))
-        if len(slots) == _PART:
+        slots = list(islice(stream, most))
+        if len(slots) == most:
             for slot in stream:
                 if slot.at != slots[-1].at:
                     break
                 slots.append(slot)
         return slots
 
-    def _draft(self, one: Backfill, line: Line, low: Instant, high: Instant) -> Draft | None:
-        scope: Scope = backfill(
+    def _draft(self, one: Backfill, line: Line, low: Instant, high: Instant, *, most_bytes: float) -> Draft:
+        scope = part_of_backfill(
             line.entry,
             start=low,
             end=high,
@@ -105,23 +145,10 @@ class BackfillWork:
             reprocess=Reprocess(one.reprocess),
             newest_first=one.newest_first,
         )
-        existing = self._states.existing(one.entry, low - 1, high)
+        recorded = self._states.recorded(one.entry, low - 1, high)
+        existing = line.entry.slots_of(self._namespace, recorded)
         result = plan(line.entry, replace(line.state, existing=existing), scope)
-        try:
-            return draft(line, result, namespace=self._namespace, dispatch=self._dispatch)
-        except DispatchFailedError as error:
-            self._events.emit(EntryFailed(one.entry, str(error), 1.0))
-            return None
-
-    def _part(self, one: Backfill, made: Draft, cursor: Instant, *, complete: bool) -> Part:
-        return Part(
-            cursor=cursor,
-            complete=complete,
-            skipped=made.plan.skipped,
-            policy=_policy(one),
-            runs=made.batch.runs,
-            templates=made.templates,
-        )
+        return draft(line, result, namespace=self._namespace, dispatch=self._dispatch, most_bytes=most_bytes)
 
     def _commit(self, one: Backfill, part: Part, now: Instant) -> None:
         if self._backfills.fill(self._leadership, one, part, now=now) == "ok":
@@ -140,8 +167,8 @@ class BackfillWork:
         self._events.emit(done)
 
 
-def _policy(one: Backfill) -> str:
-    """What the scripts that release and end runs need to know of the lane."""
-    return json.dumps(
-        {"capacity": one.max_active, "on_failure": "continue", "max_attempts": 1, "retry_delay_ms": 0}
-    )
+def _policy(one: Backfill, line: Line) -> str:
+    """What the scripts that release and end runs need to know of the lane: the entry's policy on
+    attempts, and the backfill's own number of active runs."""
+    own = {"capacity": one.max_active, "on_failure": "continue", "pause_on_failure": False}
+    return json.dumps({**json.loads(stored_policy(line)), **own})

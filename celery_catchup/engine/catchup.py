@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from celery_catchup.durations import format_duration
@@ -11,7 +11,7 @@ from celery_catchup.engine.roster import Line, Roster, Session
 from celery_catchup.entries import EntryState
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan, Trigger
-from celery_catchup.pacing import earliest_send, share
+from celery_catchup.pacing import earliest_send, room, share
 from celery_catchup.planner import plan, survey
 from celery_catchup.store import States
 
@@ -66,36 +66,75 @@ class Catchup:
     monotonic: Callable[[], float]
     cap: int | None
     pause: int | None
+    namespace: str
     keep_lead: Callable[[], object] = lambda: None
     """Renews the leader's lease in time; called while many entries are counted."""
     progress: Progress | None = None
+    moved_at: Instant = 0
+    """When something was decided last."""
     _last_sent: Instant | None = None
     _open: dict[str, Line] = field(default_factory=dict)
+    _unshared: bool = False
 
-    def open(self, lines: Sequence[Line], *, watermark: Instant, now: Instant) -> None:
-        """Begin to catch up those of the entries that have missed slots indeed."""
-        counts = {}
+    def open(
+        self, lines: Sequence[Line], *, watermark: Instant, now: Instant
+    ) -> list[tuple[Line, Exception]]:
+        """Begin to catch up those of the entries that have missed slots indeed; those whose schedules
+        fail come back."""
+        counts, failed = dict[str, int](), []
         for line in lines:
             self.keep_lead()
-            scope = line.scope(watermark, now)
-            count = survey(line.entry, scope)
+            try:
+                count = survey(line.entry, line.scope(watermark, now))
+            except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
+                failed.append((line, error))
+                continue
             if count:
-                line.session = Session(until=now)
                 counts[line.entry.name] = count
-                self._open[line.entry.name] = line
-        behind = [line for line in lines if line.session is not None]
-        if self.cap is not None:
-            self._share(behind, watermark, now)
+        behind = [line for line in lines if line.entry.name in counts]
         if behind:
-            self._announce(behind, counts, watermark, now)
+            self._begin(behind, counts, watermark, now)
+        return failed
 
-    def _share(self, lines: Sequence[Line], watermark: Instant, now: Instant) -> None:
-        """Divide what ``catchup_max_runs`` allows in all, the oldest slots first."""
-        assert self.cap is not None
+    def _begin(self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant, now: Instant) -> None:
+        for line in lines:
+            line.session = Session(until=now)
+        if self.cap is not None:
+            try:
+                self._look_up(lines, watermark, now)
+            except BaseException:
+                for line in lines:  # as before, for the next try
+                    line.session = None
+                raise
+        self._open |= {line.entry.name: line for line in lines}
+        self._unshared, self.moved_at = True, now
+        self._announce(lines, counts, watermark, now)
+
+    def _look_up(self, lines: Sequence[Line], watermark: Instant, now: Instant) -> None:
+        """Decide the room of each, so that no share of the cap goes to slots that will not run."""
+        scopes = {line.entry.name: line.scope(watermark, now) for line in lines}
+        ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
+        look_up(lines, self.states, ranges, self.namespace)
+        for line in lines:
+            self._settle_room(line)
+
+    def share(self, watermark: Instant, now: Instant) -> None:
+        """Divide what ``catchup_max_runs`` still allows among all that are being caught up, the oldest
+        slots first; anew whenever another entry begins, or one gives back what it cannot use."""
+        if self.cap is None or not self._unshared:
+            return
+        self._unshared = False
         used = 0 if self.progress is None else self.progress.dispatched
-        plans = [
-            plan(line.entry, self._state(line), line.scope(watermark, now), limit=self.cap) for line in lines
-        ]
+        lines, plans = [], []
+        for line in self._open.values():
+            assert line.session is not None
+            line.session.allowance = 0
+            state = replace(self._state(line), allowance=None)
+            try:
+                plans.append(plan(line.entry, state, line.scope(watermark, now), limit=self.cap))
+                lines.append(line)
+            except Exception:  # noqa: BLE001 - its plan will fail too, and says why
+                self._unshared = True
         for line, kept in zip(lines, share(plans, max(0, self.cap - used)), strict=True):
             assert line.session is not None
             line.session.allowance = kept
@@ -119,8 +158,19 @@ class Catchup:
     def _state(self, line: Line) -> EntryState:
         assert line.session is not None
         session = line.session
-        known = session.existing or {}
-        return replace(line.state, existing=known, used=session.used, allowance=session.allowance)
+        return replace(
+            line.state,
+            existing=session.existing or {},
+            used=session.used,
+            room=session.room,
+            allowance=session.allowance,
+        )
+
+    def _settle_room(self, line: Line) -> None:
+        """The room of the whole catch-up is what there is when it begins."""
+        session, state = line.session, line.state
+        if session is not None and session.room is None:
+            session.room = room(line.entry.policy, active=state.active, waiting=state.waiting)
 
     def state_of(self, line: Line) -> EntryState:
         """The entry's state; in a session with what the session has used up."""
@@ -143,13 +193,18 @@ class Catchup:
             if session is None:
                 continue
             assert self.progress is not None
-            self.progress = self.progress.with_plan(one.plan)
-            session.used += len(one.plan.runs)
+            self.progress, self.moved_at = self.progress.with_plan(one.plan), now
+            self._settle_room(one.line)
+            runs = len(one.plan.runs)
+            session.used += runs
+            if session.room is not None:
+                session.room -= runs
             if session.allowance is not None:
-                session.allowance -= len(one.plan.runs)
-            if one.plan.runs:
+                session.allowance -= runs
+            if runs:
                 self._last_sent = now
             if one.plan.complete:
+                self._unshared |= bool(session.allowance)
                 one.line.session = None
                 self._open.pop(one.line.entry.name, None)
 
@@ -178,6 +233,7 @@ class Catchup:
             successor = roster.lines.get(name)
             if successor is None or successor.state.paused:
                 del self._open[name]
+                self._unshared = True
                 continue
             successor.session = line.session
             self._open[name] = successor
@@ -186,7 +242,27 @@ class Catchup:
         if not self._open:
             self.progress = None
 
+    def stalled_since(self) -> Instant | None:
+        """When a catch-up that is going on decided something last."""
+        return self.moved_at if self._open else None
+
     def forget(self) -> None:
         """Another beat leads: what was open is its business now."""
         self._open.clear()
         self.progress = None
+
+
+def look_up(
+    lines: Sequence[Line], states: States, ranges: Mapping[str, tuple[Instant, Instant]], namespace: str
+) -> None:
+    """Learn who is busy, and which slots of the ranges ``(after, until]`` have their run."""
+    busy = states.busy(ranges)
+    recorded = states.recorded_of(ranges)
+    for line in lines:
+        name = line.entry.name
+        line.state.active, line.state.waiting = busy[name].active, busy[name].waiting
+        existing = line.entry.slots_of(namespace, recorded[name])
+        if line.session is None:
+            line.state.existing = existing
+        else:
+            line.session.existing = existing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -9,11 +10,14 @@ from typing import Any, Protocol
 from celery_catchup.engine.roster import Line
 from celery_catchup.entries import Entry
 from celery_catchup.errors import CatchupError
-from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger, identity
-from celery_catchup.store import EntryBatch, NewRun, Template
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
+from celery_catchup.pacing import REPLACING
+from celery_catchup.policy import OverlapPolicy
+from celery_catchup.store import Ends, EntryBatch, NewRun, Template
+from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render
 
-_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED)
+_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED, SkipReason.REMOVED)
 
 
 class DispatchFailedError(CatchupError):
@@ -33,6 +37,14 @@ class DispatchFailedError(CatchupError):
         return False
 
 
+class OversizeError(CatchupError):
+    """The messages of a plan are more than one commit may hold; its first ``fits`` runs are not."""
+
+    def __init__(self, fits: int) -> None:
+        super().__init__(f"only {fits} runs fit into one commit")
+        self.fits = fits
+
+
 class Dispatch(Protocol):
     """What the engine needs of the side that makes and publishes messages."""
 
@@ -44,8 +56,8 @@ class Dispatch(Protocol):
     ) -> None:
         """Publish a run of the outbox; returns when the broker has confirmed it."""
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        """Ask the workers to end these runs."""
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Ask the workers to end these tasks; False when the broker does not take it."""
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
@@ -61,12 +73,13 @@ class Draft:
     templates: Mapping[str, Template]
     ids: tuple[str, ...]
     catches_up: bool
+    size: int
 
     @property
     def matters(self) -> bool:
         """Whether there is anything to write: a run, a skip, or the end of a pause or catch-up."""
         decided = self.plan.runs or self.plan.skips or self.plan.stops
-        return bool(decided) or self.line.session is not None or self.line.state.paused_at is not None
+        return bool(decided) or self.line.session is not None or self.line.state.resumes
 
 
 def draft(
@@ -78,16 +91,19 @@ def draft(
     now: Instant | None = None,
     busy: int | None = None,
     after: Instant | None = None,
+    most_bytes: float = MOST_BYTES,
 ) -> Draft:
-    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made.
+    """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made, and
+    `OversizeError` when they are too large for one commit.
 
     A run that its task's own guard keeps back becomes a skip. Those that may start at ``now`` get their
     message with them. ``busy`` and ``after`` are what the plan took for granted, as in `EntryBatch`.
     """
     entry, messages, runs, kept_back = line.entry, _Messages(line.entry.name, dispatch), list[NewRun](), []
     previous = _Previous(entry, plan)
-    for planned in plan.runs:
-        run_id, before = _identity(namespace, entry, planned), previous.of(planned)
+    size = 0
+    for number, planned in enumerate(plan.runs):
+        run_id, before = entry.run_id(namespace, planned.slot), previous.of(planned)
         try:
             template = messages.of(planned, run_id)
         except DispatchFailedError as error:
@@ -100,6 +116,11 @@ def draft(
         )
         record = _record(line, planned, template.id, before)
         runs.append(_new_run(run_id, record, planned.send_at, template, now if starts else None))
+        # A template that runs share is sent once, however many they are.
+        added = len(runs[-1].message) + (template.size if template.run is not None else 0)
+        size += added
+        if added and number and size > most_bytes:
+            raise OversizeError(number)
     if kept_back:
         plan = _without(plan, kept_back)
     batch = EntryBatch(
@@ -109,15 +130,36 @@ def draft(
         capacity=line.capacity,
         runs=runs,
         skips=[(skip, _slot_before(entry, skip)) for skip in plan.skips],
-        anchor=plan.runs[-1].slot.at if plan.runs and line.declared.moves_anchor else None,
+        anchor=_moved_anchors(line, plan) if line.declared.moving else None,
         resumes=plan.complete and line.state.paused_at is not None,
         missed=_missed(plan) if line.session is not None else 0,
         busy=busy,
         after=after,
+        ends=_ends(entry, plan),
     )
     return Draft(
-        line, plan, batch, messages.templates, tuple([run.id for run in runs]), line.session is not None
+        line,
+        plan,
+        batch,
+        messages.templates,
+        tuple([run.id for run in runs]),
+        line.session is not None,
+        size + messages.shared_size,
     )
+
+
+def _moved_anchors(line: Line, plan: Plan) -> str | None:
+    """The entry's anchors after a plan, as they are stored; None when none of them moves."""
+    moved = False
+    for run in plan.runs:
+        key = line.declared.moving.get(run.slot.schedule)
+        if (
+            key is not None
+            and run.trigger is not Trigger.BACKFILL
+            and run.slot.at >= line.anchors.get(key, 0)
+        ):
+            line.anchors[key], moved = run.slot.at, True
+    return json.dumps(line.anchors) if moved else None
 
 
 class _Messages:
@@ -127,12 +169,14 @@ class _Messages:
         self._entry, self._dispatch = entry, dispatch
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
+        self.shared_size = 0
 
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
             template = self._dispatch.template(self._entry, planned, run_id)
             self.templates[template.id] = template
+            self.shared_size += template.size if template.run is None else 0
             if template.run is None:
                 self._shared[planned.trigger] = template
         return template
@@ -180,10 +224,14 @@ def _missed(plan: Plan) -> int:
     return late + sum(skip.count for skip in plan.skips if skip.reason not in _NOT_MISSED)
 
 
-def _identity(namespace: str, entry: Entry, planned: PlannedRun) -> str:
-    policy = entry.policy
-    tenant, version = policy.tenant, policy.logic_version
-    return identity(namespace, entry.name, planned.slot, tenant=tenant, logic_version=version)
+def _ends(entry: Entry, plan: Plan) -> Ends | None:
+    """Restarts, stops and replacing policies end what is active before the new run starts."""
+    overlap = entry.policy.overlap_policy
+    if plan.stops or any(run.ends_active for run in plan.runs):
+        return Ends(terminate=True, why="ended by its schedule")
+    if plan.runs and overlap in REPLACING:
+        return Ends(terminate=overlap is OverlapPolicy.TERMINATE_OTHER, why="replaced by a newer run")
+    return None
 
 
 def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:
@@ -202,6 +250,7 @@ def _record(line: Line, planned: PlannedRun, template: str, previous: Instant | 
         "slot": planned.slot.at,
         "trigger": str(planned.trigger),
         "template": template,
+        **line.entry.version_fields,
     }
     if previous is not None:
         record["previous"] = previous

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.changes import report_moved
+from celery_catchup.engine.failures import Failures, told
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import adopt, check_drift, read_roster, read_store
+from celery_catchup.engine.office import SKEW, Known, adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
+from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby, digest
+from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.settings import FirstStart, Settings
-from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Term
+from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Stored, Term
+from celery_catchup.store.advice import STORE_FAILS
+from celery_catchup.store.batches import portions
+from celery_catchup.store.records import read_json
+
+_NOTEWORTHY = 10_000
+"""Milliseconds after which a due slot that is undecided is worth a line in the store."""
 
 
 class Engine:
@@ -33,15 +44,22 @@ class Engine:
         *,
         settings: Settings,
         namespace: str,
-        facts: Sequence[str] = (),
+        records: Mapping[str, str],
+        destination: str = "",
     ) -> None:
         self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
-        self._declares = digest(declared, facts)
+        self.records, self._destination, self._redeclared = records, destination, False
+        self._declares = digest(records, destination)
         self.leading = False
         self.epoch = self._version = -1
         self._standby = Standby(office.leadership, office.events, office.clock, namespace=namespace)
         self.terms = 0
         self._memory = Memory(office.events, office.elsewhere)
+        self.failures = Failures(office.events)
+        self._reported: tuple[Mapping[str, str], Instant | None] | None = None
+        self._latest: Instant = 0
+        self._reread_at: Instant | None = None
+        self._unread: frozenset[str] = frozenset()
         self._pending: Term
         self._backfills = BackfillWork(
             office.backfills,
@@ -49,15 +67,26 @@ class Engine:
             office.leadership,
             office.dispatch,
             office.events,
+            self.failures,
             namespace=namespace,
         )
         self._releases = Releases(
-            office.leadership, office.ledger, office.dispatch, office.reaper, office.events, settings
+            office.leadership,
+            office.ledger,
+            office.dispatch,
+            office.reaper,
+            office.events,
+            settings,
+            Housekeeping(office.retention, office.leadership, office.events, settings),
+            office.schedule,
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
         keep, monotonic = office.leadership.keep, office.clock.monotonic
-        self.catchup = Catchup(office.states, office.events, monotonic, settings.max_runs, pause, keep)
-        self._advance = Advance(office, self.catchup, settings, namespace)
+        self.catchup = Catchup(
+            office.states, office.events, monotonic, settings.max_runs, pause, namespace, keep
+        )
+        self._revocations = Revocations(office.ledger, office.dispatch, office.clock)
+        self._advance = Advance(office, self.catchup, self._revocations, settings, namespace, self.failures)
 
     @property
     def roster(self) -> Roster:
@@ -81,8 +110,10 @@ class Engine:
 
     def lead(self, now: Instant) -> bool:
         """Renew the lease or try to get it; take office when it is new or something changed."""
-        # Entries that were declared anew may have slots since the last tick.
-        settled = self.leading and self._version >= 0 and self.roster.settled(now)
+        self._look_at_the_clock(now)
+        # Entries that were declared anew, or could not be read, may have slots since the last tick.
+        known = self.leading and self._version >= 0 and self._reread_at is None
+        settled = known and self.roster.settled(now)
         watermark = now if settled else None
         term = self.office.leadership.lead(now=now, watermark=watermark)
         if term.lost:
@@ -102,6 +133,16 @@ class Engine:
                 self._stand_by("another beat")
         return self.leading
 
+    def _look_at_the_clock(self, now: Instant) -> None:
+        """Read everything anew when the clock went back, and when an entry that could not be read is to be
+        tried again. What was decided up to a time to come would keep its entry silent until then."""
+        if now < self._latest - SKEW:
+            self.catchup.forget()
+            self._version = -1
+        if self._reread_at is not None and self._reread_at <= now:
+            self._version = -1
+        self._latest = now
+
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
         office = self.office
         stored = read_store(office.states, otherwise=self.resign)
@@ -111,12 +152,22 @@ class Engine:
         known = read_roster(
             self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
         )
-        if epoch != self.epoch:
-            check_drift(known, stored, self.settings.on_drift, office.events)
-        if not adopt(office.states, office.leadership, known, stored, declares=self._declares):
+        new_term = epoch != self.epoch
+        if new_term:
+            self._check_drift(known, stored)
+        adopted = adopt(office.states, office.leadership, known, stored, declares=self._declares)
+        # Entries that change while it leads come from a source that was changed on purpose.
+        if adopted and (new_term or self._redeclared):
+            adopted = office.states.accept(self.records, leadership=office.leadership)
+            self._redeclared = False
+        if not adopted:
             self._stand_by("another beat")
             return
-        new_term = epoch != self.epoch
+        if new_term:
+            report_moved(known.roster, stored, office.events)
+            self.failures.clear()
+            self._reported = None
+        self._reread_at = self._retry_unread(known, stored, now)
         self._backfills.load()
         self.catchup.carry(known.roster if not new_term else Roster({}), now)
         self._advance.roster, self._advance.watermark = known.roster, known.watermark
@@ -125,17 +176,39 @@ class Engine:
         self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
+            self._revocations.expect()
             office.events.emit(Leading(epoch))
+
+    def _retry_unread(self, known: Known, stored: Stored, now: Instant) -> Instant | None:
+        """When to read again, if there are entries that cannot be read. The watermark stays where it is for
+        them, because nobody knows which of their slots are due. Those that are paused, or can be read
+        again, do not fail any more."""
+        paused = {name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")}
+        for name in {*paused, *(self._unread - set(known.unread))}:
+            self.failures.over(name)
+        self._unread = frozenset(known.unread)
+        delays = [
+            self.failures.record(name, told(error), now=now, due=known.watermark)
+            for name, error in known.unread.items()
+            if name not in paused
+        ]
+        return now + min(delays) if delays else None
+
+    def _check_drift(self, known: Known, stored: Stored) -> None:
+        on_drift, events = self.settings.on_drift, self.office.events
+        accepted = self.office.states.accepted()
+        check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
 
     def _stand_by(self, leader: str) -> None:
         self.leading, self.epoch = False, -1
         self.catchup.forget()
         self._standby.watch(leader, self._declares)
 
-    def redeclare(self, declared: Sequence[Declared], facts: Sequence[str] = ()) -> None:
-        """Other entries from the next tick on; what is being caught up goes on. ``facts`` as for `digest`."""
-        self.declared, self._version = declared, -1
-        self._declares = digest(declared, facts)
+    def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
+        """Other entries from the next tick on; what is being caught up goes on."""
+        self.declared, self.records, self._version, self._redeclared = declared, records, -1, True
+        self._declares = digest(records, self._destination)
+        self.failures.clear()
 
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""
@@ -150,7 +223,13 @@ class Engine:
         if not self.leading:
             return
         with self._until_fenced():
-            self._advance.advance(now)
+            try:
+                self._advance.advance(now)
+            except (FencedError, StaleWatermarkError, StoreError, *STORE_FAILS):
+                raise
+            except Exception:
+                self._report(now)  # the tick ends here, and what it leaves undecided has to be seen
+                raise
             self.office.leadership.keep()
 
     # -- release ---------------------------------------------------------------------------
@@ -160,9 +239,11 @@ class Engine:
         if not self.leading:
             return
         with self._until_fenced():
+            self._revocations.send()
             self._backfills.advance(self.roster.lines, now)
             self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
+            self._report(now)
 
     def has_time(self) -> bool:
         """Whether this tick may publish more: this beat leads, and the lease did not have to be renewed
@@ -173,11 +254,22 @@ class Engine:
                 in_time = not self.office.leadership.keep()
         return in_time
 
+    def _report(self, now: Instant) -> None:
+        """Let the store know what fails, and how long the oldest due slot has been undecided; it is
+        written only when it is news."""
+        due = self._advance.oldest_due(now)
+        late = None if due is None or now - due < _NOTEWORTHY else due
+        report = (self.failures.encoded(), late)
+        if self.leading and report != self._reported:
+            self.office.states.report(self.office.leadership, failing=report[0], undecided=late)
+            self._reported = report
+
     def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due, together with what is then known of them;
         False when another beat leads by now, or has sent it."""
         with self._until_fenced():
-            self.office.ledger.commit(self.office.leadership, Batch(plain=batches), now=now)
+            for some in portions(batches):
+                self.office.ledger.commit(self.office.leadership, Batch(plain=some), now=now)
         return self.leading
 
     @contextmanager

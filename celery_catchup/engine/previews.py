@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.catchup import Catchup, look_up
+from celery_catchup.engine.failures import told
 from celery_catchup.engine.office import read_roster
 from celery_catchup.engine.roster import Declared, Line
+from celery_catchup.entries import EntryState
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planner import plan
@@ -17,56 +19,57 @@ from celery_catchup.store import States, Stored
 
 @dataclass(frozen=True)
 class Preview:
-    """An entry, and what would be decided on it."""
+    """An entry, and what would be decided on it: nothing, as long as its schedule fails with ``error``."""
 
     line: Line
     plan: Plan
+    error: str | None = None
 
 
 def preview(
-    declared: Sequence[Declared], stored: Stored, *, states: States, settings: Settings, now: Instant
-) -> list[Preview]:
-    """The plans of the next catch-up, entry by entry, caps over all entries included.
+    declared: Sequence[Declared],
+    stored: Stored,
+    *,
+    states: States,
+    settings: Settings,
+    now: Instant,
+    namespace: str,
+) -> tuple[list[Preview], Mapping[str, str]]:
+    """The plans of the next catch-up, entry by entry, caps over all entries included; and why entries that
+    cannot be read have none.
 
     ``stored`` may be another state than the store's, to ask what would be.
     """
     match = settings.first_start is FirstStart.MATCH
     known = read_roster(declared, stored, now=now, match_first=match, events=Events())
-    catchup = Catchup(states, Events(), _no_time_passes, settings.max_runs, pause=None)
+    catchup = Catchup(states, Events(), _no_time_passes, settings.max_runs, None, namespace)
     due = known.roster.due(now)
     catchup.open([line for line in due if has_missed(line, now)], watermark=known.watermark, now=now)
-    for line in due:
-        _look_up(line, states, known.watermark, now)
-    return [
-        Preview(line, plan(line.entry, catchup.state_of(line), line.scope(known.watermark, now)))
-        for line in known.roster
-    ]
+    scopes = {line.entry.name: line.scope(known.watermark, now) for line in due}
+    ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
+    look_up(due, states, ranges, namespace)
+    catchup.share(known.watermark, now)
+    plans = [_preview(line, catchup.state_of(line), known.watermark, now) for line in known.roster]
+    return plans, {name: told(error) for name, error in known.unread.items()}
+
+
+def _preview(line: Line, state: EntryState, watermark: Instant, now: Instant) -> Preview:
+    try:
+        return Preview(line, plan(line.entry, state, line.scope(watermark, now)))
+    except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
+        return Preview(line, nothing_planned(line.entry.name, now), told(error))
+
+
+def nothing_planned(entry: str, now: Instant) -> Plan:
+    """The plan of an entry whose slots nobody can tell."""
+    return Plan(entry, now, (), (), now, None)
 
 
 def has_missed(line: Line, now: Instant) -> bool:
-    """Whether the entry is late enough, or long enough paused, to be caught up."""
-    wake = line.wake_at
-    late = wake is not None and now - wake > line.entry.misfire_threshold
-    return line.session is None and (late or line.state.paused_at is not None)
-
-
-def _look_up(line: Line, states: States, watermark: Instant, now: Instant) -> None:
-    """What the store knows of an entry that is due: who is busy, and which slots have their run."""
-    scope = line.scope(watermark, now)
-    look_up([line], states, {line.entry.name: (scope.replay_from, scope.now)})
-
-
-def look_up(lines: Sequence[Line], states: States, ranges: Mapping[str, tuple[Instant, Instant]]) -> None:
-    """Learn who is busy, and which slots of the ranges ``(after, until]`` have their run."""
-    busy = states.busy(ranges)
-    existing = states.existing_of(ranges)
-    for line in lines:
-        name = line.entry.name
-        line.state.active, line.state.waiting = busy[name].active, busy[name].waiting
-        if line.session is None:
-            line.state.existing = existing[name]
-        else:
-            line.session.existing = existing[name]
+    """Whether the entry is late enough to be caught up; or was paused, removed or failing for a while."""
+    due = line.wake_at if line.due_since is None else line.due_since
+    late = due is not None and now - due > line.entry.misfire_threshold
+    return line.session is None and (late or line.state.resumes)
 
 
 def _no_time_passes() -> float:

@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from celery_catchup.engine.evidence import QueueView, evidence_of, next_look, sent_at
-from celery_catchup.events import Events, RunDied, RunExpired, RunResent, RunUnreported, StateSuspect
+from celery_catchup.events import (
+    EntryFailed,
+    Events,
+    RunDied,
+    RunExpired,
+    RunResent,
+    RunUnreported,
+    StateSuspect,
+)
 from celery_catchup.model import Instant
 from celery_catchup.store import Evidence, Leadership, Presence, Recovered, Recovery, Retention
+from celery_catchup.store.advice import STORE_FAILS, explain, is_damage
 from celery_catchup.store.workers import LATELY
 
 _MOST = 200
@@ -17,6 +26,9 @@ _SWEEP_EVERY = 60_000
 """Milliseconds between two sweeps of what the ledger no longer keeps."""
 _SWEPT = 500
 """Runs, and entries' skips, that one sweep looks at: it goes on where it stopped."""
+
+_DAMAGED_EVERY = 60_000
+"""Milliseconds between two tries of a run whose entry has a damaged key."""
 
 Records = Sequence[tuple[str, dict[str, Any]]]
 
@@ -42,6 +54,8 @@ class Reaper:
         self._events, self._presence, self._depth = events, presence, depth
         self._swept_at = self._position = 0
         self._behind = False
+        self._damaged: dict[str, Instant] = {}
+        """Runs whose entry has a damaged key: when each is tried again."""
         self._suspects: dict[tuple[str, Instant], Instant] = {}
         """Messages that seem to be lost, by run and when they were sent: since when. A second look, one
         lease later, decides."""
@@ -53,7 +67,7 @@ class Reaper:
         for run_id, run in overdue:
             evidence = found.get(run_id, Evidence.NONE)
             if evidence is not Evidence.NONE or run.get("state") != "queued":
-                self._recover(run_id, run, evidence, entries)
+                self._recover_one(run_id, run, evidence, entries, server_ms)
 
     def _evidence(self, unclaimed: Records, server_ms: int) -> Mapping[str, Evidence]:
         """Judge runs that no worker has claimed; those that merely wait are looked at later."""
@@ -102,6 +116,21 @@ class Reaper:
             )
             for template, place in places.items()
         }
+
+    def _recover_one(
+        self, run_id: str, run: dict[str, Any], evidence: Evidence, entries: Sequence[str], server_ms: int
+    ) -> None:
+        """Look after one run; a damaged key of its entry keeps no other run waiting."""
+        if self._damaged.get(run_id, 0) > server_ms:
+            return
+        try:
+            self._recover(run_id, run, evidence, entries)
+        except STORE_FAILS as error:
+            if not is_damage(error):
+                raise
+            self._damaged = {one: at for one, at in self._damaged.items() if at > server_ms}
+            self._damaged[run_id] = server_ms + _DAMAGED_EVERY
+            self._events.emit(EntryFailed(str(run.get("entry", "")), explain(error), _DAMAGED_EVERY / 1000))
 
     def _recover(self, run_id: str, run: dict[str, Any], evidence: Evidence, entries: Sequence[str]) -> None:
         entry = str(run.get("entry", ""))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Roster
 from celery_catchup.events import EntryFailed, Events
@@ -16,6 +17,10 @@ from celery_catchup.store import Leadership, Ledger, Term
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
+_AT_ONCE = 100
+"""Delayed runs, or lanes, of one call: the server answers nobody else meanwhile."""
+_STEPS = 20
+"""Calls of each kind in one tick; what is left comes in the next one."""
 _LONGEST_RETRY = 60_000
 """Milliseconds between two tries of a run that the broker does not take, at the most."""
 
@@ -34,15 +39,14 @@ class Releases:
     reaper: Reaper
     events: Events
     settings: Settings
+    housekeeping: Housekeeping
+    present: Collection[str]
     _refused: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
         """Send what can be sent; ``outbox`` when this very tick has put something there."""
         if term.delayed is not None and term.delayed <= now:
-            for entry in self.ledger.delayed(now):
-                if entry in roster.lines:
-                    capacity = roster.lines[entry].capacity
-                    self.ledger.admit(self.leadership, entry, capacity=capacity, now=now)
+            self._go_on(now)
         if term.overdue:
             self.reaper.reap(term.server_ms, entries=roster.names)
         if term.outbox or outbox:
@@ -50,6 +54,16 @@ class Releases:
         ttl = to_milliseconds(self.settings.ledger_ttl)
         most = self.settings.max_dead_letters
         self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
+        self.housekeeping.step(term.server_ms, entries=roster.names, present=self.present)
+
+    def _go_on(self, now: Instant) -> None:
+        """Admit delayed runs, and release what earlier steps left; a bounded number of calls a tick."""
+        for _ in range(_STEPS):
+            if self.ledger.admit(self.leadership, limit=_AT_ONCE, now=now) < _AT_ONCE:
+                break
+        for _ in range(_STEPS):
+            if not self.ledger.release(self.leadership, limit=_AT_ONCE, now=now)[0]:
+                break
 
     def _publish(self, server_ms: int, now: Instant) -> None:
         for identity in self._in_time(self.ledger.outbox(self.settings.batch_size)):

@@ -7,26 +7,39 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
+from celery_catchup.drift import FINGERPRINT_VERSION
 from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import Instant, RunState, Slot
 from celery_catchup.policy import OverlapPolicy, Policy
 from celery_catchup.scopes import Scope, replay
+
+Anchors: TypeAlias = Instant | Mapping[str, Instant]
+"""Where schedules count from: one instant for all, or under "" that of the entry's intervals, and the last
+slot of each schedule that can only be asked for the next one, by its id or position."""
 
 
 @dataclass(frozen=True)
 class Declared:
     """An entry with a policy as the configuration has it.
 
-    ``build`` makes its timetables: intervals keep the phase of ``anchor``, schedules that
-    can only be asked for the next slot go on from the last one.
+    ``build`` makes its timetables: intervals keep the phase of their anchor, schedules that
+    can only be asked for the next slot go on from the last one; ``moving`` has the positions of these,
+    and under which name the anchor of each is stored. ``former`` is the fingerprint of version 0.1.
     """
 
     name: str
     task: str
     fingerprint: str
-    build: Callable[[Instant], Entry]
-    moves_anchor: bool = False
+    build: Callable[[Anchors], Entry]
+    moving: Mapping[int, str] = field(default_factory=dict)
+    former: str = ""
+
+    def has_fingerprint(self, stored: str) -> bool:
+        """Whether a stored fingerprint, also one of version 0.1, is that of the present schedule."""
+        own = self.fingerprint if stored.startswith(FINGERPRINT_VERSION) else self.former or self.fingerprint
+        return stored == own
 
 
 @dataclass
@@ -36,6 +49,8 @@ class Session:
 
     until: Instant
     used: int = 0
+    room: int | None = None
+    """What is left of the room that its overlap policy had when the first run was decided."""
     allowance: int | None = None
     existing: dict[Slot, RunState] | None = None
     """Runs that the ledger has in the range; None as long as it is taken to have none."""
@@ -45,8 +60,10 @@ class Session:
 class Line:
     """One entry on the roster.
 
+    due_since         the slot that is undecided because the entry fails; None when it does not
     asks_who_is_busy  whether its overlap policy depends on runs that have not ended
     capacity          how many of its runs may be active at once; -1 for any number
+    anchors           where its schedules count from, as `Anchors`
     """
 
     declared: Declared
@@ -54,8 +71,9 @@ class Line:
     state: EntryState
     wake_at: Instant | None = None
     session: Session | None = None
-    failures: int = 0
+    due_since: Instant | None = None
     newcomer: bool = False
+    anchors: dict[str, Instant] = field(default_factory=dict)
     asks_who_is_busy: bool = field(init=False)
     capacity: int = field(init=False)
 
@@ -156,10 +174,16 @@ class Roster:
 
     def note(self, line: Line) -> None:
         """Remember whether the entry is behind: catching up, or failing to be dispatched."""
-        if line.session is not None or line.failures:
+        if line.session is not None or line.due_since is not None:
             self._behind.add(line.entry.name)
         else:
             self._behind.discard(line.entry.name)
+
+    def oldest_due(self, now: Instant) -> Instant | None:
+        """The oldest slot that is due and not decided, entries that are being caught up apart."""
+        waiting = [line.wake_at for line in self.live if line.wake_at is not None]
+        waiting += [at for at, name in self._heap[:1] if at <= now and self.lines[name].wake_at == at]
+        return min(waiting, default=None)
 
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines.values())

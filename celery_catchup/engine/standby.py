@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 
 from celery_catchup.clock import Clock
-from celery_catchup.engine.roster import Declared
 from celery_catchup.events import Events, StandingBy, StateSuspect
 from celery_catchup.model import to_instant
 from celery_catchup.store import Leadership
@@ -21,12 +20,9 @@ _SAY_EVERY = 3600.0
 """Seconds between two warnings about the same difference."""
 
 
-def digest(declared: Sequence[Declared], facts: Iterable[str] = ()) -> str:
-    """The same for two beats with the same entries, in whatever order.
-
-    ``facts`` are what `Declared` does not tell: entries without a policy, arguments, the broker.
-    """
-    told = sorted([*(repr((one.name, one.task, one.fingerprint)) for one in declared), *facts])
+def digest(records: Mapping[str, str], destination: str) -> str:
+    """The same for two beats with the same entries, in any order, whose messages go to the same place."""
+    told = [destination, *sorted(f"{name} {record}" for name, record in records.items())]
     return f"{_VERSION}:{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
 
 

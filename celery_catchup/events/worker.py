@@ -33,8 +33,8 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunRefused:
-    """A message was not executed: its run has ended (``ended``), is executed elsewhere or waits its turn
-    (``held``), or belongs to another task (``foreign``)."""
+    """A message was not executed: its run has ended (``ended``), or is executed elsewhere or waits its
+    turn (``held``)."""
 
     entry: str
     run_id: str

@@ -69,6 +69,8 @@ METRICS: dict[str, Metric] = {
         Metric("outbox_length", _GAUGE, "Runs that are decided and still to be published."),
         Metric("dead_letters", _GAUGE, "Dead runs that nobody has replayed or discarded."),
         Metric("entries_paused", _GAUGE, "Entries that are paused."),
+        Metric("entries_failing", _GAUGE, "Entries and backfills that fail at present, and are tried again."),
+        Metric("undecided_seconds", _GAUGE, "For how long the oldest due slot has been undecided, or 0."),
         Metric("workers", _GAUGE, "Workers with the plugin that were seen in the last ten minutes."),
         Metric("beat_leading", _GAUGE, "1 while this very beat leads.", in_beat=True),
         Metric("tick_duration_seconds", _HISTOGRAM, "How long this beat's ticks take.", in_beat=True),

@@ -44,7 +44,8 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
         pipe.hvals(keys.paused)
         pipe.hgetall(keys.first_seen)
         pipe.hget(keys.meta, "epoch")
-        (seconds, micros), paused, names, epoch = pipe.execute()
+        pipe.hvals(keys.failing)
+        (seconds, micros), paused, names, epoch, failing = pipe.execute()
     server_ms = seconds * 1000 + micros // 1000
     entries = sorted(name.decode() for name in names)[:_LOOKED_AT]
     with client.pipeline(transaction=False) as pipe:
@@ -62,6 +63,7 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
         "leases_overdue": {(): overdue},
         "workers": {(): workers},
         "entries_paused": {(): sum(_is_paused(text) for text in paused)},
+        "entries_failing": {(): len(failing)},
         "chain_length": {(entry,): length for entry, length in longest},
     }
 
@@ -98,6 +100,7 @@ def _scheduler(leader: Mapping[str, str], scheduler: Mapping[str, str], *, now: 
     return {
         "watermark_age_seconds": age("watermark"),
         "last_tick_age_seconds": ticked,
+        "undecided_seconds": age("undecided") or {(): 0},
         "leader": {(): float(bool(leader) and ticked.get((), _LEADS_FOR * lease) < _LEADS_FOR * lease)},
         "catchup_running": {(): running},
         "catchup_slots_left": {(): max(0, left) if running else 0},

@@ -139,7 +139,9 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
     """The entry, the range, and what is known of it, runs of the range included."""
     (name,) = desk.with_policy([asked.entry], advice=_ADVICE)
     now = desk.now()
-    line = lines_of(desk, desk.look([name]), now, {name})[name]
+    line = lines_of(desk, desk.look([name]), now, {name}).get(name)
+    if line is None:
+        raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
     start, end = to_instant(asked.start), to_instant(asked.end)
     scope = scope_of(
         line.entry,
@@ -149,7 +151,8 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
         reprocess=asked.reprocess,
         newest_first=asked.newest_first,
     )
-    return line, scope, replace(line.state, existing=desk.states.existing(name, start - 1, end))
+    recorded = desk.states.recorded(name, start - 1, end)
+    return line, scope, replace(line.state, existing=line.entry.slots_of(desk.store.namespace, recorded))
 
 
 def _like(desk: Desk, beginning: str) -> Backfill:

@@ -154,18 +154,22 @@ def discard(
     dry_run: bool = False,
     progress: Callable[[], None] | None = None,
 ) -> list[Handled]:
-    """Take these runs off the dead letters; they stay in the ledger as failed."""
+    """Take these runs off the dead letters; they stay in the ledger as failed.
+
+    A run whose failure has stopped its entry's chain can be discarded too when it was revoked.
+    """
     desk.before_change()
+    stopping = desk.states.stopping()
     handled = []
     for record in records:
-        if record["state"] != RunState.DEAD:
+        if record["state"] != RunState.DEAD and record["id"] not in stopping:
             handled.append(
                 _handled(record, Outcome.REFUSED, f"it is no dead letter, it is {record['state']}")
             )
         elif dry_run:
             handled.append(_handled(record, Outcome.WOULD))
         else:
-            done = desk.controls.discard(record["id"])
+            done = desk.controls.discard(record["id"], entry=record["entry"])
             outcome = Outcome.DISCARDED if done else Outcome.REFUSED
             handled.append(_handled(record, outcome, None if done else "somebody else was faster"))
             logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=desk.by))
@@ -232,6 +236,7 @@ def _replay(desk: Desk, record: Record, known: set[str], *, dry_run: bool) -> Ha
     logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=desk.by))
     match answer:
         case Replay.REPLAYED:
+            desk.sender.sent_events.pushed_runs(desk.ledger, [record["id"]])
             return _handled(record, Outcome.REPLAYED)
         case Replay.IN_FLIGHT:
             return _handled(record, Outcome.UNDER_WAY, "somebody else was faster")

@@ -17,13 +17,14 @@ from celery_catchup.declarations import (
     HOUSEKEEPING,
     CatchupEntry,
     Division,
+    destination_of,
     divide,
-    entry_facts,
     made_entries,
 )
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared, digest, is_current
 from celery_catchup.errors import ConfigurationError
+from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
@@ -35,7 +36,7 @@ from celery_catchup.store.listing import Listing
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
-from celery_catchup.wiring import StoreHandle, open_store, raw_settings, read_settings
+from celery_catchup.wiring import StoreHandle, misplaced_settings, open_store, raw_settings, read_settings
 from celery_catchup.wording import did_you_mean, shown
 
 _POLL_INTERVAL = PREFIX + "poll_interval"
@@ -114,7 +115,11 @@ class Desk:
         if policies:
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
             declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
-        return load(raw, declared=declared, timezone=self.app.timezone)
+        mistakes = Mistakes(misplaced_settings(self.app))
+        with mistakes.gathered():
+            found = load(raw, declared=declared, timezone=self.app.timezone)
+        mistakes.raise_if_any()
+        return found
 
     def divided(self, configuration: Configuration) -> Division:
         """What a configuration makes of the entries."""
@@ -222,9 +227,7 @@ class Desk:
     def declares_as_leader(self) -> bool:
         """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
         theirs = self.look(()).declares
-        return not is_current(theirs) or theirs == digest(
-            self.division.declared, entry_facts(self.app, self.schedule)
-        )
+        return not is_current(theirs) or theirs == digest(self.division.records, destination_of(self.app))
 
     # -- names -----------------------------------------------------------------------------
 

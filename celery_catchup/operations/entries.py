@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.declarations import CatchupEntry, WrittenSchedule
 from celery_catchup.durations import format_duration
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Role
+from celery_catchup.entries import Entry, Role
 from celery_catchup.model import Instant, to_datetime
 from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.lines import lines_of
 from celery_catchup.policy import Policy, Select
 from celery_catchup.schedules import describe
-from celery_catchup.store import Stored
+from celery_catchup.store import Backfill, Stored
+from celery_catchup.store.records import read_json
 from celery_catchup.store.states import Busy
+
+_LANE = Backfill.lane_of("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,25 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """An entry, or one of its backfills, that fails at present: why, since when, how often, and when it is
+    tried again."""
+
+    entry: str
+    reason: str
+    since: datetime
+    times: int
+    next_try: datetime
+    backfill: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class EntryView:
-    """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``; without a policy
-    the entry runs as under Celery's own scheduler, and that and the fields of a policy are null."""
+    """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``, and ``window`` how far
+    back; where schedules of a list differ, each of them in their order. Without a policy the entry runs as
+    under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
+    for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
+    present, ``failing_since`` since when."""
 
     name: str
     task: str
@@ -49,6 +68,9 @@ class EntryView:
     first_seen_at: datetime | None
     active: int
     waiting: int
+    stopped_by: tuple[str, ...]
+    failing: str | None = None
+    failing_since: datetime | None = None
 
 
 def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryView]:
@@ -57,10 +79,42 @@ def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryVi
     stored, now = desk.look(None if names is None else wanted), desk.now()
     lines = lines_of(desk, stored, now, set(wanted))
     busy = desk.states.busy(wanted)
-    return [_view(desk, name, lines.get(name), stored, busy[name], now) for name in wanted]
+    troubles = {one.entry: one for one in failing(desk) if one.backfill is None}
+    return [
+        _view(desk, name, lines.get(name), stored, busy[name], troubles.get(name), now) for name in wanted
+    ]
 
 
-def _view(desk: Desk, name: str, line: Line | None, stored: Stored, busy: Busy, now: Instant) -> EntryView:
+def failing(desk: Desk) -> list[Failing]:
+    """What fails at present, as the leading beat reported it."""
+    reported = desk.states.failing()
+    return [one for key, text in sorted(reported.items()) if (one := _failing(key, text)) is not None]
+
+
+def _failing(key: str, text: str) -> Failing | None:
+    found = read_json(text) or {}
+    try:
+        return Failing(
+            entry=str(found["entry"]),
+            reason=str(found["reason"]),
+            since=to_datetime(int(found["since"])),
+            times=int(found["times"]),
+            next_try=to_datetime(int(found["retry_at"])),
+            backfill=key.removeprefix(_LANE) if key.startswith(_LANE) else None,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _view(
+    desk: Desk,
+    name: str,
+    line: Line | None,
+    stored: Stored,
+    busy: Busy,
+    trouble: Failing | None,
+    now: Instant,
+) -> EntryView:
     policy = desk.configuration.policies.get(name) if name in desk.declared else None
     pause = _pause(stored.paused.get(name, "{}"))
     declared = desk.schedule[name]
@@ -68,7 +122,7 @@ def _view(desk: Desk, name: str, line: Line | None, stored: Stored, busy: Busy, 
         name=name,
         task=str(declared.task),
         schedule=in_words(declared),
-        **_policy(policy),
+        **_policy(policy, line),
         paused=pause.paused,
         paused_at=pause.at if pause.paused else None,
         pause_reason=pause.reason or None,
@@ -77,19 +131,32 @@ def _view(desk: Desk, name: str, line: Line | None, stored: Stored, busy: Busy, 
         first_seen_at=_moment(stored.first_seen.get(name)),
         active=busy.active,
         waiting=busy.waiting,
+        stopped_by=tuple(stored.stopped.get(name, "").split()),
+        failing=None if trouble is None else trouble.reason,
+        failing_since=None if trouble is None else trouble.since,
     )
 
 
 def next_slots(line: Line | None, now: Instant, *, count: int) -> list[datetime]:
-    """The next slots that start a run; of some schedules nobody knows."""
-    schedules = () if line is None else line.entry.schedules
+    """The next slots that start a run, between the entry's dates; a paused entry has none, and of some
+    schedules nobody knows."""
+    if line is None or line.state.paused:
+        return []
     found: list[Instant] = []
-    for schedule in schedules:
+    for index, schedule in enumerate(line.entry.schedules):
         at: Instant | None = now
         for _ in range(0 if schedule.role is Role.STOP else count):
-            at = None if at is None else schedule.timetable.next_after(at)
+            at = None if at is None else slot_after(line.entry, index, at)
             found += [] if at is None else [at]
     return [to_datetime(at) for at in sorted(found)[:count]]
+
+
+def slot_after(entry: Entry, schedule: int, at: Instant) -> Instant | None:
+    """The schedule's next slot, between its dates; None too when the schedule fails."""
+    try:
+        return entry.next_after(schedule, at)
+    except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything; beat reports it
+        return None
 
 
 def pauses(stored: Stored) -> dict[str, Pause]:
@@ -113,14 +180,33 @@ def _written(written: object) -> str:
     return written if isinstance(written, str) else describe(written)
 
 
-def _policy(policy: Policy | None) -> dict[str, Any]:
+def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
     if policy is None:
         return {"catchup": None, "overlap_policy": None, "window": None}
+    selects = (line.entry.selects if line is not None else ()) or (policy.select,)
     return {
-        "catchup": "off" if policy.select is Select.OFF else str(policy.select),
+        "catchup": ", ".join(_each("off" if one is Select.OFF else str(one) for one in selects)),
         "overlap_policy": str(policy.overlap_policy),
-        "window": None if policy.window is None else format_duration(policy.window),
+        "window": windows_of(policy, line),
     }
+
+
+def windows_of(policy: Policy, line: Line | None) -> str | None:
+    """How far back the entry is caught up; where its schedules differ, each of them."""
+    if line is None or not line.entry.selects:
+        return None if policy.window is None else format_duration(policy.window)
+    starting = (
+        b for s, b in zip(line.entry.schedules, line.entry.bounds, strict=True) if s.role is Role.START
+    )
+    windows = [None if one.window is None else timedelta(milliseconds=one.window) for one in starting]
+    known = _each("none" if one is None else format_duration(one) for one in windows)
+    return None if known == ["none"] else ", ".join(known)
+
+
+def _each(words: Iterable[str]) -> list[str]:
+    """The words in their order; once when all are the same."""
+    found = list(words)
+    return found[:1] if len(set(found)) == 1 else found
 
 
 def _pause(text: str) -> Pause:

@@ -10,7 +10,7 @@ from celery_catchup.entries import Role
 from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.entries import next_slots
+from celery_catchup.operations.entries import next_slots, slot_after
 from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.outages import Outage, list_outages
 from celery_catchup.operations.overview import EntryRow, rows_of
@@ -56,9 +56,9 @@ def _lag(row: EntryRow, line: Line | None, now: Instant) -> timedelta | None:
     decided = to_instant(row.watermark or row.first_seen_at or to_datetime(now))
     waiting = [
         at
-        for schedule in line.entry.schedules
+        for index, schedule in enumerate(line.entry.schedules)
         if schedule.role is not Role.STOP
-        and (at := schedule.timetable.next_after(decided)) is not None
+        and (at := slot_after(line.entry, index, decided)) is not None
         and at <= now
     ]
     return timedelta(milliseconds=now - min(waiting, default=now))

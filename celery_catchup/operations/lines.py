@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection
 
 from celery_catchup.engine.office import read_roster
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry
 from celery_catchup.events import Events
-from celery_catchup.model import Instant, Slot, identity
+from celery_catchup.model import Instant
 from celery_catchup.operations.desk import Desk
 from celery_catchup.settings import FirstStart
 from celery_catchup.store import Stored
@@ -22,26 +20,7 @@ def lines_of(
 
     A schedule that cannot say when it runs has none.
     """
-    plain = [name for name in desk.division.plain if name in desk.configuration.policies]
     declared = [one for one in desk.every_entry if names is None or one.name in names]
     match = desk.configuration.settings.first_start is FirstStart.MATCH
-    state = since_last_run(stored, plain)
-    known = read_roster(declared, state, now=now, match_first=match, events=Events())
+    known = read_roster(declared, stored, now=now, match_first=match, events=Events())
     return {line.entry.name: line for line in known.roster}
-
-
-def since_last_run(stored: Stored, names: Iterable[str]) -> Stored:
-    """Let entries without a policy be known since their last run, up to which nothing was missed."""
-    last = {name: stored.last_runs[name].partition(" ")[0] for name in names if name in stored.last_runs}
-    return replace(
-        stored,
-        first_seen={**last, **stored.first_seen},
-        anchors={**last, **stored.anchors},
-        decided={**last, **stored.decided},
-    )
-
-
-def identity_of(namespace: str, entry: Entry, slot: Slot) -> str:
-    """The id of the run of a slot."""
-    policy = entry.policy
-    return identity(namespace, entry.name, slot, tenant=policy.tenant, logic_version=policy.logic_version)

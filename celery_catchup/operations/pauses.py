@@ -54,18 +54,17 @@ def resume(desk: Desk, names: Sequence[str], *, catchup: bool = True, dry_run: b
     wanted = desk.with_policy(names, advice=_ADVICE)
     stored = desk.before_change()
     known = pauses(stored)
+    now = desk.now()
     resumable = [name for name in wanted if name in known and known[name].paused]
-    after = {
-        name: json.dumps({**json.loads(stored.paused[name]), "paused": False, "discard": not catchup})
-        for name in resumable
-    }
+    resumed = {"paused": False, "resumed": now, "discard": not catchup}
+    after = {name: json.dumps({**json.loads(stored.paused[name]), **resumed}) for name in resumable}
     ahead = replace(stored, paused={**stored.paused, **after})
     previews = preview(desk, resumable, stored=ahead) if resumable else []
     told = []
     for name in wanted:
         changed = name in resumable
         if changed and not dry_run:
-            changed = desk.controls.resume(name, discard=not catchup)
+            changed = desk.controls.resume(name, discard=not catchup, now=now)
             logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=desk.by))
         told.append(Paused(name, paused=False, changed=changed))
     return Resumption(tuple(told), tuple(previews))

@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Any
 
 from celery_catchup.configuration import Configuration
-from celery_catchup.durations import format_duration
 from celery_catchup.engine import previews
+from celery_catchup.engine.previews import nothing_planned
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry
+from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -27,7 +27,7 @@ from celery_catchup.model import (
     to_instant,
 )
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import identity_of, since_last_run
+from celery_catchup.operations.entries import windows_of
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.policy import OverlapPolicy, Policy, Select
 from celery_catchup.store import Stored
@@ -100,7 +100,7 @@ class PlannedSlots:
     def _shown(self, slot: Slot, fate: PlannedRun | Skip) -> PreviewSlot:
         if isinstance(fate, Skip):
             return PreviewSlot(to_datetime(slot.at), "skip", fate.reason)
-        identity = identity_of(self._namespace, self._entry, slot)
+        identity = self._entry.run_id(self._namespace, slot)
         return PreviewSlot(to_datetime(slot.at), "dispatch", None, fate.trigger, identity)
 
 
@@ -109,7 +109,7 @@ class Preview:
     """What would be done with an entry's slots between ``since`` and ``at``.
 
     ``missed`` tells that some of them are too late to be live ones. ``expired`` slots fell out of
-    the window; they are counted and not listed.
+    the window; they are counted and not listed. ``error`` tells why nothing can be planned.
     """
 
     entry: str
@@ -124,6 +124,7 @@ class Preview:
     skipped: int
     expired: int
     slots: PlannedSlots = field(repr=False)
+    error: str | None = None
 
 
 def preview(
@@ -148,20 +149,31 @@ def preview(
     if window is not None or policy is not None:
         wanted = desk.in_schedule(names) or tuple(desk.schedule)
         configuration = _imagined(desk, wanted, window, policy)
-        state = since_last_run(state, [name for name in wanted if name not in desk.declared])
     else:
         wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
     division = desk.division if configuration is desk.configuration else desk.divided(configuration)
     declared = [one for one in division.declared if shared or one.name in wanted]
-    found = previews.preview(declared, state, states=desk.states, settings=configuration.settings, now=now)
-    if names and len(names) > len({one.line.entry.name for one in found} & set(names)):
+    found, unread = previews.preview(
+        declared,
+        state,
+        states=desk.states,
+        settings=configuration.settings,
+        now=now,
+        namespace=desk.store.namespace,
+    )
+    if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(division.warnings))
-    return [
-        told(one.line, one.plan, desk, now) for one in found if not wanted or one.line.entry.name in wanted
-    ]
+    shown = [told(one.line, one.plan, desk, now, error=one.error) for one in found]
+    for one in declared:
+        if one.name in unread:
+            policy_of_it = configuration.policies[one.name]
+            assert policy_of_it is not None
+            line = Line(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
+            shown.append(told(line, nothing_planned(one.name, now), desk, now, error=unread[one.name]))
+    return [one for one in shown if not wanted or one.entry in wanted]
 
 
-def told(line: Line, plan: Plan, desk: Desk, now: Instant) -> Preview:
+def told(line: Line, plan: Plan, desk: Desk, now: Instant, *, error: str | None = None) -> Preview:
     """A plan as it is shown."""
     policy = line.entry.policy
     slots = PlannedSlots(line.entry, plan, desk.store.namespace)
@@ -169,7 +181,7 @@ def told(line: Line, plan: Plan, desk: Desk, now: Instant) -> Preview:
         entry=line.entry.name,
         select=str(policy.select),
         overlap_policy=str(policy.overlap_policy),
-        window=None if policy.window is None else format_duration(policy.window),
+        window=windows_of(policy, line),
         since=to_datetime(plan.replay_from),
         at=to_datetime(now),
         paused=line.state.paused,
@@ -178,6 +190,7 @@ def told(line: Line, plan: Plan, desk: Desk, now: Instant) -> Preview:
         skipped=plan.skipped,
         expired=plan.expired,
         slots=slots,
+        error=error,
     )
 
 

@@ -27,7 +27,8 @@ _LANE = Backfill.lane_of("")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took."""
+    """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took.
+    ``tenant`` and ``logic_version`` are those of its policy when it was decided, null when empty."""
 
     run_id: str
     entry: str

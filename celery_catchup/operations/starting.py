@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Role
+from celery_catchup.entries import Entry, Role
 from celery_catchup.events import RunDispatched, everyone
 from celery_catchup.logs import logfmt
 from celery_catchup.model import (
@@ -22,7 +22,7 @@ from celery_catchup.model import (
     to_rfc3339,
 )
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import identity_of, lines_of
+from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.wording import shown
@@ -62,6 +62,7 @@ def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: boo
         raise RefusedError(_has_its_run(identity, entry, slot, desk.ledger.run(identity) or {}))
     logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=desk.by))
     everyone(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
+    desk.sender.sent_events.pushed_runs(desk.ledger, [identity])
     record = desk.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})
     return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)
@@ -75,19 +76,32 @@ def _slot(entry: str, line: Line | None, at: Instant, now: Instant) -> Slot:
         )
     if at > now:
         raise RefusedError(f"{to_rfc3339(at)} is in the future; its slot will run by itself")
-    tables = [(i, s.timetable) for i, s in enumerate(line.entry.schedules) if s.role is not Role.STOP]
-    for index, table in tables:
-        if table.next_after(at - 1) == at:
+    starting = [i for i, schedule in enumerate(line.entry.schedules) if schedule.role is not Role.STOP]
+    for index in starting:
+        if line.entry.has_slot(Slot(at, index)):
             return Slot(at, index)
-    before = max((s for _, t in tables if (s := t.previous_before(at)) is not None), default=None)
-    after = min((s for _, t in tables if (s := t.next_after(at)) is not None), default=None)
-    near = " and ".join(to_rfc3339(slot) for slot in (before, after) if slot is not None)
-    raise RefusedError(f"{to_rfc3339(at)} is no slot of entry {shown(entry)}; the nearest are {near}")
+    near = _nearest(line.entry, starting, at)
+    told = " and ".join(to_rfc3339(slot) for slot in near)
+    advice = f"the nearest are {told}" if near else "it has none, between its start_date and end_date"
+    raise RefusedError(f"{to_rfc3339(at)} is no slot of entry {shown(entry)}; {advice}")
+
+
+def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
+    """The slots before and after an instant, between the entry's dates."""
+    before, after = [], []
+    for index in schedules:
+        bounds, table = entry.bounds[index], entry.schedules[index].timetable
+        earlier = table.previous_before(at if bounds.until is None else min(at, bounds.until + 1))
+        if earlier is not None and (bounds.after is None or earlier > bounds.after):
+            before.append(earlier)
+        if (later := entry.next_after(index, at)) is not None:
+            after.append(later)
+    return [*([max(before)] if before else []), *([min(after)] if after else [])]
 
 
 def _identity(desk: Desk, entry: str, line: Line | None, slot: Slot) -> str:
     if line is not None:
-        return identity_of(desk.store.namespace, line.entry, slot)
+        return line.entry.run_id(desk.store.namespace, slot)
     return str(run_id(desk.store.namespace, entry, slot))
 
 
@@ -99,6 +113,7 @@ def _make(desk: Desk, entry: str, line: Line | None, slot: Slot, identity: str) 
         "schedule": slot.schedule,
         "slot": slot.at,
         "trigger": str(Trigger.MANUAL),
+        **({} if line is None else line.entry.version_fields),
     }
     previous = (
         None if line is None else line.entry.schedules[slot.schedule].timetable.previous_before(slot.at)

@@ -10,13 +10,16 @@ from typing import Any
 
 from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
 from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.entries import pauses
+from celery_catchup.operations.entries import Failing, failing, pauses
 from celery_catchup.store.leadership import standbys
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.wording import listed, shown
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
+
+PROMPT = timedelta(minutes=5)
+"""How long a due slot may stay undecided, unless somebody says otherwise."""
 
 LATELY = 24 * 3600 * 1000
 """Milliseconds: what was lost in the last day is worth a line."""
@@ -30,7 +33,7 @@ _STANDBYS = 2 * 60 * 1000
 _ROLLOUT = 5 * 60 * 1000
 """Milliseconds in which two versions of a schedule may run beside each other."""
 
-LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED})
+LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED, SkipReason.REMOVED})
 """Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
 
 
@@ -67,8 +70,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present; ``without_plugin`` are
-    workers without the plugin that consume a queue of workers with it."""
+    """The state of things. ``lag`` is how far the watermark is behind the present. ``undecided`` is for how
+    long the oldest due slot has been undecided, null when every due slot is decided; while missed slots
+    are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail,
+    ``stopped`` entries whose chain waits for a failed run (`on_failure: stop`), ``without_plugin`` workers
+    without the plugin that consume a queue of workers with it."""
 
     scheduler: Health
     healthy: bool
@@ -86,15 +92,19 @@ class Status:
     dead_letters: int
     not_recovered: int
     paused: tuple[str, ...]
+    stopped: tuple[str, ...]
     backfills: int
     workers: int
     standbys: int
     conflict: Conflict | None
     without_plugin: tuple[str, ...]
+    undecided: timedelta | None
+    failing: tuple[Failing, ...]
 
 
-def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``.
+def status(desk: Desk, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
+    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no due slot
+    has been undecided for longer than ``max_delay``.
 
     In a lasting conflict it is not, for the app whose entries do not run. For the leader's app it is: a probe
     that ended its beat would only let the other one begin.
@@ -115,9 +125,13 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
     conflict = _conflict(others, now, desk.store.namespace)
     server_now = server_time(desk)
     mixed = desk.workers.presence().mixed_since(server_now - SEEN_LATELY)
+    due = _instant(scheduler, "undecided")
+    undecided = None if due is None else timedelta(milliseconds=max(0, now - due))
+    prompt = undecided is None or undecided <= max_delay
+    alone = not _lasts(conflict) or desk.declares_as_leader()
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING and (not _lasts(conflict) or desk.declares_as_leader()),
+        healthy=health is Health.RUNNING and prompt and alone,
         namespace=desk.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
@@ -132,11 +146,14 @@ def status(desk: Desk, *, max_age: timedelta = FRESH) -> Status:
         dead_letters=counts["dead"],
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
+        stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in desk.backfills.all()),
         standbys=len(others),
         conflict=conflict,
         workers=len(desk.workers.seen_since(server_now - _WORKERS)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
+        undecided=undecided,
+        failing=tuple(failing(desk)),
     )
 
 

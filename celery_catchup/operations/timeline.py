@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -95,7 +96,8 @@ def timeline(
         own, others = runs[name], []
         if name in lines:
             lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in desk.declared)
-            others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
+            with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
+                others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
         slots = [*own.marked(others, near=dense), *others]
         found[name] = _merged(sorted(slots, key=_place), most=most, dense=dense)
     return found

@@ -14,7 +14,6 @@ from celery_catchup.operations.entries import pauses
 from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
-from celery_catchup.policy import OnResume
 from celery_catchup.store import Stored
 from celery_catchup.store.watermarks import moved
 from celery_catchup.wording import shown
@@ -67,17 +66,16 @@ def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
     paused = pauses(stored)
     found = []
     for name in wanted:
-        state = lines[name].state
+        line = lines.get(name)  # none while its schedule fails
+        from_there = None if line is None else line.scope(now if scheduler is None else scheduler, now)
         found.append(
             Watermark(
                 entry=name,
                 watermark=_moment(_instant(stored.decided.get(name))),
                 first_seen_at=_moment(_instant(stored.first_seen.get(name))),
-                manual_start=_moment(state.manual_start),
+                manual_start=None if line is None else _moment(line.state.manual_start),
                 paused_at=paused[name].at if name in paused else None,
-                replay_from=to_datetime(
-                    lines[name].scope(now if scheduler is None else scheduler, now).replay_from
-                ),
+                replay_from=to_datetime(now if from_there is None else from_there.replay_from),
             )
         )
     return Watermarks(_moment(scheduler), tuple(found))
@@ -93,8 +91,6 @@ def set_watermark(desk: Desk, name: str, at: datetime, *, dry_run: bool = False)
         )
     wanted = desk.with_policy([name], advice=_ADVICE)
     stored = desk.before_change()
-    if instant < (_instant(stored.watermark) or 0):
-        _refuse_discarding(desk, name)
     return _move(desk, wanted, instant, stored, dry_run=dry_run)
 
 
@@ -141,16 +137,6 @@ def _move(
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=desk.by))
     return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
-
-
-def _refuse_discarding(desk: Desk, name: str) -> None:
-    """An entry that is moved back counts as resumed, and this one would discard what it missed."""
-    policy = desk.configuration.policies[name]
-    if policy is not None and policy.on_resume is OnResume.DISCARD:
-        raise RefusedError(
-            f"entry {shown(name)} has on_resume: discard, so that nothing of the past would run; "
-            f"run it again with: celery catchup backfill {name} --start … --end …"
-        )
 
 
 def _instant(text: str | None) -> Instant | None:

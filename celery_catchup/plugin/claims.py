@@ -52,7 +52,7 @@ def begin(task: Any) -> None:
     delivery = _delivered(request)
     if delivery is None:
         post.warn_once("malformed", logfmt("Run headers malformed", task=task.name, action="ordinary task"))
-    elif not post.heartbeat.holds(delivery.token):  # a base class may have asked already
+    elif delivery.own and not post.heartbeat.holds(delivery.token):  # a base class may have asked already
         _take(task, post, delivery)
 
 
@@ -80,6 +80,10 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
             post.events.emit(
                 RunStarted(run.entry, run.run_id, run.slot, run.trigger, run.attempt, run.started)
             )
+        case Answer.FOREIGN:
+            pass  # an ordinary task, to which a run's headers were passed on
+        case Answer.LATER:
+            _hand_back(task, "the run is executed elsewhere; the message comes again")
         case Answer.UNKNOWN:
             fields = {"entry": delivery.entry, "run_id": delivery.run_id}
             post.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))
@@ -89,8 +93,8 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
 
 
 def _claim(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
-    """Ask for the run; a retry waits a moment for the execution that sent it to let go."""
-    pauses = _HANDOVER_PAUSES if task.request.retries else ()
+    """Ask for the run; a retry or replacement waits a moment for the execution that sent it to let go."""
+    pauses = _HANDOVER_PAUSES if task.request.retries or _replaces(task.request) else ()
     for pause in pauses:
         claim, lease = _ask(task, post, delivery)
         if claim.answer is not Answer.HELD:
@@ -103,16 +107,17 @@ def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatc
     """One claim, through a short trouble of the store; repeating it changes nothing."""
 
     def ask() -> tuple[Claim, LeaseWatch]:
-        worker = str(task.request.hostname or "")
+        request = task.request
         # Made before the question: the lease counts from when the server grants it, or earlier.
         lease = LeaseWatch(post.clock, seconds=post.leases.ttl_ms / 1000)
         claim = post.leases.claim(
             delivery.run_id,
             owner=delivery.token,
-            task=task.name,
-            worker=worker,
+            task="" if _replaces(request) else task.name,
+            worker=str(request.hostname or ""),
             entry=delivery.entry,
-            routing_key=routing_key(task.request),
+            task_id=str(request.id),
+            routing_key=routing_key(request),
         )
         return claim, lease
 
@@ -122,6 +127,11 @@ def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatc
         except STORE_TROUBLE:
             time.sleep(pause)
     return ask()
+
+
+def _replaces(request: Any) -> bool:
+    """Whether its task was sent by ``self.replace()``: it goes on with the run of another one."""
+    return bool(request.replaced_task_nesting)
 
 
 def _start(post: Station, delivery: Delivery, run: RunContext, *, owner: str) -> None:
@@ -144,13 +154,13 @@ def _without_store(task: Any, post: Station, delivery: Delivery, error: BaseExce
     fields = {"entry": delivery.entry, "run_id": delivery.run_id, "error": explain(error), "action": action}
     logger.warning(logfmt("Run cannot be claimed", **fields))
     if action is OnStoreFailure.RETRY:
-        _hand_back(task)
+        _hand_back(task, "the store cannot be reached; the message comes again")
     run = _by_its_headers(task.request, post, delivery)
     if run is not None:
         _start(post, delivery, run, owner=NOBODY)
 
 
-def _hand_back(task: Any) -> NoReturn:
+def _hand_back(task: Any, why: str) -> NoReturn:
     """Send the message again for later, and acknowledge this one.
 
     It is not a retry of the task: none of its retries is used up. Should the broker be away
@@ -165,7 +175,7 @@ def _hand_back(task: Any) -> NoReturn:
     except Exception as error:
         logger.exception(logfmt("Message cannot be sent back", task=task.name))
         raise Reject(error, requeue=True) from error
-    raise Ignore("the store cannot be reached; the message comes again")
+    raise Ignore(why)
 
 
 def _by_its_headers(request: Any, post: Station, delivery: Delivery) -> RunContext | None:

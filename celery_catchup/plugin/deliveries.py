@@ -18,7 +18,8 @@ from weakref import WeakValueDictionary
 
 from celery.worker.state import active_requests
 
-from celery_catchup.header_names import ENTRY, RUN_ID
+from celery_catchup.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
+from celery_catchup.model import Trigger
 
 TOKEN = "catchup_token"
 
@@ -28,11 +29,17 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of a run's message; it has no token when it was refused on arrival."""
+    """One delivery of a message with a run's headers; it has no token when it was refused on arrival.
+
+    ``own``: whether it can be the run's own message, by its task id. Headers can be passed on to
+    other tasks, which have nothing to do with the run. Messages with `run_headers` have an id of
+    their own: the ledger knows which of them is the run's.
+    """
 
     run_id: str
     entry: str
     token: str
+    own: bool = True
 
 
 def header(request: Any, name: str) -> object:
@@ -43,17 +50,46 @@ def header(request: Any, name: str) -> object:
     return found
 
 
-def read_delivery(run_id: object, entry: object, properties: object) -> Delivery | None:
+def read_delivery(
+    run_id: object, entry: object, properties: object, *, task_id: object = None, trigger: object = None
+) -> Delivery | None:
     """A delivery as its message tells it; None when its headers cannot have been written by us."""
     if not (_is_name(run_id) and _is_name(entry)):
         return None
     token = properties.get(TOKEN, "") if isinstance(properties, Mapping) else ""
-    return Delivery(str(run_id), str(entry), str(token))
+    own = trigger == Trigger.MANUAL or is_message_of(str(run_id), task_id)
+    return Delivery(str(run_id), str(entry), str(token), own)
 
 
 def delivery_of(request: Any) -> Delivery | None:
     """The delivery that a task's request came with."""
-    return read_delivery(header(request, RUN_ID), header(request, ENTRY), request.properties)
+    return read_delivery(
+        header(request, RUN_ID),
+        header(request, ENTRY),
+        request.properties,
+        task_id=request.id,
+        trigger=header(request, TRIGGER_TYPE),
+    )
+
+
+def delivery_among(headers: Mapping[str, Any], properties: object) -> Delivery | None:
+    """The delivery of a message by its headers."""
+    return read_delivery(
+        headers.get(RUN_ID),
+        headers.get(ENTRY),
+        properties,
+        task_id=headers.get("id"),
+        trigger=headers.get(TRIGGER_TYPE),
+    )
+
+
+def is_message_of(run_id: str, task_id: object) -> bool:
+    """Whether a task's id is one that a run's messages have: the run's own, with the attempt behind
+    it from the second on."""
+    if not isinstance(task_id, str) or not task_id.startswith(run_id):
+        return False
+    rest = task_id.removeprefix(run_id)
+    return not rest or (rest.startswith("-") and rest[1:].isdecimal())
 
 
 def routing_key(request: Any) -> str:
@@ -111,7 +147,8 @@ class Arrivals:
                 told_at[token] = now
                 found.append(request)
         self._told_at = told_at
-        return [one for request in found if (one := _delivery_among(request.request_dict)) is not None]
+        deliveries = [_delivery_among(request.request_dict) for request in found]
+        return [one for one in deliveries if one is not None and one.own]
 
     def _those(self, wanted: Callable[[Any], bool]) -> list[Delivery]:
         requests = [request for request in list(self._mine().values()) if wanted(request)]
@@ -132,5 +169,5 @@ def _nested(headers: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _delivery_among(headers: Mapping[str, Any]) -> Delivery | None:
-    told = headers if RUN_ID in headers else _nested(headers)
-    return read_delivery(told.get(RUN_ID), told.get(ENTRY), headers["properties"])
+    told = headers if RUN_ID in headers else {**_nested(headers), "id": headers.get("id")}
+    return delivery_among(told, headers["properties"])

@@ -14,10 +14,11 @@ from typing import Any
 from celery import signals, states
 
 from celery_catchup.context import leave_run
-from celery_catchup.header_names import ENTRY, RUN_ID
+from celery_catchup.header_names import RUN_ID
 from celery_catchup.model import RunState
-from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, read_delivery
+from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_among, delivery_of, header
 from celery_catchup.plugin.heartbeat import Execution
+from celery_catchup.plugin.replacements import follow_replacement
 from celery_catchup.plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
 from celery_catchup.plugin.retries import keep_badge
 from celery_catchup.plugin.station import Station, arrivals, flush, station
@@ -48,6 +49,8 @@ def _report_of(
     """The report of an execution; None when it was cut off and nobody here knows how it ended."""
     final: RunState | None = None
     match state:
+        case states.IGNORED if execution.replaced:
+            pass  # the run goes on with the task that replaces this one
         case states.SUCCESS | states.IGNORED:  # a task that wants to be ignored has done what it wanted
             final = RunState.SUCCEEDED
         case states.RETRY:
@@ -58,7 +61,8 @@ def _report_of(
             final = RunState.FAILED
         case _:
             return None
-    run, went_wrong = execution.run, final is not RunState.SUCCEEDED
+    run = execution.run
+    went_wrong = final is not RunState.SUCCEEDED and state != states.IGNORED
     return Report(
         run_id=run.run_id,
         entry=run.entry,
@@ -95,6 +99,12 @@ def listen() -> None:
     """Connect the receivers; connecting them again changes nothing."""
     for signal, receiver in _RECEIVERS.items():
         signal.connect(receiver, weak=False, dispatch_uid=f"celery_catchup.{receiver.__name__}")
+
+
+def _on_publish(headers: Any = None, **_: Any) -> None:
+    """Wherever a message is published: what replaces or retries a run's task stays of the run."""
+    follow_replacement(headers)
+    keep_badge(headers)
 
 
 def _on_received(request: Any = None, **_: Any) -> None:
@@ -143,8 +153,7 @@ def _on_revoked(
 
 def _on_rejected(sender: Any = None, message: Any = None, exc: object = None, **_: Any) -> None:
     """In the main process: a message that no task understands, now or the next time."""
-    headers = message.headers if isinstance(message.headers, dict) else {}
-    delivery = read_delivery(headers.get(RUN_ID), headers.get(ENTRY), {})
+    delivery = _delivery_in(message)
     if delivery is not None:
         error = in_a_line(exc) or "the message was rejected"
         _report(sender.app, delivery, RunState.FAILED, owner=NOBODY, error=error)
@@ -152,8 +161,7 @@ def _on_rejected(sender: Any = None, message: Any = None, exc: object = None, **
 
 def _on_unknown(sender: Any = None, message: Any = None, name: object = None, **_: Any) -> None:
     """In the main process: a task that this worker does not know; another one may."""
-    headers = message.headers if isinstance(getattr(message, "headers", None), dict) else {}
-    delivery = read_delivery(headers.get(RUN_ID), headers.get(ENTRY), {})
+    delivery = _delivery_in(message)
     if delivery is not None:
         error = f"NotRegistered: {str(name)[:LONGEST_ERROR]}"
         _report(sender.app, delivery, None, owner=NOBODY, error=error)
@@ -165,7 +173,7 @@ def _on_process_shutdown(**_: Any) -> None:
 
 
 _RECEIVERS: dict[Any, Callable[..., None]] = {
-    signals.before_task_publish: keep_badge,
+    signals.before_task_publish: _on_publish,
     signals.task_received: _on_received,
     signals.task_postrun: _on_postrun,
     signals.task_failure: _on_failure,
@@ -178,7 +186,16 @@ _RECEIVERS: dict[Any, Callable[..., None]] = {
 
 
 def _delivery(request: Any) -> Delivery | None:
-    return None if header(request, RUN_ID) is None else delivery_of(request)
+    """The delivery of a run's own message."""
+    delivery = None if header(request, RUN_ID) is None else delivery_of(request)
+    return delivery if delivery is not None and delivery.own else None
+
+
+def _delivery_in(message: Any) -> Delivery | None:
+    """The same of a message that never became a request."""
+    headers = getattr(message, "headers", None)
+    delivery = delivery_among(headers, {}) if isinstance(headers, dict) else None
+    return delivery if delivery is not None and delivery.own else None
 
 
 def _report(

@@ -37,6 +37,8 @@ class Execution:
     owner: str
     shadowed: dict[str, str | None] = field(default_factory=dict)
     """Environment variables that were set for it, and what they were before."""
+    replaced: bool = False
+    """Whether another task was sent to go on with the run."""
 
     @property
     def renewable(self) -> bool:
@@ -83,6 +85,10 @@ class Heartbeat:
         """It has ended here; None when it was not held, or not any more."""
         with self._lock:
             return self._held.pop(key, None)
+
+    def held(self, key: str) -> Execution | None:
+        """What is executed here under this key."""
+        return self._held.get(key)
 
     def holds(self, key: str) -> bool:
         """Whether it is executed here."""

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from celery import bootsteps
+from celery import bootsteps, signals
 from celery._state import connect_on_app_finalize
 
 from celery_catchup.discretion import hide_the_url
 from celery_catchup.logs import logfmt
 from celery_catchup.plugin.claims import begin
 from celery_catchup.plugin.endings import listen
+from celery_catchup.plugin.started import store_started, store_started_after_claim
 from celery_catchup.plugin.station import station, worker_settings
 from celery_catchup.wiring import store_url
 
@@ -39,6 +40,7 @@ def install(app: Any) -> None:
     _watch(app._tasks)
     app.steps["consumer"].add(Pulse)
     listen()
+    signals.worker_process_init.connect(_on_process_init, weak=False, dispatch_uid="celery_catchup.started")
     connect_on_app_finalize(partial(_install_copy, app.main))
 
 
@@ -46,6 +48,12 @@ def _install_copy(name: str | None, app: Any) -> None:
     """A pool that spawns its processes makes a copy of the app in each of them."""
     if app.main == name:
         install(app)
+
+
+def _on_process_init(**_: Any) -> None:
+    """In a child of a pool, before its first task."""
+    for app in list(_installed):
+        store_started_after_claim(app)
 
 
 # -- every task claims first -----------------------------------------------------------------
@@ -88,6 +96,7 @@ def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
 
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> Any:
         begin(self)
+        store_started(self)
         hook = super(cls, self).before_start if own is None else own.__get__(self, type(self))
         return hook(task_id, args, kwargs)
 
@@ -100,6 +109,7 @@ def _claiming_for(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
 
     def before_start(task_id: str, args: Any, kwargs: Any) -> Any:
         begin(task)
+        store_started(task)
         return own(task_id, args, kwargs)
 
     setattr(before_start, _OURS, True)
@@ -129,6 +139,7 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
         if self._timer is not None:
             # A green timer hands out the greenlet of the first call; what is repeated is its entry.
             getattr(self._timer, "entry", self._timer).cancel()
+        store_started_after_claim(consumer.app)
         _pulse(consumer)
         interval = station(consumer.app).heartbeat.interval
         self._timer = consumer.timer.call_repeatedly(interval, _pulse, (consumer,))

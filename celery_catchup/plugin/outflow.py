@@ -2,12 +2,17 @@
 
 Otherwise a chain would go on at the pace of the leader's ticks. What fails here is left in the
 outbox, and the leader publishes it a moment later.
+
+One connection serves all threads of the process (pool threads or greenlets, the heartbeat, the main
+thread), one at a time. A forked child has a station of its own, and with it its own connection.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -17,21 +22,37 @@ from celery_catchup.dispatch import Dispatcher, DispatchError
 from celery_catchup.logs import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.store import Ledger
+from celery_catchup.troubles import Trouble
 from celery_catchup.wiring import StoreHandle
 
 logger = logging.getLogger(__name__)
 
 
+_TURN = 1.5
+"""Seconds that a thread waits for its turn: less than the leader leaves to the worker, after which it
+publishes the run itself."""
+
+
 class Outflow:
-    """Publishes released runs; connects when there is one for the first time."""
+    """Publishes released runs; connects when there is one for the first time. Thread-safe."""
 
     def __init__(self, app: Any, store: StoreHandle, clock: Clock) -> None:
         self._ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
         self._dispatcher = Dispatcher(app, state=store.client, state_db=store.db)
         self._clock = clock
+        self._lock = threading.Lock()  # a green one under gevent and eventlet, which patch it
+        self._trouble = Trouble(
+            "Released runs are left in the outbox", logger=logger, monotonic=clock.monotonic
+        )
+        self._retry_at = 0.0
 
-    def publish(self, run_ids: Sequence[str]) -> None:
-        """Publish these runs, and cross them off the outbox."""
+    def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
+        """Publish these runs, and remove them from the outbox. Those that are ``pushed`` already are
+        announced, where the app wants that."""
+        if pushed and self._dispatcher.sent_events.wanted:
+            with self._turn() as granted:
+                if granted:
+                    self._dispatcher.sent_events.pushed_runs(self._ledger, pushed)
         for run_id in run_ids:
             try:
                 self._publish(run_id)
@@ -41,6 +62,30 @@ class Outflow:
     def _publish(self, run_id: str) -> None:
         run = self._ledger.run(run_id)
         template = None if run is None else self._ledger.template(run["template"])
-        if run is not None and template is not None:
-            self._dispatcher.publish(template, run_id, run, now=to_instant(self._clock.now()))
-            self._ledger.published({run_id: template})
+        if run is None or template is None:
+            return
+        with self._turn() as granted:
+            if not granted:
+                logger.debug(logfmt("Run left in the outbox", run_id=run_id))
+                return
+            try:
+                self._dispatcher.publish(template, run_id, run, now=to_instant(self._clock.now()))
+            except DispatchError as error:
+                if not error.temporary:
+                    raise
+                self._retry_at = self._clock.monotonic() + self._trouble.happened(str(error))
+                return
+            self._trouble.over()
+        self._ledger.published({run_id: template})
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Wait until no other thread publishes; False when that takes too long, or the broker failed
+        a moment ago: a task that has ended does not wait for a broker that is away."""
+        if not self._lock.acquire(timeout=_TURN):
+            yield False
+            return
+        try:
+            yield self._clock.monotonic() >= self._retry_at
+        finally:
+            self._lock.release()

@@ -53,7 +53,7 @@ def deliver(
     report: Report,
     leases: Leases,
     workers: Workers,
-    publish: Callable[[Sequence[str]], None],
+    publish: Callable[[Sequence[str], Sequence[str]], None],
     events: Events,
 ) -> Finish:
     """Tell the store, and publish what that released. It may be told twice: what has ended stays
@@ -64,8 +64,8 @@ def deliver(
             report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
         )
     else:
-        outcome, released, recorded = _finish(report, report.state, leases)
-        publish(released)
+        outcome, released, recorded, pushed = _finish(report, report.state, leases)
+        publish(released, pushed)
     _tell(report, outcome, recorded, events)
     return outcome
 
@@ -109,7 +109,7 @@ def in_a_line(error: object) -> str:
     """An error as the ledger keeps it: its kind and its first line."""
     if not isinstance(error, BaseException):
         return ""
-    text = redacted(" ".join(str(error).split("\n", 1)[0].split()))
+    text = redacted(" ".join(_encodable(str(error)).split("\n", 1)[0].split()))
     name = type(error).__name__
     return f"{name}: {text}"[:LONGEST_ERROR] if text else name
 
@@ -123,6 +123,13 @@ def letter_of(error: object, categories: Categories) -> str:
         {
             "type": f"{kind.__module__}.{kind.__qualname__}",
             "category": categories.of(error),
-            "traceback": redacted("".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]),
+            "traceback": redacted(
+                _encodable("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
+            ),
         }
     )
+
+
+def _encodable(text: str) -> str:
+    """Without lone surrogates, which names of files can have and neither UTF-8 nor the scripts' JSON does."""
+    return text.encode(errors="backslashreplace").decode()

@@ -11,7 +11,7 @@ from celery_catchup.header_names import RUN_ID
 from celery_catchup.plugin.deliveries import header
 
 
-def keep_badge(headers: Any = None, **_: Any) -> None:
+def keep_badge(headers: Any) -> None:
     """Before a message is published: when it is a copy of the one that is executed, it looks like it."""
     if not current_task or not isinstance(headers, dict) or RUN_ID not in headers:
         return

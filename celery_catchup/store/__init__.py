@@ -5,7 +5,7 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 """
 
 from celery_catchup.store.backfills import Backfill, Backfills
-from celery_catchup.store.batches import Batch, EntryBatch, NewRun, PlainBatch, Template
+from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, PlainBatch, Template
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
@@ -25,6 +25,7 @@ __all__ = [
     "Batch",
     "Claim",
     "Controls",
+    "Ends",
     "EntryBatch",
     "Evidence",
     "FencedError",

@@ -107,6 +107,11 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, ResponseError) and any(mark in str(error) for mark in _FOR_GOOD)
 
 
+def is_damage(error: BaseException) -> bool:
+    """Whether one key is not of the kind that is kept there: the trouble of whoever owns it, not of all."""
+    return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)
+
+
 def explain(error: BaseException) -> str:
     """What happened and what to do, in a line, without a password."""
     if isinstance(error, CatchupError):

@@ -17,6 +17,13 @@ from celery_catchup.store.leadership import FencedError, Leadership
 from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
 
+_LANE = "\x1fbackfill\x1f"
+
+
+def is_lane(name: str) -> bool:
+    """Whether it is the lane of a backfill, and no entry."""
+    return name.startswith(_LANE)
+
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
@@ -36,6 +43,8 @@ class Backfill:
     decided: bool = False
     dispatched: int = 0
     skipped: int = 0
+    ended: int | None = None
+    """By the server's clock."""
 
     @property
     def lane(self) -> str:
@@ -45,7 +54,7 @@ class Backfill:
     @staticmethod
     def lane_of(backfill_id: str) -> str:
         """The lane of a backfill by its id."""
-        return f"\x1fbackfill\x1f{backfill_id}"
+        return f"{_LANE}{backfill_id}"
 
     def encoded(self) -> str:
         """As it is stored."""
@@ -121,7 +130,7 @@ class Backfills:
         names = ("backfills", "version", "policies", "ledger", "ended", "templates", "outbox", "leases")
         answer = self._scripts.call(
             "direct",
-            {name: getattr(self._keys, name) for name in names} | self._lane_keys(lane),
+            {name: getattr(self._keys, name) for name in (*names, "unreleased")} | self._lane_keys(lane),
             {"id": backfill_id, "state": state, "lane": lane, "db": self._db},
         )
         return None if answer is None else answer.decode()
@@ -146,7 +155,10 @@ class Backfills:
         )
         answer = self._scripts.call(
             "fill",
-            {name: getattr(self._keys, name) for name in (*names, "dead", "hours")}
+            {
+                name: getattr(self._keys, name)
+                for name in (*names, "dead", "hours", "unreleased", "template_uses")
+            }
             | {
                 "own": self._keys.runs_of(backfill.entry),
                 "entry_hours": self._keys.hours_of(backfill.entry),

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from celery_catchup.model import Instant, Skip
 from celery_catchup.store.rendering import Shared
+
+MOST_BYTES = 1_000_000
+"""Of messages in one commit: the server answers nobody else meanwhile. A larger one is committed alone."""
+MOST_RUNS = 500
+"""In one commit, for the same reason."""
+AT_ONCE = 500
+"""Entries that one command reads or notes."""
+
+Item = TypeVar("Item")
+
+
+def portions(items: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]:
+    """The items in lists of at most ``size``; none when there are no items."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +55,11 @@ class Template:
     def place(self) -> tuple[str | None, int | None, int | None, int | None, str, str]:
         """Where the message goes, and when."""
         return self.queue, self.db, self.expires_ms, self.countdown_ms, self.routing_key, self.queue_name
+
+    @property
+    def size(self) -> int:
+        """Characters of its text."""
+        return len(self.message)
 
     @cached_property
     def id(self) -> str:
@@ -72,6 +94,11 @@ class SharedTemplate(Template):
     def message(self) -> str:
         """Made when it is asked for."""
         return self._shared.message
+
+    @property
+    def size(self) -> int:
+        """Characters of its text, which is not made for it."""
+        return len(self._shared.form.marked) + sum(map(len, self._shared.parts.values()))
 
     def encoded(self) -> str:
         """What is stored."""
@@ -119,6 +146,14 @@ class NewRun:
     expires_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """That the entry's active runs end before the new ones join, and why."""
+
+    terminate: bool
+    why: str
+
+
 @dataclass(slots=True)
 class EntryBatch:
     """The decisions on one entry. ``expected`` is the watermark they were made from; ``missed`` is how
@@ -135,11 +170,12 @@ class EntryBatch:
     capacity: int
     runs: Sequence[NewRun] = ()
     skips: Sequence[tuple[Skip, Instant | None]] = ()
-    anchor: Instant | None = None
+    anchor: str | None = None
     resumes: bool = False
     missed: int = 0
     busy: int | None = None
     after: Instant | None = None
+    ends: Ends | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +296,14 @@ def _score(run: Mapping[str, Any]) -> str:
 
 def _more(entry: EntryBatch) -> dict[str, Any] | None:
     """What most entries do not have."""
-    if not (entry.skips or entry.resumes or entry.missed or entry.anchor is not None):
+    if not (entry.skips or entry.resumes or entry.missed or entry.ends or entry.anchor is not None):
         return None
     return {
         "skips": [_skip(skip, previous) for skip, previous in entry.skips],
         **({"missed": entry.missed} if entry.missed else {}),
         **({"resumes": True} if entry.resumes else {}),
-        **({} if entry.anchor is None else {"anchor": str(entry.anchor)}),
+        **({"ends": asdict(entry.ends)} if entry.ends else {}),
+        **({} if entry.anchor is None else {"anchor": entry.anchor}),
     }
 
 

@@ -24,6 +24,28 @@ class Replay(StrEnum):
     LOST = "lost"
 
 
+def discard(scripts: Scripts, keys: Keys, run_id: str, *, entry: str, db: int) -> bool:
+    """As `Controls.discard`; for the leader, who forgets old ones."""
+    names = (
+        "ledger",
+        "dead",
+        "letters",
+        "stopped",
+        "policies",
+        "templates",
+        "outbox",
+        "leases",
+        "unreleased",
+    )
+    places = {"active": keys.active(entry), "chain": keys.chain(entry)}
+    answer = scripts.call(
+        "discard",
+        {name: getattr(keys, name) for name in names} | places,
+        {"run_id": run_id, "db": db, "entry": entry},
+    )
+    return bool(answer)
+
+
 class Controls:
     """Pause, resume, replay, discard. ``now_ms`` is for tests: 0 asks the server's clock."""
 
@@ -36,10 +58,13 @@ class Controls:
         keys = {name: getattr(self._keys, name) for name in ("paused", "version", "scheduler")}
         return bool(self._scripts.call("pause", keys, {"entry": entry, "reason": reason, "now_ms": now}))
 
-    def resume(self, entry: str, *, discard: bool = False) -> bool:
-        """Decide slots again; what was missed meanwhile is caught up as the policy says, or discarded."""
+    def resume(self, entry: str, *, discard: bool = False, now: Instant = 0) -> bool:
+        """Decide slots again; what was missed since the pause is caught up as the policy says, or
+        discarded. ``now`` 0 asks the server's clock."""
         keys = {"paused": self._keys.paused, "version": self._keys.version}
-        return bool(self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard)}))
+        return bool(
+            self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard), "now_ms": now})
+        )
 
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a run by hand; False when the slot has its run already."""
@@ -48,7 +73,10 @@ class Controls:
         answer = self._scripts.call(
             "start",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{
+                    name: getattr(self._keys, name)
+                    for name in (*names, "stopped", "unreleased", "template_uses")
+                },
                 "own": self._keys.runs_of(entry),
                 "entry_hours": self._keys.hours_of(entry),
                 "active": self._keys.active(entry),
@@ -82,11 +110,11 @@ class Controls:
 
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
-        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters")
+        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters", "stopped")
         answer = self._scripts.call(
             "replay",
             {
-                **{name: getattr(self._keys, name) for name in names},
+                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
                 "active": self._keys.active(entry),
                 "chain": self._keys.chain(entry),
             },
@@ -94,10 +122,12 @@ class Controls:
         )
         return Replay(answer.decode())
 
-    def discard(self, run_id: str) -> bool:
-        """Take a run off the dead letters; False when it is none."""
-        keys = {name: getattr(self._keys, name) for name in ("ledger", "dead", "letters")}
-        return bool(self._scripts.call("discard", keys, {"run_id": run_id}))
+    def discard(self, run_id: str, *, entry: str) -> bool:
+        """Take a run off the dead letters, and let its chain go on when its failure has stopped it.
+
+        False when it is no dead letter and has stopped nothing.
+        """
+        return discard(self._scripts, self._keys, run_id, entry=entry, db=self._db)
 
     def dead_letters(self, *, limit: int = 100) -> list[dict[str, Any]]:
         """Dead runs, the newest first: the run, and what is known of its failure."""

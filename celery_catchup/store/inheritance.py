@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from celery_catchup.model import Instant
+from celery_catchup.store.batches import portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import SCHEMA, Stored
@@ -31,18 +32,17 @@ class Inheritance:
     def take_over(self, heirs: Sequence[Heir]) -> list[str]:
         """Let these entries go on behind their last runs; the names of those that were new."""
         names = ("meta", "scheduler", "first_seen", "anchors", "decided", "paused", "last_runs", "version")
-        taken = self._scripts.call(
-            "inherit",
-            {name: getattr(self._keys, name) for name in names},
-            {
-                "schema": SCHEMA,
-                "watermark": min(heir.at for heir in heirs),
-                "entries": json.dumps(
-                    [{"name": h.name, "at": h.at, "count": h.count, "policy": h.policy} for h in heirs]
-                ),
-            },
-        )
-        return [name.decode() for name in taken]
+        oldest = min(heir.at for heir in heirs)
+        taken: list[str] = []
+        for part in portions(heirs):
+            told = [{"name": h.name, "at": h.at, "count": h.count, "policy": h.policy} for h in part]
+            new = self._scripts.call(
+                "inherit",
+                {name: getattr(self._keys, name) for name in names},
+                {"schema": SCHEMA, "watermark": oldest, "entries": json.dumps(told)},
+            )
+            taken += [name.decode() for name in new]
+        return taken
 
 
 def inherited(stored: Stored, heirs: Sequence[Heir]) -> Stored:

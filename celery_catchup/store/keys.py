@@ -9,9 +9,10 @@ from urllib.parse import quote
 KINDS = {
     "hash": (
         "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes hours consumers drained contact standbys"
+        "last_runs ledger templates letters backfills notes hours consumers drained contact standbys "
+        "stopped revocations removed left_off failing accepted"
     ).split(),
-    "zset": "runs outbox delayed leases retries ended dead workers outages".split(),
+    "zset": "runs outbox delayed unreleased leases retries ended dead workers outages template_uses".split(),
     "string": ["version"],
 }
 """The type of each key of a namespace, by its attribute in `Keys`; a test finds one that is missing."""
@@ -23,41 +24,53 @@ _SAFE = re.compile(r"[A-Za-z0-9_.~-]*")
 class Keys:
     """Keys of one namespace; they share a hash tag, so that scripts work on a cluster."""
 
+    meta: str
+    leader: str
+    scheduler: str
+    version: str
+    first_seen: str
+    anchors: str
+    fingerprints: str
+    accepted: str
+    policies: str
+    changed: str
+    decided: str
+    paused: str
+    manual: str
+    last_runs: str
+    removed: str
+    left_off: str
+    failing: str
+    ledger: str
+    runs: str
+    templates: str
+    template_uses: str
+    outbox: str
+    delayed: str
+    unreleased: str
+    leases: str
+    stopped: str
+    revocations: str
+    retries: str
+    ended: str
+    dead: str
+    letters: str
+    backfills: str
+    notes: str
+    workers: str
+    standbys: str
+    consumers: str
+    drained: str
+    contact: str
+    outages: str
+    hours: str
+
     def __init__(self, namespace: str) -> None:
         prefix = f"{{catchup:{quote(namespace, safe='')}}}"
         self.prefix = prefix
-        self.meta = f"{prefix}:meta"
-        self.leader = f"{prefix}:leader"
-        self.scheduler = f"{prefix}:scheduler"
-        self.version = f"{prefix}:version"
-        self.first_seen = f"{prefix}:first_seen"
-        self.anchors = f"{prefix}:anchors"
-        self.fingerprints = f"{prefix}:fingerprints"
-        self.policies = f"{prefix}:policies"
-        self.changed = f"{prefix}:changed"
-        self.decided = f"{prefix}:decided"
-        self.paused = f"{prefix}:paused"
-        self.manual = f"{prefix}:manual"
-        self.last_runs = f"{prefix}:last_runs"
-        self.ledger = f"{prefix}:ledger"
-        self.runs = f"{prefix}:runs"
-        self.templates = f"{prefix}:templates"
-        self.outbox = f"{prefix}:outbox"
-        self.delayed = f"{prefix}:delayed"
-        self.leases = f"{prefix}:leases"
-        self.retries = f"{prefix}:retries"
-        self.ended = f"{prefix}:ended"
-        self.dead = f"{prefix}:dead"
-        self.letters = f"{prefix}:letters"
-        self.backfills = f"{prefix}:backfills"
-        self.notes = f"{prefix}:notes"
-        self.workers = f"{prefix}:workers"
-        self.standbys = f"{prefix}:standbys"
-        self.consumers = f"{prefix}:consumers"
-        self.drained = f"{prefix}:drained"
-        self.contact = f"{prefix}:contact"
-        self.outages = f"{prefix}:outages"
-        self.hours = f"{prefix}:hours"
+        for names in KINDS.values():
+            for name in names:
+                setattr(self, name, f"{prefix}:{name}")
 
     def runs_of(self, entry: str) -> str:
         """The entry's runs by slot."""

@@ -89,6 +89,7 @@ class Leadership:
                 "retries": self._keys.retries,
                 "outages": self._keys.outages,
                 "contact": self._keys.contact,
+                "unreleased": self._keys.unreleased,
             },
             {
                 "owner": self.owner,

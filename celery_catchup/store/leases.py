@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from celery_catchup.model import RunState
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.states import SCHEMA, newer_schema
 
 
 class Answer(StrEnum):
@@ -21,6 +23,7 @@ class Answer(StrEnum):
     ENDED = "ended"
     UNKNOWN = "unknown"
     FOREIGN = "foreign"
+    LATER = "later"
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,13 @@ class Claim:
 
 
 class Ending(NamedTuple):
-    """What became of a report: runs that it released and that are still to be published, and the run
-    as it is recorded now."""
+    """What became of a report: runs that it released and that are still to be published, the run as it
+    is recorded now, and runs that it released whose messages are pushed already."""
 
     outcome: Finish
-    released: list[str]
-    run: Mapping[str, Any]
+    released: Sequence[str] = ()
+    run: Mapping[str, Any] = MappingProxyType({})
+    pushed: Sequence[str] = ()
 
 
 class Finish(StrEnum):
@@ -64,6 +68,9 @@ _FINISH_KEYS = (
     "scheduler",
     "manual",
     "hours",
+    "meta",
+    "stopped",
+    "unreleased",
 )
 
 
@@ -75,12 +82,22 @@ class Leases:
         self.ttl_ms, self.now_ms = ttl_ms, now_ms
 
     def claim(
-        self, run_id: str, *, owner: str, task: str, worker: str, entry: str = "", routing_key: str = ""
+        self,
+        run_id: str,
+        *,
+        owner: str,
+        task: str,
+        worker: str,
+        entry: str = "",
+        task_id: str | None = None,
+        routing_key: str = "",
     ) -> Claim:
         """Take the run, unless it has ended or somebody executes it under a live lease.
 
-        ``entry`` is whose run the message says it is; its hours are counted when that is so.
-        ``routing_key`` is where the message came from: a claim shows that messages get through there.
+        ``entry`` is whose run the message says it is; its hours are counted when that is so. ``task_id``
+        is the message's, the run's own id when it is left out. ``routing_key`` is where the message came
+        from: a claim shows that messages get through there. Raises `UnfitStoreError` when a newer version
+        has written the stored state.
         """
         answer = self._scripts.call(
             "claim",
@@ -91,18 +108,22 @@ class Leases:
                 "entry_hours": self._keys.hours_of(entry),
                 "drained": self._keys.drained,
                 "contact": self._keys.contact,
+                "meta": self._keys.meta,
             },
             {
                 "run_id": run_id,
                 "owner": owner,
                 "task": task,
+                "task_id": run_id if task_id is None else task_id,
                 "worker": worker,
                 "entry": entry,
                 "routing_key": routing_key,
                 "ttl_ms": self.ttl_ms,
                 "now_ms": self.now_ms,
+                "schema": SCHEMA,
             },
         )
+        _check_schema(answer)
         kind = Answer(answer[0].decode())
         return Claim(kind, json.loads(answer[1]) if kind is Answer.GRANTED else {})
 
@@ -130,16 +151,25 @@ class Leases:
         if answer[0] == b"elsewhere":  # a backfill's run waits in a lane of its own
             answer = self._finish(answer[1].decode(), args)
         outcome = Finish(answer[0].decode())
-        recorded = json.loads(answer[1]) if outcome is Finish.RECORDED else {}
-        return Ending(outcome, [run.decode() for run in answer[2:]], recorded)
+        if outcome is not Finish.RECORDED:
+            return Ending(outcome)
+        released, pushed = ([run.decode() for run in runs] for runs in answer[2:])
+        return Ending(outcome, released, json.loads(answer[1]), pushed)
 
     def _finish(self, lane: str, args: Mapping[str, str]) -> Any:
-        return self._scripts.call(
+        answer = self._scripts.call(
             "finish",
             {
                 **{name: getattr(self._keys, name) for name in _FINISH_KEYS},
                 "active": self._keys.active(lane),
                 "chain": self._keys.chain(lane),
             },
-            {**args, "lane": lane, "db": self._db, "now_ms": self.now_ms},
+            {**args, "lane": lane, "db": self._db, "now_ms": self.now_ms, "schema": SCHEMA},
         )
+        _check_schema(answer)
+        return answer
+
+
+def _check_schema(answer: Sequence[Any]) -> None:
+    if answer[0] == b"newer":
+        raise newer_schema(answer[1].decode())

@@ -30,6 +30,12 @@ _COMMIT_KEYS = (
     "delayed",
     "leases",
     "hours",
+    "ended",
+    "retries",
+    "stopped",
+    "revocations",
+    "unreleased",
+    "template_uses",
 )
 _REMEMBERED = 200_000
 """Templates that are known to be stored, at the most; what is beyond is asked for anew."""
@@ -78,34 +84,69 @@ class Ledger:
             self._stored.clear()
         self._stored.update(name for name, template in templates.items() if template.run is None)
 
-    def admit(self, leadership: Leadership, entry: str, *, capacity: int, now: Instant) -> list[str]:
-        """Let delayed and waiting runs of an entry start, as far as they may."""
-        released = self._scripts.call(
+    def admit(self, leadership: Leadership, *, limit: int, now: Instant) -> int:
+        """Let delayed runs whose time has come join their chains, up to ``limit``; how many did.
+
+        Their lanes are `release`d next.
+        """
+        ids: Any = self._client.zrangebyscore(self._keys.delayed, "-inf", now, start=0, num=limit)
+        if not ids:
+            return 0
+        stored: Any = self._client.hmget(self._keys.ledger, ids)
+        entries = [(read_run(text) or {"entry": ""})["entry"] for text in stored]
+        admitted = self._scripts.call(
             "admit",
-            {
-                **{
-                    n: getattr(self._keys, n)
-                    for n in ("leader", "ledger", "templates", "outbox", "delayed", "leases")
-                },
-                "active": self._keys.active(entry),
-                "chain": self._keys.chain(entry),
-            },
-            {**leadership.fence(), "db": self._db, "entry": entry, "capacity": capacity, "now_ms": now},
+            {n: getattr(self._keys, n) for n in ("leader", "ledger", "delayed", "leases", "unreleased")},
+            {**leadership.fence(), "now_ms": now},
+            more_keys=map(self._keys.chain, entries),
+            more_args=[word for pair in zip(ids, entries, strict=True) for word in pair],
         )
-        if released is None:
-            raise FencedError("another beat leads by now; this one stands down")
-        return [run.decode() for run in released]
+        return int(unfenced(admitted))
+
+    def release(self, leadership: Leadership, *, limit: int, now: Instant) -> tuple[int, list[str]]:
+        """Go on with up to ``limit`` lanes whose release stopped at its budget; how many were looked at,
+        and the runs whose messages were pushed."""
+        lanes: Any = self._client.zrange(self._keys.unreleased, 0, limit - 1)
+        if not lanes:
+            return 0, []
+        names = [lane.decode() for lane in lanes]
+        answer = self._scripts.call(
+            "release",
+            {
+                n: getattr(self._keys, n)
+                for n in (
+                    "leader",
+                    "ledger",
+                    "templates",
+                    "outbox",
+                    "leases",
+                    "policies",
+                    "ended",
+                    "unreleased",
+                    "stopped",
+                )
+            },
+            {**leadership.fence(), "db": self._db, "now_ms": now},
+            more_keys=[key for name in names for key in (self._keys.active(name), self._keys.chain(name))],
+            more_args=names,
+        )
+        looked_at, pushed = unfenced(answer)
+        return looked_at, [run.decode() for run in pushed]
 
     def active(self, entry: str) -> list[str]:
         """The entry's runs that are queued or running."""
         ids: Any = self._client.zrange(self._keys.active(entry), 0, -1)
         return [run.decode() for run in ids]
 
-    def delayed(self, now: Instant) -> list[str]:
-        """The entries that have a delayed run whose time has come."""
-        ids: Any = self._client.zrangebyscore(self._keys.delayed, "-inf", now, start=0, num=1000)
-        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
-        return sorted({run["entry"] for text in stored if (run := read_run(text)) is not None})
+    def revocations(self) -> dict[str, bool]:
+        """Tasks that commits have ended and workers may still execute; whether to terminate them."""
+        found: Any = self._client.hgetall(self._keys.revocations)
+        return {task.decode(): kind == b"terminate" for task, kind in found.items()}
+
+    def revoked(self, task_ids: Sequence[str]) -> None:
+        """The workers have been told of these."""
+        if task_ids:
+            self._client.hdel(self._keys.revocations, *task_ids)
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """One run as it is recorded; None too when the record cannot be read."""
@@ -152,6 +193,13 @@ class Ledger:
         """A stored template; None too when it cannot be read."""
         stored: Any = self._client.hget(self._keys.templates, template_id)
         return read_json(stored)
+
+
+def unfenced(answer: Any) -> Any:
+    """The answer of a script that only the leader may run; `FencedError` when somebody else leads."""
+    if answer is None:
+        raise FencedError("another beat leads by now; this one stands down")
+    return answer
 
 
 def _outcome(answer: Sequence[Any]) -> Committed:

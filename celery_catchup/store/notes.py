@@ -14,6 +14,11 @@ from celery_catchup.store.scripts import Scripts
 LONGEST_NOTE = 64 * 1024
 """Characters of one value as JSON; what is longer belongs somewhere else, and its address here."""
 
+MOST_NOTES = 1000
+"""Values of one run, by any name: they are read and written together."""
+MOST_BYTES = 512 * 1024
+"""Of all values of one run together, as they are stored."""
+
 
 class Notes:
     """Checkpoints, snapshots, outputs and progress, kept as long as their run. ``now_ms`` is for tests:
@@ -31,7 +36,8 @@ class Notes:
     def write(self, run_id: str, kind: str, name: str, value: Any, *, owner: str, once: bool = False) -> Any:
         """Keep a value, and return what is kept: with ``once`` that is the first one.
 
-        Raises `LeaseLostError` when another worker has the run by now.
+        Raises `LeaseLostError` when another worker has the run by now, and `ValueError` when the value is
+        too long, or the run keeps too much already.
         """
         text = json.dumps(value)
         if len(text) > LONGEST_NOTE:
@@ -50,8 +56,16 @@ class Notes:
                 "value": text,
                 "once": int(once),
                 "now_ms": self.now_ms,
+                "most_names": MOST_NOTES,
+                "most_bytes": MOST_BYTES,
             },
         )
+        if answer[0] in (b"many", b"long"):
+            unit, most = ("values", MOST_NOTES) if answer[0] == b"many" else ("bytes", MOST_BYTES)
+            raise ValueError(
+                f"{kind} {name!r} cannot be kept: expected at most {most} {unit} for all notes of a run, got "
+                f"{answer[1]}; write over one name, or store them elsewhere and keep their address"
+            )
         if answer[0] != b"kept":
             raise LeaseLostError(f"run {run_id} is no longer this worker's; nothing was kept")
         return json.loads(answer[1])

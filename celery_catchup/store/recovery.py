@@ -29,6 +29,8 @@ _KEYS = (
     "scheduler",
     "hours",
     "contact",
+    "stopped",
+    "unreleased",
 )
 
 
@@ -44,6 +46,8 @@ _BURY_KEYS = (
     "ended",
     "dead",
     "letters",
+    "stopped",
+    "unreleased",
 )
 
 

@@ -14,8 +14,8 @@ from celery_catchup.store.scripts import Scripts
 
 LOOKED_AT = 120_000
 """Runs that one survey looks at, shared by its entries: a day of fifty entries that run every 40 seconds."""
-_AT_ONCE = 4000
-"""Runs that one call looks at: the server does nothing else meanwhile, for about ten milliseconds."""
+_AT_ONCE = 2000
+"""Runs that one call looks at: the server does nothing else meanwhile, for five to forty milliseconds."""
 
 Marks = Mapping[tuple[RunState, Trigger, bool], str]
 """What to call runs by their state, their trigger, and whether they are unreported."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from celery_catchup.model import Instant
+from celery_catchup.store.batches import portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import Stored
@@ -20,16 +21,26 @@ class Watermarks:
 
     def move(self, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> None:
         """Let the entries go on behind ``at``; with ``scheduler`` its own watermark is there, too."""
-        self._scripts.call(
-            "move",
-            {name: getattr(self._keys, name) for name in ("decided", "paused", "scheduler", "version")},
-            {"at_ms": at, "scheduler": int(scheduler)},
-            more_args=entries,
-        )
+        for part in list(portions(entries)) or [[]]:
+            self._scripts.call(
+                "move",
+                {name: getattr(self._keys, name) for name in ("decided", "paused", "scheduler", "version")},
+                {"at_ms": at, "scheduler": int(scheduler)},
+                more_args=part,
+            )
 
     def rename(self, old: str, new: str) -> bool:
         """Let ``new`` go on where ``old`` stopped; False when nothing is known of that."""
-        names = ("first_seen", "anchors", "fingerprints", "changed", "decided", "manual", "paused")
+        names = (
+            "first_seen",
+            "anchors",
+            "fingerprints",
+            "changed",
+            "decided",
+            "manual",
+            "paused",
+            "left_off",
+        )
         keys = {name: getattr(self._keys, name) for name in (*names, "scheduler", "version")}
         return bool(self._scripts.call("rename", keys, {"old": old, "new": new}))
 
@@ -40,8 +51,12 @@ def moved(stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: boo
     paused = dict(stored.paused)
     for name in entries:
         if name in paused:
-            paused[name] = json.dumps({**json.loads(paused[name]), "at": at, "decided": at, "discard": False})
+            pause = {**json.loads(paused[name]), "decided": at, "discard": False}
+            if not pause.get("paused"):
+                pause |= {"at": at, "resumed": at}
+                pause.pop("earlier", None)
+            paused[name] = json.dumps(pause)
         elif at < (int(watermark) if watermark and watermark.isdecimal() else 0):
-            paused[name] = json.dumps({"paused": False, "at": at})
+            paused[name] = json.dumps({"paused": False, "at": at, "resumed": at})
     decided = {**stored.decided, **dict.fromkeys(entries, str(at))}
     return replace(stored, watermark=watermark, decided=decided, paused=paused)

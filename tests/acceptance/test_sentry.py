@@ -29,6 +29,11 @@ class Watched(Program):
     def checkins(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.book.read_text(encoding="utf-8").splitlines()]
 
+    def traces(self) -> list[str]:
+        """The ids of the traces that executed runs belonged to."""
+        pages = self.book.with_name("book-traces")
+        return pages.read_text(encoding="utf-8").split() if pages.exists() else []
+
     def count(self) -> Counter[tuple[str, str]]:
         """How many check-ins there are of each monitor and status."""
         return Counter((one["monitor_slug"], one["status"]) for one in self.checkins())
@@ -93,3 +98,12 @@ def test_no_run_makes_a_check_in_when_none_should(watched: Callable[..., Watched
     until(lambda: len(ended(program)) >= 10, what="the runs", step=0.5, within=60)
 
     assert program.checkins() == []
+
+
+def test_each_run_has_a_trace_of_its_own(watched: Callable[..., Watched]) -> None:
+    program = outage(watched)
+
+    until(lambda: len(program.traces()) >= 10, what="the runs", step=0.5, within=60)
+
+    traces = program.traces()
+    assert len(set(traces)) == len(traces)

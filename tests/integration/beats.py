@@ -10,7 +10,7 @@ from redis import Redis
 
 from celery_catchup.cron_dialects import parse_cron
 from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office, Reaper
-from celery_catchup.entries import Entry, Schedule
+from celery_catchup.entries import Entry, Role, Schedule
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.policy import Policy
@@ -61,6 +61,7 @@ class Broker:
         self.unroutable: set[str] = set()
         self.published: list[str] = []
         self.ended: list[str] = []
+        self.terminated: list[str] = []
         self.hooked = False
         """Whether somebody's code sees each message, so that no two runs share one."""
         self.down = False
@@ -100,8 +101,12 @@ class Broker:
             raise UnroutableError("no queue takes it")
         self.published.append(to_rfc3339(run["slot"]))
 
-    def end(self, run_ids: list[str], *, terminate: bool) -> None:
-        self.ended += run_ids
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        if self.down:
+            return False
+        self.ended += task_ids
+        self.terminated += task_ids if terminate else []
+        return True
 
 
 class Beat:
@@ -126,7 +131,7 @@ class Beat:
         events = Events(self.events.append)
         self.recovery = Recovery(self.client, scripts, self.keys, db=0)
         self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
-        retention = Retention(self.client, scripts, self.keys)
+        retention = Retention(self.client, scripts, self.keys, db=0)
         self.controls = Controls(self.client, scripts, self.keys, db=0)
         self.workers = Workers(self.client, scripts, self.keys)
         reaper = Reaper(
@@ -138,10 +143,14 @@ class Beat:
             depth=self.broker.depth,
         )
         self.backfills = Backfills(self.client, scripts, self.keys, db=0)
-        office = Office(leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills)
+        office = Office(
+            leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills, retention
+        )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
-        self.engine = Engine(office, declared, settings=read, namespace=NAMESPACE)
+        self.engine = Engine(
+            office, declared, settings=read, namespace=NAMESPACE, records=dict(map(record, declared))
+        )
 
     def tick(self) -> bool:
         now = self.engine.now()
@@ -179,12 +188,25 @@ class Beat:
         return [(to_rfc3339(s.first), to_rfc3339(s.last), s.count, str(s.reason)) for s in spans]
 
 
+def record(one: Declared) -> tuple[str, str]:
+    """An entry's name, and how the store remembers its declaration."""
+    return one.name, json.dumps({"schedule": one.fingerprint, "task": one.task})
+
+
 def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:
-    expressions = [crons] if isinstance(crons, str) else crons
+    """An entry of a cron expression, several, or a mapping of roles to expressions."""
+    expressions = [crons] if isinstance(crons, str) else list(crons)
+    roles = [Role.START] * len(expressions)
+    if isinstance(crons, Mapping):
+        roles, expressions = [Role(role) for role in crons], list(crons.values())
     policy = Policy.from_raw(raw, where=name)
 
     def build(anchor: Instant) -> Entry:
         zone = zone_named(policy.timezone or "UTC")
-        return Entry(name, tuple(Schedule(parse_cron(cron, zone=zone)) for cron in expressions), policy)
+        schedules = [
+            Schedule(parse_cron(cron, zone=zone), role=role)
+            for cron, role in zip(expressions, roles, strict=True)
+        ]
+        return Entry(name, tuple(schedules), policy)
 
-    return Declared(name, f"proj.{name}", fingerprint=repr(expressions), build=build)
+    return Declared(name, f"proj.{name}", fingerprint=repr((expressions, roles)), build=build)

@@ -117,13 +117,13 @@ def comparable_headers(headers: dict[str, Any]) -> dict[str, Any]:
     """The headers without what cannot be the same in two messages, or is not in two versions of Celery."""
     # Celery 5.5 says False where 5.7 says None; either leaves it to the task.
     unset = {"ignore_result": headers["ignore_result"] or None}
-    return without(headers, *OUR_HEADERS, *IDENTITIES, *MOMENTS) | unset
+    return without(headers, *OUR_HEADERS, *IDENTITIES, *MOMENTS, "origin") | unset
 
 
 def comparable(message: dict[str, Any]) -> dict[str, Any]:
     """The message without what cannot be the same in two of them."""
     headers = comparable_headers(message["headers"])
-    properties = without(message["properties"], "correlation_id", "delivery_tag")
+    properties = without(message["properties"], "correlation_id", "delivery_tag", "reply_to")
     return {**message, "headers": headers, "properties": properties}
 
 

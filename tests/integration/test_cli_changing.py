@@ -240,14 +240,20 @@ def test_a_watermark_in_the_future_or_for_nothing_is_refused(
     assert nobody.stderr == both.stderr == "Error: name the entries, or say --all\n"
 
 
-def test_an_entry_that_discards_on_resume_cannot_be_moved_back(redis_url: str, desk_clock: FakeClock) -> None:
-    policy = {**ALL, "on_resume": "discard"}
-    project = Project(redis_url, desk_clock, None, {"hourly-etl": policy})
+def test_an_entry_that_discards_on_resume_runs_what_its_watermark_is_moved_back_over(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    project = Project(redis_url, desk_clock, None, {"hourly-etl": {**ALL, "on_resume": "discard"}})
+    project.tick()
+    desk_clock.set(BACK)
+    project.catchup("watermark", "reset", "hourly-etl", "-f")
+    project.tick()
+    assert dispatched(project) == []
+
+    project.catchup("watermark", "set", "hourly-etl", "2026-02-07T10:30Z", "-f")
     project.tick()
 
-    refused = project.catchup("watermark", "set", "hourly-etl", "1h ago", "-f", code=1)
-
-    assert "on_resume: discard" in refused.stderr
+    assert dispatched(project) == ["11:00", "12:00"]
 
 
 def test_an_unreadable_watermark_is_mended_by_a_reset(project: Project, desk_clock: FakeClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.logs import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Desk
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
 from tests import services
+from tests.integration import ledgers
 from tests.integration.operating import ALL, HOURLY, Project
 
 
@@ -39,6 +42,29 @@ def verdicts(found: Any) -> dict[str, str]:
     for one in found["findings"]:
         worst[one["check"]] = max(one["verdict"], worst.get(one["check"], "ok"), key=order.index)
     return worst
+
+
+def test_doctor_shows_the_warnings_of_a_beats_start(
+    redis_url: str, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = {
+        "a": {"window": "30m", "keep": "newest", "timezone": "Asia/Kathmandu"},
+        "b": {"window": "6h", "catchup": "all"},
+        "c": {"window": "6h", "end_date": "2026-02-07"},
+    }
+    project = Project(redis_url, desk_clock, dict.fromkeys(policies, HOURLY), policies)
+
+    project.tick()
+    found = project.json("doctor", code=1)
+
+    said = [record.getMessage() for record in caplog.records if "Worth a look" in record.getMessage()]
+    shown = [
+        one["detail"]
+        for one in found["findings"]
+        if (one["check"], one["verdict"]) == ("configuration", "warning")
+    ]
+    assert len(shown) == 5
+    assert sorted(logfmt("Worth a look", detail=detail) for detail in shown) == sorted(said)
 
 
 def finding(found: Any, check: str) -> dict[str, Any]:
@@ -82,6 +108,7 @@ def test_a_healthy_installation_is_told_so(
         "dead letters",
         "lost slots",
         "windows",
+        "memory",
         "flower",
     }
     assert text.splitlines()[-1] == "0 failures, 0 warnings."
@@ -217,7 +244,7 @@ def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now
 
     lost = finding(found, "lost slots")
     assert lost["detail"] == "entry 'off' lost 4 slots in the last week: its catch-up is off"
-    assert lost["fix"].startswith("run them: celery catchup backfill off --start ")
+    assert lost["fix"].startswith("run them: celery -A YOUR_APP catchup backfill off --start ")
     windows = [one["detail"] for one in found["findings"] if one["check"] == "windows"]
     assert windows == [
         "the window of entry 'short' is 1h30m, and 2 slots fell out of it",
@@ -260,3 +287,32 @@ def test_the_broker_is_a_finding_of_its_own(redis_url: str, now_clock: FakeClock
 
     assert found["detail"].startswith("broker unreachable")
     assert json.dumps(found)
+
+
+def test_memory_is_forecast_from_the_runs_of_the_last_week(
+    lasting: EmbeddedServer, now_clock: FakeClock
+) -> None:
+    project = Project(lasting.url(), now_clock, catchup_ledger_ttl="40d")
+    with project.desk() as desk:
+        ledgers.fill(desk, runs_each=24 * 7)
+
+    (memory,) = [one for one in project.json("doctor")["findings"] if one["check"] == "memory"]
+
+    assert memory["verdict"] == "ok"
+    assert re.search(r"in 168 runs, \d{3,4} bytes each; growing by 48 runs \(.* KB\) a day", memory["detail"])
+    assert memory["detail"].endswith("when runs are forgotten after 40d")
+
+
+def test_a_server_that_will_be_full_before_runs_are_forgotten_is_a_warning(
+    lasting: EmbeddedServer, now_clock: FakeClock
+) -> None:
+    project = Project(lasting.url(), now_clock, catchup_ledger_ttl="9000d")
+    with project.desk() as desk:
+        ledgers.fill(desk, runs_each=24 * 7)
+        desk.store.client.config_set("maxmemory", 100_000_000)
+
+    memory = finding(project.json("doctor"), "memory")
+
+    assert memory["verdict"] == "warning"
+    assert "of 100.0 MB (maxmemory)" in memory["detail"]
+    assert "catchup_max_ledger_runs" in memory["fix"]

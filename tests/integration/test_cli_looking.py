@@ -152,11 +152,14 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "deadLetters": 0,
         "notRecovered": 0,
         "paused": [],
+        "stopped": [],
         "backfills": 0,
         "workers": 0,
         "standbys": 0,
         "withoutPlugin": [],
         "conflict": None,
+        "undecided": None,
+        "failing": [],
     }
 
 
@@ -188,8 +191,8 @@ def test_the_table_of_entries(redis_url: str, desk_clock: FakeClock) -> None:
         "Entry       Schedule      Catch-up    Overlap    Watermark         Next              State\n"
         "----------  ------------  ----------  ---------  ----------------  ----------------  -------------\n"
         "hourly-etl  0 * * * *     all 6h      all        2026-02-07 10:00  2026-02-07 11:00  1 active\n"
-        "report      */15 * * * *  latest 1d   skip       -                 2026-02-07 10:15  paused (move)\n"
-        "digest      30 */4 * * *  off         skip       -                 2026-02-07 12:30  idle\n"
+        "report      */15 * * * *  latest 1d   skip       -                 -                 paused (move)\n"
+        "digest      30 */4 * * *  off         allow      -                 2026-02-07 12:30  idle\n"
         "two         0 6 * * *     all 2h      skip       -                 2026-02-08 06:00  idle\n"
         "poll        every 5m      -           -          -                 2026-02-07 10:05  idle\n"
         "fast        every 500ms   -           -          -                 2026-02-07 10:00  idle\n"
@@ -213,11 +216,14 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "paused": True,
                 "pausedAt": "2026-02-07T09:05:00Z",
                 "pauseReason": None,
-                "next": "2026-02-07T10:00:00Z",
+                "next": None,
                 "watermark": None,
                 "firstSeenAt": "2026-02-07T09:05:00Z",
                 "active": 0,
                 "waiting": 0,
+                "stoppedBy": [],
+                "failing": None,
+                "failingSince": None,
             }
         ]
     }

@@ -128,6 +128,7 @@ def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -
         "dispatched": 1,
         "skipped": 1,
         "expired": 1,
+        "error": None,
     }
     identity = slots[0].pop("runId")
     assert len(identity) == 36

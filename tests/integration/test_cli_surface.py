@@ -34,6 +34,7 @@ LOOKING = {
     "backfills": ("backfill", "list"),
     "backfill": ("backfill", "hourly-etl", "--start", "1d ago", "--end", "now", "-n"),
     "watermarks": ("watermark", "show"),
+    "drift": ("drift",),
     "dead letters": ("dlq", "list"),
 }
 CHANGING = {
@@ -43,6 +44,7 @@ CHANGING = {
     "set": ("watermark", "set", "hourly-etl", "1h ago", "-f"),
     "reset": ("watermark", "reset", "--all", "-f"),
     "create": ("backfill", "hourly-etl", "--start", "1d ago", "--end", "now", "-f"),
+    "accept": ("drift", "accept"),
     "replay": ("dlq", "replay", "--all", "-f"),
     "discard": ("dlq", "discard", "--all", "-f"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kombu import Exchange, Queue
 
 from celery_catchup.dispatch import Dispatcher, DispatchError, Mode
 from celery_catchup.model import Trigger
+from celery_catchup.store import Template
 from tests.integration.dispatching import (
     NOW,
     RUN_ID,
@@ -29,6 +31,7 @@ from tests.integration.dispatching import (
     queues,
     rendered,
     stock_send,
+    without,
 )
 from tests.services import private_server
 
@@ -626,6 +629,22 @@ def test_a_plain_entry_gives_its_message_to_be_pushed(redis_url: str) -> None:
     assert queues(redis_url) == {}
 
 
+def test_a_plain_entry_is_sent_with_protocol_1_as_celerys_own_beat_sends_it(redis_url: str) -> None:
+    app = an_app(redis_url, task_protocol=1)
+    entry = an_entry(app, args=(1,), kwargs={"k": "ü"})
+    stock_send(app, entry)
+    ((theirs,),) = queues(redis_url).values()
+    with a_dispatcher(app, redis_url) as dispatcher:
+        queue, db, (ours,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
+        _, _, (again,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
+
+    assert (queue, db) == ("celery", 0)
+    bodies = [json.loads(b64decode(json.loads(text)["body"])) for text in (theirs, ours, again)]
+    assert len({body["id"] for body in bodies}) == 3
+    assert [without(body, "id") for body in bodies[1:]] == [without(bodies[0], "id")] * 2
+    assert json.loads(ours)["headers"]["scheduled_time"] == "2026-02-07T10:00:00Z"
+
+
 def test_a_plain_entry_that_cannot_be_pushed_is_published(redis_url: str) -> None:
     exchange = Exchange("both", type="topic")
     two = [Queue(name, exchange, routing_key="both.#") for name in ("left", "right")]
@@ -637,3 +656,29 @@ def test_a_plain_entry_that_cannot_be_pushed_is_published(redis_url: str) -> Non
         assert dispatcher.plain(entry, slot=SLOT, now=NOW) == ("", 0, [])
 
     assert set(queues(redis_url)) == {"left", "right"}
+
+
+def test_a_template_is_the_same_in_every_process_of_the_app(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made_by(node: str) -> Template:
+        app = an_app(redis_url)
+        for module in ("celery.app.amqp", "celery_catchup.dispatch.messages"):
+            monkeypatch.setattr(f"{module}.anon_nodename", lambda: node)
+        with a_dispatcher(app, redis_url) as dispatcher:
+            return dispatcher.template(an_entry(app), policy_entry="hourly")
+
+    first, second = made_by("gen1@beat-1"), made_by("gen2@beat-2")
+
+    assert first.id == second.id
+    assert "gen1" not in first.message
+    assert first.encoded() == second.encoded()
+
+
+def test_who_waits_for_a_reply_is_named_as_the_entry_names_him(redis_url: str) -> None:
+    app = an_app(redis_url)
+    entry = an_entry(app, options={"reply_to": "listener"})
+    with a_dispatcher(app, redis_url) as dispatcher:
+        message = rendered(dispatcher.template(entry, policy_entry="hourly"))
+
+    assert message["properties"]["reply_to"] == "listener"

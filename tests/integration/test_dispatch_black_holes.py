@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -13,10 +15,12 @@ from urllib.parse import urlsplit
 
 import kombu
 import pytest
+from greenlet import GreenletExit
 
 from celery_catchup.dispatch import Dispatcher, DispatchError
-from celery_catchup.dispatch.broker import TIMEOUT
+from celery_catchup.dispatch.broker import TIMEOUT, Broker
 from tests.integration.dispatching import NOW, RUN_ID, a_dispatcher, a_run, an_app, an_entry
+from tests.integration.workers import ROOT
 from tests.services import private_server
 
 SLACK = 1.0  # seconds for everything but waiting, on a busy machine
@@ -113,6 +117,70 @@ def test_a_rabbitmq_that_falls_silent(rabbitmq_url: str, redis_url: str, declare
         # The one that was not confirmed may have arrived all the same.
         assert connection.default_channel.queue_delete(queue) >= 1
     assert taken < TIMEOUT + SLACK
+
+
+IN_A_GREENLET = """
+from gevent import monkey
+monkey.patch_all()
+import sys, time
+from celery_catchup.dispatch.broker import Broker
+from tests.integration.dispatching import an_app
+
+broker = Broker(an_app(sys.argv[1]))
+broker.connected()
+print("connected", flush=True)
+sys.stdin.readline()
+publication = {
+    "body": "W10=", "content_type": "application/json", "content_encoding": "utf-8", "headers": {},
+    "exchange": "", "routing_key": "catchup-silent", "priority": None, "properties": {},
+    "declare": [{"kind": "queue", "name": "catchup-silent"}], "timeout": None, "confirm_timeout": None,
+}
+begun = time.monotonic()
+try:
+    broker.publish(publication)
+except Exception as error:
+    print(type(error).__name__, time.monotonic() - begun, flush=True)
+"""
+
+
+def test_a_rabbitmq_that_falls_silent_does_not_hang_a_greenlet(rabbitmq_url: str) -> None:
+    pytest.importorskip("gevent")
+    with a_line(rabbitmq_url) as (line, url):
+        command = [sys.executable, "-c", IN_A_GREENLET, url]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "connected\n"
+            line.die()
+
+            try:
+                said, _ = process.communicate("go on\n", timeout=4 * TIMEOUT)
+            finally:
+                process.kill()
+
+    error, taken = said.split()
+    assert error == "DispatchError"
+    assert float(taken) < TIMEOUT + SLACK
+
+
+def test_an_interrupted_publish_does_not_use_its_connection_again(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gevent's time limits are no exceptions that `except Exception` sees."""
+    broker = Broker(an_app(rabbitmq_url))
+    before = broker.connected()
+
+    def interrupted(*_: object) -> None:
+        raise GreenletExit
+
+    monkeypatch.setattr("celery_catchup.dispatch.broker._publish", interrupted)
+    with pytest.raises(GreenletExit):
+        broker.publish({"exchange": "", "routing_key": "nowhere"})
+
+    assert not before.connected
+    assert broker.connection is not before
+    broker.close()
 
 
 def test_a_redis_that_falls_silent(redis_url: str) -> None:

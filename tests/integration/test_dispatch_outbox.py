@@ -87,9 +87,23 @@ def test_what_is_published_is_what_a_stock_send_publishes(
         theirs.content_encoding,
     )
     assert comparable_headers(ours.headers) == comparable_headers(theirs.headers)
-    assert without(ours.properties, "application_headers", "correlation_id") == without(
-        theirs.properties, "application_headers", "correlation_id"
+    assert without(ours.properties, "application_headers", "correlation_id", "reply_to") == without(
+        theirs.properties, "application_headers", "correlation_id", "reply_to"
     )
+
+
+def test_a_plain_entry_is_published_with_protocol_1_too(
+    rabbitmq_url: str, redis_url: str, queue: str
+) -> None:
+    app = an_app(rabbitmq_url, task_default_queue=queue, task_protocol=1)
+    with a_dispatcher(app, redis_url) as dispatcher:
+        assert dispatcher.plain(an_entry(app, args=(1,)), slot=SLOT, now=NOW) == ("", 0, [])
+    stock_id = stock_send(app, an_entry(app, args=(1,)))
+
+    ours, theirs = (message.decode() for message in received(rabbitmq_url, queue))
+
+    assert without(ours, "id") == without(theirs, "id")
+    assert theirs["id"] == stock_id != ours["id"]
 
 
 def test_making_a_message_for_rabbitmq_needs_no_rabbitmq(redis_url: str) -> None:

@@ -493,12 +493,13 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
     beat = Beat(redis_url, clock, entries)
 
     states = beat.engine.office.states
-    found = preview(
+    found, _ = preview(
         beat.engine.declared,
         states.load(),
         states=states,
         settings=beat.engine.settings,
         now=beat.engine.now(),
+        namespace=NAMESPACE,
     )
     plans = {one.plan.entry: one.plan for one in found}
     for _ in range(3):
@@ -540,7 +541,7 @@ def test_drift_can_be_warned_of(redis_url: str, clock: FakeClock) -> None:
 def test_drift_can_be_refused(redis_url: str, clock: FakeClock) -> None:
     beat = redeclared(redis_url, clock, on_drift="refuse")
 
-    with pytest.raises(DriftError, match="'etl' was .* is .*; 'gone' is not declared any more"):
+    with pytest.raises(DriftError, match="'gone' is not declared any more; 'etl' schedule: was .* is "):
         beat.tick()
 
 

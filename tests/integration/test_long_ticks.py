@@ -20,7 +20,7 @@ from celery_catchup.dispatch.broker import Broker as Connection
 from celery_catchup.engine import catchup
 from celery_catchup.model import Instant, PlannedRun
 from celery_catchup.planner import survey
-from celery_catchup.store import FencedError, Keys, Template
+from celery_catchup.store import Batch, FencedError, Keys, Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat, Broker
 
@@ -189,7 +189,7 @@ def test_every_write_of_the_leader_renews_in_time(redis_url: str, clock: FakeClo
 
     for _ in range(4):
         clock.advance(seconds=LEASE / 2)
-        pair.leader.ledger.admit(leadership, "etl", capacity=1, now=pair.leader.engine.now())
+        pair.leader.ledger.commit(leadership, Batch(), now=pair.leader.engine.now())
         pair.standby.tick()
 
     assert not pair.standby.engine.leading

@@ -12,7 +12,7 @@ from celery_catchup.context import RunContext
 from celery_catchup.errors import LeaseLostError
 from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.store import Keys, Notes, Scripts, connect
-from celery_catchup.store.notes import LONGEST_NOTE
+from celery_catchup.store.notes import LONGEST_NOTE, MOST_BYTES, MOST_NOTES
 
 RUN = "8c8a2f2e-7f0c-5d55-8a55-0f5f3a4d2f10"
 RECORD = {
@@ -84,6 +84,32 @@ def test_a_worker_that_has_lost_the_run_keeps_nothing(client: Redis) -> None:
 def test_a_value_that_is_too_long_is_refused_with_advice(client: Redis) -> None:
     with pytest.raises(ValueError, match="store it elsewhere and keep its address"):
         attempt(client, 1).checkpoint("page", "x" * LONGEST_NOTE)
+
+
+def test_a_run_keeps_a_bounded_number_of_values_and_goes_on_with_those_it_has(client: Redis) -> None:
+    run = attempt(client, 1)
+    for number in range(MOST_NOTES):
+        run.checkpoint(f"part-{number}", number)
+
+    with pytest.raises(ValueError, match=f"expected at most {MOST_NOTES} values for all notes of a run"):
+        run.output("report", "s3://bucket/report.pdf")
+    run.checkpoint("part-0", "again")
+
+    assert len(run.checkpoints) == MOST_NOTES
+    assert run.checkpoints["part-0"] == "again"
+
+
+def test_a_run_keeps_a_bounded_number_of_bytes(client: Redis) -> None:
+    run = attempt(client, 1)
+
+    fits = MOST_BYTES // LONGEST_NOTE - 1  # names and quotes are counted, too
+    for number in range(fits):
+        run.checkpoint(f"part-{number}", "x" * (LONGEST_NOTE - 2))
+
+    with pytest.raises(ValueError, match=f"expected at most {MOST_BYTES} bytes"):
+        run.checkpoint("one-more", "x" * (LONGEST_NOTE - 2))
+
+    assert len(run.checkpoints) == fits
 
 
 def test_without_a_notebook_a_task_can_be_called_as_a_function() -> None:

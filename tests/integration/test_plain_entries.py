@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from base64 import b64decode
@@ -20,8 +21,9 @@ from celery_catchup.declarations import CatchupEntry, divide
 from celery_catchup.dispatch import DispatchError
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.plain import PlainEntries
-from celery_catchup.store import Keys, PlainBatch
+from celery_catchup.store import Batch, Keys, Ledger, PlainBatch
 from celery_catchup.testing import FakeClock
+from tests.services import private_server
 
 START = "2026-02-07T11:59:58Z"
 NOON = to_instant(datetime.fromisoformat("2026-02-07T12:00:00Z"))
@@ -443,6 +445,32 @@ def test_what_was_sent_is_not_sent_again_by_the_next_beat(place: Place, clock: F
     place.run_for(seconds=5)
 
     assert place.sent() == [("hourly", [])]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_lost_reply_sends_nothing_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch, *, atomic: bool
+) -> None:
+    with contextlib.nullcontext() if atomic else private_server() as server:
+        if server is not None:
+            place.app.conf.catchup_redis_url = server.url()
+        place.start(hourly=crontab(minute=0), ticking=schedule(timedelta(seconds=60)))
+        commit = Ledger.commit
+        lost: list[Batch] = []
+
+        def lossy(self: Ledger, leadership: Any, batch: Batch, *, now: Instant) -> Any:
+            answer = commit(self, leadership, batch, now=now)
+            lost.append(batch)
+            if len(lost) % 2:
+                raise redis.exceptions.TimeoutError("Timeout reading from socket")
+            return answer
+
+        monkeypatch.setattr(Ledger, "commit", lossy)
+        place.run_for(seconds=150)
+        place.stop()
+
+    assert len(lost) >= 3
+    assert sorted(place.sent()) == [("hourly", []), ("ticking", []), ("ticking", [])]
 
 
 def test_an_entry_may_get_a_policy_later_and_lose_it_again(place: Place, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import (
     CatchupCompleted,
     CatchupStarted,
@@ -137,6 +138,60 @@ def test_another_task_cannot_borrow_a_run_and_a_forged_one_is_unknown(outage: St
     assert claim(beat, "0" * 36) is Answer.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("task_id", "answer"),
+    [
+        ("{run}", Answer.GRANTED),
+        ("{run}-2", Answer.GRANTED),
+        ("{run}-2x", Answer.FOREIGN),
+        ("{run}-", Answer.FOREIGN),
+        ("{run}2", Answer.FOREIGN),
+        ("8c1f4c9e-56a5-4f4c-8f0e-0f6f5f4c1d11", Answer.FOREIGN),
+    ],
+)
+def test_a_message_is_the_runs_own_by_its_task_id(outage: Start, task_id: str, answer: Answer) -> None:
+    beat = outage()
+    run_id = beat.ledger.runs_of("etl")[0]["id"]
+
+    claimed = beat.leases.claim(
+        run_id, owner="w", task="proj.etl", worker="w1", task_id=task_id.format(run=run_id)
+    )
+
+    assert claimed.answer is answer
+    assert states(beat)[0] == ("running" if answer is Answer.GRANTED else "queued")
+
+
+def test_a_run_with_a_message_of_the_users_own_belongs_to_the_first_that_claims_it(outage: Start) -> None:
+    beat = outage()
+    slot = to_instant(beat.clock.now())
+    beat.controls.enlist("r1", {**by_hand(slot, Template("")), "template": ""}, now=slot)
+
+    def claim_as(task_id: str, owner: str) -> Answer:
+        return beat.leases.claim("r1", owner=owner, task="proj.etl", worker="w1", task_id=task_id).answer
+
+    assert claim_as("mine", "worker-a") is Answer.GRANTED
+    assert claim_as("a child with the same headers", "worker-b") is Answer.FOREIGN
+    # Nobody can send it again, so its message must not be acknowledged.
+    assert claim_as("mine", "worker-b") is Answer.LATER
+    assert end(beat, "r1", RunState.SUCCEEDED) is Finish.RECORDED
+    assert claim_as("mine", "worker-b") is Answer.ENDED
+
+
+def test_a_worker_of_an_older_version_does_not_touch_newer_records(outage: Start) -> None:
+    beat = outage()
+    run_id = beat.ledger.runs_of("etl")[0]["id"]
+    record = json.dumps({**(beat.ledger.run(run_id) or {}), "newer": {"list": [], "id": 12345678901234567}})
+    beat.client.hset(beat.keys.ledger, run_id, record)
+    beat.client.hset(beat.keys.meta, "schema", 99)
+
+    with pytest.raises(UnfitStoreError, match="has schema 99, this version of celery_catchup knows"):
+        claim(beat, run_id)
+    with pytest.raises(UnfitStoreError, match="upgrade it"):
+        end(beat, run_id, RunState.SUCCEEDED)
+
+    assert beat.client.hget(beat.keys.ledger, run_id) == record.encode()
+
+
 def test_an_end_is_recorded_once_and_only_by_the_owner(outage: Start) -> None:
     beat = outage()
     run_id = beat.ledger.runs_of("etl")[0]["id"]
@@ -239,7 +294,7 @@ def test_a_discarded_dead_letter_stays_in_the_ledger_as_failed(outage: Start) ->
     work(beat, RunState.FAILED)
     run_id = beat.controls.dead_letters()[-1]["id"]
 
-    assert (beat.controls.discard(run_id), beat.controls.discard(run_id)) == (True, False)
+    assert tuple(beat.controls.discard(run_id, entry="etl") for _ in range(2)) == (True, False)
     assert states(beat) == ["failed", "dead", "dead"]
 
 

@@ -329,5 +329,8 @@ def test_with_a_namespace_set_it_starts_and_others_with_a_prefix_start_from_then
 
 
 def test_the_digest_is_the_same_in_whatever_order_and_tells_its_version() -> None:
-    assert digest((), ["a", "b"]) == digest((), ["b", "a"]) != digest((), ["a"])
-    assert digest(()).startswith("2:")
+    both = {"a": "1", "b": "2"}
+
+    assert digest(both, "here") == digest(dict(reversed(both.items())), "here")
+    assert len({digest(both, "here"), digest(both, "there"), digest({"a": "1"}, "here")}) == 3
+    assert digest({}, "").startswith("2:")

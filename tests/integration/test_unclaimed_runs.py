@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.events import RunDied, RunExpired, RunResent, RunUnreported
+from celery_catchup.events import EntryFailed, RunDied, RunExpired, RunResent, RunUnreported
 from celery_catchup.model import RunState
 from celery_catchup.store.leases import Answer
 from celery_catchup.testing import FakeClock
@@ -287,6 +287,28 @@ def test_a_claim_shows_that_its_queue_drains(fleet: Fleet) -> None:
 
     sent = fleet.beat.ledger.runs_of("etl")[0]["sent"]
     assert fleet.beat.recovery.drained([QUEUE, "other"]) == {QUEUE: sent}
+
+
+def test_a_damaged_key_of_one_entry_keeps_no_other_run_waiting(redis_url: str, broker: Broker) -> None:
+    clock = FakeClock("2026-02-07T09:59:00Z")
+    policy = {"window": "6h", "overlap_policy": "all"}
+    beat = Beat(redis_url, clock, dict.fromkeys(("a", "b"), (HOURLY, policy)), broker=broker)
+    beat.tick()
+    clock.advance(minutes=2)
+    beat.tick()
+    for name in ("a", "b"):
+        (run,) = beat.ledger.runs_of(name)
+        beat.leases.claim(run["id"], owner="w", task=run["task"], worker="w")
+    beat.client.set(beat.keys.chain("a"), "somebody else's")
+    beat.client.hset(beat.keys.policies, "a", '{"capacity":1,"max_attempts":-2}')  # its loss is its end
+
+    later = int(time.time() * 1000) + 10 * MINUTE
+    beat.recovery.now_ms = later
+    for second in range(3):
+        beat.engine.office.reaper.reap(later + second * 1000)
+
+    assert [event.entry for event in beat.told(RunResent)] == ["b"]
+    assert [event.entry for event in beat.told(EntryFailed)] == ["a"]
 
 
 # -- a store that was out of reach -----------------------------------------------------------

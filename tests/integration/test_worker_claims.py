@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,17 +101,99 @@ def test_a_run_that_the_ledger_does_not_know_is_an_ordinary_task(site: Site) -> 
     assert all("run_id" not in line for line in site.lines())
 
 
-def test_another_task_cannot_borrow_a_run(site: Site) -> None:
+def test_another_task_with_a_runs_headers_is_an_ordinary_task(site: Site) -> None:
     run_id = site.record("work")
     with Worker(site) as worker:
         site.send(run_id, "shared")
+        (line,) = site.wait_for("start")
 
-        (line,) = until(lambda: worker.said("Run refused"))
+        assert worker.said("Run refused") == []
 
-    assert "WARNING" in line
-    assert line.endswith(f"run_id={run_id} reason=foreign task=tests.projects.claims.shared")
-    assert site.lines() == []
+    assert "run_id" not in line
     assert site.states(run_id) == ["queued"]
+
+
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_children_that_are_passed_a_runs_headers_are_executed_and_the_run_ends_by_itself(
+    site: Site, pool: str
+) -> None:
+    with Worker(site, pool=pool, concurrency=2) as worker:
+        run_id = site.send_run("passing_on")
+        children = site.wait_for("child", 3) + site.wait_for("hook", 1)
+
+        assert site.ended(run_id) == ["succeeded"]
+        assert worker.said("Run refused") == []
+
+    assert all("run_id" not in line for line in children)
+    assert site.run(run_id)["attempt"] == 1
+
+
+def test_a_child_with_a_runs_headers_that_is_never_executed_does_not_end_the_run(site: Site) -> None:
+    run_id = site.record()
+    child = {"headers": headers(run_id), "task_id": None}
+    with Worker(site) as worker:
+        site.send(run_id, expires=-60, **child)
+        site.send(run_id, "unheard_of", **child)
+        until(lambda: "unheard_of" in worker.output and site.broker.llen("celery") == 0)
+        ordinary = site.send_run(hour=1)
+        site.ended(ordinary)
+
+    assert site.states(run_id) == ["queued"]
+    assert "error" not in site.run(run_id)
+
+
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_a_run_stays_with_the_task_that_replaces_its_own(site: Site, pool: str) -> None:
+    first = site.record("replacing")
+    second = site.record("replacing", hour=1, state="waiting")
+    with Worker(site, pool=pool, concurrency=2):
+        site.send(first, "replacing")
+
+        assert site.ended(first, second) == ["succeeded"] * 2
+
+    told = [(line["what"], line["run_id"]) for line in site.lines()]
+    assert told == [(what, run) for run in (first, second) for what in ("replaced", "start", "end")]
+
+
+def test_a_run_whose_task_is_replaced_by_a_group_ends_with_its_own_task(site: Site) -> None:
+    with Worker(site, result_backend=site.url):
+        run_id = site.send_run("replacing", kwargs={"by_group": True})
+
+        assert site.ended(run_id) == ["succeeded"]
+        (line,) = site.wait_for("start")
+
+    assert "run_id" not in line
+
+
+def test_a_run_whose_replacement_fails_has_failed(site: Site) -> None:
+    with Worker(site):
+        run_id = site.send_run("replacing", kwargs={"fail": True})
+
+        assert site.ended(run_id) == ["dead"]
+
+
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_a_refused_copy_leaves_the_result_as_it_is(site: Site, pool: str) -> None:
+    backend = {"result_backend": site.url, "task_track_started": True}
+
+    def result(run_id: str) -> Any:
+        found: Any = site.broker.get(f"celery-task-meta-{run_id}")
+        return json.loads(found) if found else None
+
+    with Worker(site, pool=pool, **backend) as worker:
+        run_id = site.record()
+        site.send(run_id, kwargs={"seconds": 0.5, "fail": True})
+        until(lambda: (result(run_id) or {}).get("status") == "STARTED")
+        assert site.ended(run_id) == ["dead"]
+        before = until(lambda: found if (found := result(run_id))["status"] == "FAILURE" else None)
+
+        site.send(run_id, kwargs={"fail": True})
+        until(lambda: worker.said("Run refused"))
+        ordinary = str(uuid.uuid4())
+        site.send("", headers={}, task_id=ordinary, kwargs={"seconds": 0.5})
+        until(lambda: (result(ordinary) or {}).get("status") == "STARTED")
+
+    assert result(run_id) == before
 
 
 STRANGE = [None, [], {}, 7, -1, 10**40, 1.5, True, "", "x" * 10_000_000, "\x00", "*", {"a": [None]}]

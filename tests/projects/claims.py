@@ -12,7 +12,7 @@ import signal
 import time
 from typing import Any
 
-from celery import Celery, Task, shared_task
+from celery import Celery, Task, group, shared_task
 from celery.exceptions import Ignore, Reject
 
 import celery_catchup
@@ -94,6 +94,30 @@ def tell() -> None:
         lag=run.lag.total_seconds(),
         environ={name: value for name, value in os.environ.items() if _is_of_the_run(name)},
     )
+
+
+@app.task
+def child() -> None:
+    write("child")
+
+
+@app.task(bind=True)
+def passing_on(self: Task, parent: bool = True) -> None:
+    """Sends children with its own headers, one of them of its own name."""
+    if not parent:
+        write("child")
+        return
+    for send in (child, child):
+        send.apply_async(headers=self.request.headers)
+    hooked.apply_async(headers=self.request.headers)
+    self.apply_async(kwargs={"parent": False}, headers=self.request.headers)
+
+
+@app.task(bind=True)
+def replacing(self: Task, by_group: bool = False, fail: bool = False) -> None:
+    write("replaced")
+    replacement = work.s(fail=fail)
+    raise self.replace(group([replacement]) if by_group else replacement)
 
 
 @app.task(bind=True, max_retries=3)

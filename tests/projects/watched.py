@@ -71,6 +71,8 @@ app.conf.update(
 )
 
 
-@app.task(name="watched.work")
-def work() -> None:
-    """Done at once."""
+@app.task(name="watched.work", bind=True)
+def work(self: Any) -> None:
+    """Done at once; notes the trace that its message belongs to."""
+    with open(os.environ["CATCHUP_TEST_BOOK"] + "-traces", "a", encoding="utf-8") as pages:
+        pages.write(f"{self.request.headers['sentry-trace'].partition('-')[0]}\n")

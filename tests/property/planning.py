@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import strategies as st
 
 from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import Entry, EntryState, Schedule
+from celery_catchup.entries import Entry, EntryState, Pause, Schedule
 from celery_catchup.model import Instant, RunState, Slot, to_instant
 from celery_catchup.policy import Policy, SchedulePolicy
 
@@ -33,6 +33,8 @@ crons = st.builds(
 minutes = st.integers(0, 36 * 60)
 durations = st.integers(1, 36 * 60).map(lambda n: timedelta(minutes=n))
 instants = st.integers(-36 * 60, 30).map(lambda n: NOON + n * MINUTE)
+
+pauses = st.builds(Pause, instants, st.none() | instants, st.booleans())
 
 
 @st.composite
@@ -87,6 +89,8 @@ def states(draw: st.DrawFn, entry: Entry) -> EntryState:
         manual_start=draw(st.none() | instants),
         manual_success=draw(st.none() | instants),
         paused_at=draw(st.none() | instants),
+        pauses=tuple(draw(st.lists(pauses, max_size=2))),
+        removed=draw(st.none() | st.tuples(instants, instants).map(lambda ends: (min(ends), max(ends)))),
         active=draw(st.integers(0, 2)),
         waiting=draw(st.integers(0, 2)),
         existing=existing,

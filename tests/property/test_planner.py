@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from celery_catchup.entries import NOTHING, Entry, EntryState
 from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
+from celery_catchup.pacing import room, share
 from celery_catchup.planner import plan, plan_in_full, survey
 from celery_catchup.scopes import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
@@ -39,14 +40,24 @@ def decided_slots(entry: Entry, *plans: Plan) -> Counter[Slot]:
     return found
 
 
-def in_batches(entry: Entry, state: EntryState, scope: Scope, limit: int) -> list[Plan]:
-    """Plan with a limit until done, as beat does over several ticks."""
+def in_batches(
+    entry: Entry, state: EntryState, scope: Scope, limit: int, *, fast_workers: bool = False
+) -> list[Plan]:
+    """Plan with a limit until done, as beat does over several ticks; with fast workers everything has ended
+    before the next one, and a catch-up keeps the room that it began with."""
     plans = [plan(entry, state, scope, limit=limit)]
+    left = room(entry.policy, active=state.active, waiting=state.waiting)
     while not plans[-1].complete:
         started = len(plans[-1].runs)
+        left = None if left is None else left - started
         busy = replace(state, waiting=state.waiting + started)
+        if fast_workers:
+            busy = replace(state, active=0, waiting=0, room=left)
         used = (state.used or 0) + started if plans[-1].catches_up else None
-        state = replace(busy, decided=plans[-1].watermark, used=used)
+        shared = state.allowance
+        if shared is not None and plans[-1].catches_up:
+            shared -= started
+        state = replace(busy, decided=plans[-1].watermark, used=used, allowance=shared)
         reached = plans[-1].watermark
         reaches = tuple(
             replace(r, floor=max(r.floor, reached), after=max(r.after, reached)) for r in scope.reaches
@@ -92,6 +103,40 @@ def test_planning_again_from_the_watermark_finds_nothing(
     assert (again.runs, again.skips) == ((), ())
 
 
+@given(planned, st.integers(0, 6))
+def test_a_slot_is_lost_to_a_cap_only_when_the_cap_is_used_up(
+    case: tuple[Entry, EntryState, Instant | None], cap: int
+) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+    kept = share([plan(entry, state, scope)], cap)[0]
+
+    result = plan(entry, replace(state, allowance=kept), scope)
+
+    lost = any(skip.reason is SkipReason.CAP_EXCEEDED for skip in result.skips)
+    most = entry.policy.max_runs
+    if result.catches_up:
+        assert len(result.runs) <= cap
+        assert not lost or len(result.runs) in (cap, most)
+    else:
+        assert not lost
+
+
+@given(planned)
+def test_only_the_pause_itself_is_discarded(case: tuple[Entry, EntryState, Instant | None]) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+
+    result = plan(entry, state, scope)
+
+    dropped = {
+        slot for slot in all_slots(entry, scope) if any(d.after < slot.at <= d.until for d in scope.dropped)
+    }
+    reasons = (SkipReason.PAUSED, SkipReason.REMOVED)
+    shown = replace(result, runs=(), skips=tuple(s for s in result.skips if s.reason in reasons))
+    assert set(decided_slots(entry, shown)) == dropped
+
+
 @given(planned, instants)
 def test_the_watermark_never_moves_back_even_when_the_clock_does(
     case: tuple[Entry, EntryState, Instant | None], earlier: Instant
@@ -106,15 +151,17 @@ def test_the_watermark_never_moves_back_even_when_the_clock_does(
     assert earlier > NOON or not second.runs
 
 
-@given(planned, st.integers(1, 5))
+@given(planned, st.integers(1, 5), st.none() | st.integers(0, 6), st.booleans())
 def test_batches_decide_what_one_call_decides(
-    case: tuple[Entry, EntryState, Instant | None], limit: int
+    case: tuple[Entry, EntryState, Instant | None], limit: int, cap: int | None, fast_workers: bool
 ) -> None:
     entry, state, watermark = case
     scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+    if cap is not None:
+        state = replace(state, allowance=share([plan(entry, state, scope)], cap)[0])
     whole = plan(entry, state, scope)
 
-    parts = in_batches(entry, state, scope, limit)
+    parts = in_batches(entry, state, scope, limit, fast_workers=fast_workers)
 
     assert [run for part in parts for run in part.runs] == list(whole.runs)
     assert decided_slots(entry, *parts) == decided_slots(entry, whole)

@@ -70,6 +70,23 @@ def test_an_entry_that_cannot_be_sent_is_refused_at_start(
     assert "Traceback" not in told
 
 
+def test_protocol_1_is_refused_at_start_when_an_entry_has_a_policy(
+    capsys: pytest.CaptureFixture[str], clock: FakeClock
+) -> None:
+    both = etl() | {"other": {"task": "proj.other", "schedule": crontab(minute="0")}}
+    policies = {"etl": "6h", "other": "6h"}
+    told = refused(capsys, clock, beat_schedule=both, catchup_entries=policies, task_protocol=1)
+
+    assert told.count("task_protocol: expected 2, got 1") == 1
+    assert "Traceback" not in told
+
+
+def test_protocol_1_is_taken_when_no_entry_has_a_policy(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock
+) -> None:
+    assert warned(caplog, clock, beat_schedule=etl(), catchup_entries={}, task_protocol=1) == []
+
+
 def test_an_error_of_somebody_elses_is_told_in_one_printable_line(
     capsys: pytest.CaptureFixture[str], clock: FakeClock
 ) -> None:
@@ -119,8 +136,30 @@ def test_what_celery_can_serialise_is_taken_and_what_is_made_later_is_not_tried(
             {"beat_schedule": {"etl": {"task": "proj.etl", "schedule": "0 0 30 2 *"}}},
             "matches no date at all",
         ),
+        (
+            {"catchup_entries": {"etl": {"window": "6h", "end_date": "2026-02-07T09:00Z"}}},
+            "it never runs again, because its end_date, 2026-02-07T09:00:00Z, has passed",
+        ),
+        (
+            {
+                "beat_schedule": {
+                    "etl": {"task": "t", "schedule": [{"cron": "0 * * * *", "end_date": "2026-02-07"}]}
+                },
+                "catchup_entries": {"etl": {"window": "6h"}},
+            },
+            "beat_schedule.etl.schedule[0] never runs again",
+        ),
+        (
+            {"catchup_entries": {"etl": {"window": "6h", "timezone": "Asia/Kathmandu"}}},
+            "timezone 'Asia/Kathmandu' does not apply to a crontab(), which Celery reads in UTC",
+        ),
+        ({"catchup_entries": {"etl": {"window": "6h", "keep": "newest"}}}, "keep has no effect"),
+        ({"catchup_entries": {"etl": {"window": "6h", "catchup": "all"}}}, "set overlap_policy to all"),
     ],
-    ids=["window", "misfire", "expiry", "expired", "eager", "memory", "files", "time-out", "30 February"],
+    ids=(
+        "window,misfire,expiry,expired,eager,memory,files,time-out,30 February,"
+        "ended,a schedule ended,zone,keep,pasted"
+    ).split(","),
 )
 def test_it_is_said_once_when_beat_starts(
     caplog: pytest.LogCaptureFixture, clock: FakeClock, conf: dict[str, Any], named: str
@@ -128,6 +167,59 @@ def test_it_is_said_once_when_beat_starts(
     (line,) = warned(caplog, clock, **conf)
 
     assert named in line
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"etl": {"window": "6h", "end_date": "2026-02-07T10:00Z"}},
+        {"etl": {"window": "6h", "timezone": "UTC"}},
+        {"etl": {"window": "6h", "timezone": "Asia/Kathmandu"}},
+    ],
+    ids=["ends later", "the crontab's own zone", "a cron string"],
+)
+def test_what_has_an_effect_is_not_said(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock, entries: dict[str, Any]
+) -> None:
+    strange = entries["etl"].get("timezone") == "Asia/Kathmandu"
+    schedule = etl(schedule="0 * * * *") if strange else etl()
+
+    assert warned(caplog, clock, catchup_entries=entries, beat_schedule=schedule) == []
+
+
+def test_a_setting_that_celery_does_not_read_keeps_beat_from_starting(
+    capsys: pytest.CaptureFixture[str], clock: FakeClock
+) -> None:
+    told = refused(capsys, clock, CELERY_CATCHUP_ENTRIES={"etl": "6h"}, catchup_batch_size=0)
+
+    assert "2 mistakes" in told
+    assert "CELERY_CATCHUP_ENTRIES: is not read without a namespace; write catchup_entries" in told
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"window": "6h"}, "beat_schedule.etl.window: belongs to a policy; write 'catchup': {'window': …}"),
+        ({"catchupWindow": "6h"}, "beat_schedule.etl.catchupWindow: belongs to a policy"),
+        ({"overlapPolicy": "all"}, "beat_schedule.etl.overlapPolicy: belongs to a policy"),
+        ({"shedule": 5}, "beat_schedule.etl.shedule: unknown field; did you mean 'schedule'?"),
+        ({"task": None}, "beat_schedule.etl.task: missing, so there is nothing to run"),
+        ({"task": ""}, "beat_schedule.etl.task: missing"),
+        ({"schedule": True}, "beat_schedule.etl.schedule: expected a cron string"),
+    ],
+)
+@pytest.mark.parametrize("entries", [{}, {"etl": "6h"}], ids=["without a policy", "with one"])
+def test_a_field_that_belongs_elsewhere_is_refused_with_its_place(
+    capsys: pytest.CaptureFixture[str],
+    clock: FakeClock,
+    fields: dict[str, Any],
+    named: str,
+    entries: dict[str, str],
+) -> None:
+    told = refused(capsys, clock, beat_schedule=etl(**fields), catchup_entries=entries)
+
+    assert named in told
+    assert "1 mistake" in told
 
 
 def test_a_sound_configuration_is_not_worth_a_look(

@@ -83,7 +83,7 @@ def test_a_sent_run_whose_record_is_damaged_is_executed_by_nobody_and_buried_whe
     first, second, _ = (run["id"] for run in beat.ledger.runs_of("etl"))
     harm(beat, first, damage)
 
-    assert beat.leases.claim(first, owner="w", task="proj.etl", worker="w").answer is Answer.HELD
+    assert beat.leases.claim(first, owner="w", task="proj.etl", worker="w").answer is Answer.UNKNOWN
     assert beat.leases.renew([(first, "w")]) == [first]
     finish = beat.leases.finish(first, entry="etl", owner="w", state=RunState.SUCCEEDED)
     assert finish[0] is Finish.UNKNOWN

@@ -26,7 +26,7 @@ from celery_catchup.settings import SHORTEST_LEASE, Settings
 from celery_catchup.store import Keys, Leadership, Scripts, connect
 from celery_catchup.store.states import SCHEMA
 from celery_catchup.testing import FakeClock
-from tests.integration.beats import Beat
+from tests.integration.beats import Beat, record
 from tests.integration.servers import a_scheduler, a_server
 
 NINE, TEN, NOON = "2026-02-07T09:04:00Z", "2026-02-07T10:00:00Z", "2026-02-07T12:00:30Z"
@@ -125,6 +125,7 @@ def test_zone_rules_that_change_while_beat_is_down_give_new_slots_and_repeat_no_
             )
 
         made.engine.declared = [Declared("etl", "proj.etl", "0 11,12,13 * * *", build)]
+        made.engine.records = dict(map(record, made.engine.declared))
         return made
 
     first = beat("Etc/GMT-1")  # 10:00, 11:00, 12:00 UTC

@@ -44,7 +44,7 @@ CHECKS = (
           (_CLAIMS + "test_a_run_that_the_ledger_does_not_know_is_an_ordinary_task",)),
     Check(7, "a forged run id runs nothing twice and lends itself to no other task",
           (_CLAIMS + "test_a_run_that_has_ended_is_not_executed",
-           _CLAIMS + "test_another_task_cannot_borrow_a_run",
+           _CLAIMS + "test_another_task_with_a_runs_headers_is_an_ordinary_task",
            _CLAIMS + "test_a_forged_token_does_not_steal_a_running_run")),
     Check(8, "headers of any type kill no worker",
           (_CLAIMS + "test_strange_headers_are_executed_as_ordinary_tasks",

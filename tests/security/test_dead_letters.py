@@ -66,7 +66,7 @@ def test_what_is_purged_is_nowhere_any_more(redis_url: str, way: str) -> None:
     assert CANARY in everything(beat)
 
     if way == "discarded":
-        assert beat.controls.discard(run["id"])
+        assert beat.controls.discard(run["id"], entry=run["entry"])
     else:
         later = int(time.time() * 1000) + 40 * 86_400_000
         beat.engine.office.reaper.sweep(later, 0, ttl_ms=30 * 86_400_000, entries=["etl"], most_dead=10)

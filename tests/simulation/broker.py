@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from celery_catchup import header_names as names
@@ -214,6 +215,7 @@ class SimulatedDispatcher:
     def __init__(self, app: Any, **_: Any) -> None:
         self.mode: Mode | None = None
         self.reason = "simulated"
+        self.sent_events = SimpleNamespace(wanted=False, pushed_runs=lambda *_: None)
 
     def probe(self) -> None:
         self.mode = Mode.ATOMIC if self.broker.atomic else Mode.OUTBOX

@@ -255,7 +255,7 @@ MUTANTS: dict[str, Mutant] = {
     "gate_off": Mutant(
         "a chain lets all of its runs start",
         (
-            ("", r"local wanted = capacity < 0 and [^\n]*\n[^\n]*wanted < 0[^\n]*", "local wanted = -1"),
+            ("", r"local room = capacity < 0 and [^\n]*", "local room = math.huge"),
             ("commit", r"\(capacity < 0 or active < capacity\)", "true"),
         ),
     ),

@@ -24,6 +24,7 @@ WRITES = {
     "commit": lambda answer: answer[0] == b"ok",
     "adopt": lambda answer: answer == 1,
     "admit": lambda answer: answer is not None,
+    "release": lambda answer: answer is not None,
     "recover": lambda answer: answer != b"fenced",
     "fill": lambda answer: answer[0] == b"ok",
     "trim": lambda answer: answer is not None,

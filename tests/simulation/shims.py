@@ -89,6 +89,12 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def acquire(self, timeout: float) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
 
 def _threading(hub: Hub) -> SimpleNamespace:
     return SimpleNamespace(
@@ -136,6 +142,7 @@ def simulated(
         (stations, "process_events", heard),
         (beatwork, "evicted", lambda client: None),
         (outflow, "Dispatcher", dispatcher),
+        (outflow, "threading", _threading(hub)),
         (desk, "Dispatcher", dispatcher),
         (heartbeat, "threading", _threading(hub)),
         (heartbeat, "_TICK", 2.0 * SCALE),

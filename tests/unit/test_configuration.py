@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_catchup.configuration import Configuration, Declaration, load
+from celery_catchup.configuration import UNSET, Configuration, Declaration, load
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.policy import Policy, Select
+from celery_catchup.policy import OverlapPolicy, Policy, Select
 
 HOURLY, DAILY = "0 * * * *", "30 9 * * *"
 DECLARED = {"report": Declaration(HOURLY), "hourly-etl": Declaration(timedelta(hours=1))}
@@ -48,7 +48,7 @@ def test_a_star_is_for_the_entries_that_are_not_mentioned() -> None:
 
     policies = read({"catchup_entries": {"*": "6h", "report": False}}, declared).policies
 
-    assert policies["report"] == Policy(select=Select.OFF)
+    assert policies["report"] == Policy(select=Select.OFF, overlap_policy=OverlapPolicy.ALLOW)
     assert policies["hourly-etl"] == Policy(window=timedelta(hours=6))
     assert policies["own"] == Policy(window=timedelta(days=1))
 
@@ -125,7 +125,7 @@ def test_other_names_are_fine(name: str) -> None:
 
 def test_cron_strings_are_checked_with_or_without_a_policy() -> None:
     assert "61" in mistakes({}, {"report": Declaration(["61 * * * *"])})[0]
-    assert read({}, {"report": Declaration([HOURLY])}).policies == {"report": None}
+    assert read({}, {"report": Declaration(HOURLY)}).policies == {"report": None}
 
 
 def test_cron_strings_are_checked_in_the_dialect_of_the_app() -> None:
@@ -173,10 +173,113 @@ def test_schedules_with_policies_of_their_own_need_none_on_the_entry() -> None:
     assert selects == [Select.ALL, Select.LATEST, None]
 
 
-def test_a_schedule_that_only_names_a_zone_makes_no_policy() -> None:
-    declared = {"report": Declaration({"cron": HOURLY, "timezone": "Europe/Berlin"})}
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        [HOURLY],
+        (HOURLY, DAILY),
+        {"cron": HOURLY, "timezone": "Europe/Berlin"},
+        {"cron": HOURLY, "start_date": "2026-02-07"},
+        {"start": HOURLY, "stop": DAILY},
+    ],
+)
+def test_a_schedule_that_celery_does_not_have_is_managed_and_recovers_nothing(schedule: object) -> None:
+    (policy,) = read({}, {"report": Declaration(schedule)}).policies.values()
 
-    assert read({}, declared).policies == {"report": None}
+    assert policy == Policy(select=Select.OFF, overlap_policy=OverlapPolicy.ALLOW)
+
+
+def test_an_entry_that_is_plain_stays_so_whatever_its_schedule() -> None:
+    assert read({}, {"report": Declaration([HOURLY], plain=True)}).policies == {"report": None}
+
+
+def test_the_bounds_of_a_declaration_hold_for_a_managed_schedule_too() -> None:
+    starts = datetime(2026, 2, 7, tzinfo=UTC)
+
+    policy = read({}, {"report": Declaration([HOURLY], starts=starts)}).policies["report"]
+
+    assert policy is not None
+    assert policy.start_date == starts
+
+
+@pytest.mark.parametrize(
+    ("written", "overlap"),
+    [
+        (False, OverlapPolicy.ALLOW),
+        ({"select": False, "window": "6h"}, OverlapPolicy.ALLOW),
+        ({"select": False, "overlap_policy": "skip"}, OverlapPolicy.SKIP),
+        ("6h", OverlapPolicy.SKIP),
+    ],
+)
+def test_with_catch_up_off_live_slots_overlap_unless_the_policy_says_otherwise(
+    written: object, overlap: OverlapPolicy
+) -> None:
+    policy = read({"catchup_entries": {"report": written}}).policies["report"]
+
+    assert policy is not None
+    assert policy.overlap_policy is overlap
+    assert ("overlap_policy" in policy.model_fields_set) is ("overlap_policy" in str(written))
+
+
+def test_false_for_every_other_entry_gives_way_to_a_schedule_with_a_window() -> None:
+    declared = {"report": Declaration({"cron": HOURLY, "window": "6h"})}
+
+    everyone = read({"catchup_entries": {"*": False}}, declared)
+    nobody = read({}, declared)
+
+    assert everyone.policies == nobody.policies == {"report": Policy(select=Select.OFF)}
+    assert everyone.forms == nobody.forms
+    assert everyone.cautions == ()
+
+
+def test_false_for_the_entry_itself_turns_off_its_schedules_and_is_warned_of() -> None:
+    declared = {"report": Declaration({"cron": HOURLY, "window": "6h"})}
+
+    found = read({"catchup_entries": {"report": False}}, declared)
+
+    (spec,) = found.forms["report"].start
+    assert spec.overrides is not None
+    assert spec.overrides.select is None
+    assert [caution.partition(",")[0] for caution in found.cautions] == [
+        "entry 'report': the window of beat_schedule.report.schedule has no effect"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "schedule", "words"),
+    [
+        ({"window": "6h", "keep": "newest"}, HOURLY, "keep has no effect without max_runs"),
+        ({"window": "6h", "catchup": "all"}, HOURLY, "recovers only the first missed slot"),
+        ({"window": "6h", "select": True}, HOURLY, "recovers only the first missed slot"),
+        (UNSET, {"cron": HOURLY, "catchup": "all", "catchupWindow": "6h"}, "recovers only the first"),
+    ],
+)
+def test_what_has_no_effect_is_warned_of_once(policy: object, schedule: object, words: str) -> None:
+    (caution,) = read({}, {"report": Declaration(schedule, policy)}).cautions
+
+    assert caution.startswith("entry 'report': ")
+    assert words in caution
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "6h",
+        {"window": "6h", "select": "latest"},
+        {"window": "6h", "catchup": "all", "overlap_policy": "skip"},
+        {"window": "6h", "catchup": "all", "overlapPolicy": "all"},
+        {"window": "6h", "keep": "newest", "max_runs": 3},
+        False,
+    ],
+)
+def test_a_policy_that_says_what_it_means_is_not_warned_of(policy: object) -> None:
+    assert read({}, {"report": Declaration(HOURLY, policy)}).cautions == ()
+
+
+def test_keep_has_an_effect_under_a_preset_that_caps() -> None:
+    declared = {"report": Declaration(HOURLY, {"window": "6h", "keep": "newest"})}
+
+    assert read({"catchup_preset": "conservative"}, declared).cautions == ()
 
 
 def test_a_window_on_a_schedule_leaves_the_choice_to_the_entry_that_made_one() -> None:
@@ -197,8 +300,22 @@ def test_a_schedule_that_does_not_fit_its_entry_is_a_mistake() -> None:
     assert mistake.startswith("beat_schedule.report.schedule[0].window: missing with select: all")
 
 
+@pytest.mark.parametrize(
+    ("policies", "days"), [({}, 30), ({"report": "28d"}, 30), ({"report": "30d"}, 31), ({"*": "60d"}, 61)]
+)
+def test_a_ledger_ttl_that_is_not_set_follows_the_longest_window(policies: dict[str, str], days: int) -> None:
+    assert read({"catchup_entries": policies}).settings.ledger_ttl == timedelta(days=days)
+
+
+def test_the_window_of_a_schedule_lengthens_the_ledger_too() -> None:
+    declared = {"report": Declaration([{"cron": HOURLY, "window": "1h"}, {"cron": DAILY, "window": "90d"}])}
+
+    assert read({}, declared).settings.ledger_ttl == timedelta(days=91)
+
+
 def test_the_ledger_remembers_longer_than_any_window() -> None:
-    (mistake,) = mistakes({"catchup_entries": {"report": "60d", "hourly-etl": "30d"}})
+    raw = {"catchup_entries": {"report": "60d", "hourly-etl": "30d"}, "catchup_ledger_ttl": "30d"}
+    (mistake,) = mistakes(raw)
 
     assert mistake.startswith(
         "catchup_ledger_ttl: 30d is not longer than the window of catchup_entries.report, 60d: "

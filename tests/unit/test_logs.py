@@ -69,7 +69,7 @@ def test_a_lost_slot_comes_with_the_command_that_recovers_it(
     lines(skipped(TEN, 1, SkipReason.CAP_EXCEEDED))
 
     assert caplog.messages[0].endswith(
-        'reason=cap_exceeded recover="celery catchup backfill hourly-etl '
+        'reason=cap_exceeded recover="celery -A YOUR_APP catchup backfill hourly-etl '
         '--start 2026-02-07T10:00:00Z --end 2026-02-07T10:00:00Z"'
     )
 

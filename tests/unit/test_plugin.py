@@ -11,7 +11,7 @@ from celery import Celery, Task, shared_task
 from celery.app.trace import build_tracer
 
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.plugin import install, installation
+from celery_catchup.plugin import install, installation, started
 from celery_catchup.plugin.categories import Categories
 from celery_catchup.plugin.deliveries import TOKEN, Arrivals, read_delivery
 from celery_catchup.plugin.reports import in_a_line, letter_of
@@ -186,7 +186,9 @@ def test_a_worker_that_lost_its_connection_keeps_one_pulse(
     monkeypatch.setattr(installation, "station", lambda _: Mock())
     repeated = [Mock(spec=["cancel"]), Mock(spec=["cancel"])]
     handed_out = [Mock(entry=entry) if green else entry for entry in repeated]
-    consumer = Mock(**{"timer.call_repeatedly.side_effect": handed_out, "task_consumer.queues": []})
+    consumer = Mock(
+        **{"timer.call_repeatedly.side_effect": handed_out, "task_consumer.queues": [], "app.tasks": {}}
+    )
     pulse = installation.Pulse(consumer)
 
     pulse.start(consumer)
@@ -291,9 +293,39 @@ def test_an_error_is_told_in_a_line() -> None:
     assert len(in_a_line(ValueError("x" * 1000))) == 300
 
 
+def test_an_error_with_a_name_that_is_no_utf_8_can_be_reported() -> None:
+    error = FileNotFoundError(2, "No such file", "caf\udce9.csv")
+
+    assert in_a_line(error) == "FileNotFoundError: [Errno 2] No such file: 'caf\\udce9.csv'"
+    assert "\\\\udce9" in letter_of(error, CATEGORIES)
+
+
 def test_a_letter_keeps_the_end_of_a_long_traceback() -> None:
     letter = letter_of(ValueError("x" * 20_000 + "the end"), CATEGORIES)
 
     assert len(letter) < 10_000
     assert "the end" in letter
     assert letter_of(None, CATEGORIES) == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "task_ignores", "stored"),
+    [({}, False, 1), ({}, True, 0), ({"ignore_result": True}, False, 0), ({"ignore_result": False}, True, 1)],
+)
+def test_started_is_stored_once_by_us_unless_the_result_is_ignored(
+    app: Celery, message: dict[str, Any], *, task_ignores: bool, stored: int
+) -> None:
+    @app.task(track_started=True, ignore_result=task_ignores, shared=False)
+    def tracked() -> None: ...
+
+    app.finalize()
+    started.store_started_after_claim(app)
+    backend = Mock()
+    tracked.backend = backend
+    tracked.push_request(id="t1", hostname="w1", **message)
+
+    for _ in range(2):  # a class and its base
+        started.store_started(tracked)
+
+    assert not tracked.track_started  # Celery does not store it
+    assert [call.args[::2] for call in backend.store_result.call_args_list] == [("t1", "STARTED")] * stored

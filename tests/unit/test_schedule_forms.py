@@ -61,6 +61,13 @@ def test_a_mapping_gives_a_schedule_a_policy_of_its_own() -> None:
     assert spec.overrides == SchedulePolicy(select=Select.LATEST, window=timedelta(days=1))
 
 
+def test_a_mapping_may_give_its_schedule_an_id() -> None:
+    form = read({"start": [{"cron": HOURLY, "id": "hours"}, {"cron": DAILY}], "restart": {"cron": DAILY}})
+
+    assert [spec.id for spec in form] == ["hours", None, None]
+    assert form.start[0].overrides is None
+
+
 def test_dates_of_a_schedule_are_read_in_its_own_zone_or_that_of_its_entry() -> None:
     raw = [{"cron": HOURLY, "start_date": "2026-02-07", "timezone": "Asia/Tokyo"}]
     raw += [{"cron": HOURLY, "start_date": "2026-02-07"}]

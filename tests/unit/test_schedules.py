@@ -10,8 +10,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import pytz
 from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
+from dateutil import tz
 
 from celery_catchup.cron import CronTable
 from celery_catchup.errors import ScheduleError
@@ -135,7 +137,7 @@ def test_a_zone_by_name_or_of_pytz_becomes_that_of_zoneinfo() -> None:
     class Pytz(tzinfo):
         zone = "Europe/Berlin"
 
-    for zone in ("Europe/Berlin", Pytz()):
+    for zone in ("Europe/Berlin", Pytz(), pytz.timezone("Europe/Berlin"), tz.gettz("Europe/Berlin")):
         cron = crontab()
         cron.tz = zone
         assert zone_of(cron, default=UTC) == BERLIN
@@ -360,6 +362,18 @@ class Failing(BaseSchedule):
         raise LookupError("no such calendar")
 
 
+class Flagged(Halves):
+    """Its estimate follows from time; whether it is due depends on something else as well."""
+
+    enabled = False
+
+    def remaining_estimate(self, last_run_at: datetime) -> timedelta | None:
+        return super().remaining_estimate(last_run_at)
+
+    def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
+        return super().is_due(last_run_at) if self.enabled else (False, 1800.0)
+
+
 @dataclass
 class Dates(BaseSchedule):
     """Ends: a list of dates. Has a repr but no place for Celery's own attributes."""
@@ -467,6 +481,27 @@ def test_a_class_that_ignores_its_nowfun_cannot_be_replayed(kind: type[BaseSched
         build(kind())
 
 
+def test_a_class_that_is_not_due_at_its_own_next_time_cannot_be_replayed() -> None:
+    with pytest.raises(NotReplayableError, match=r"not due at 2026-02-07T09:30:00Z, its own next time"):
+        build(Flagged())
+
+
+def test_a_class_that_is_due_at_its_own_next_time_can_be_replayed() -> None:
+    flagged = Flagged()
+    flagged.enabled = True
+
+    assert slots_of(flagged, START, count=3) == slots_of(Halves(), START, count=3)
+
+
+def test_a_relative_interval_is_counted_without_being_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = build(schedule(timedelta(minutes=1), relative=True), zone=BERLIN)
+    start = to_instant(START)
+
+    assert table.count(start, start + 14 * 86_400_000) == 14 * 1440
+    assert isinstance(table, SteppedTable)
+    assert len(table._recent) < 10
+
+
 def test_a_class_that_goes_backwards_is_refused_at_once() -> None:
     with pytest.raises(
         ScheduleError, match=r"^report: the slot after 2026-02-07T09:05:00Z is 3600000 ms before"
@@ -541,7 +576,9 @@ def test_a_method_set_on_the_object_is_bound_to_the_real_one_and_cannot_be_repla
 def test_a_class_that_never_decides_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celery_catchup.simulated._MOST_CHECKS", 1000)
 
-    with pytest.raises(ScheduleError, match="Mine is not due at any of 1000 checks; give longer waits"):
+    with pytest.raises(
+        NotReplayableError, match="Mine is not due at any of 1000 checks, .* give longer waits"
+    ):
         build(with_methods(is_due=lambda self, last: (not self.now(), 0)))
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_catchup.cron import CronTable
+from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.entries import too_frequent
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
 from celery_catchup.timetables import IntervalTable, Timetable
@@ -137,3 +141,26 @@ def test_an_interval_that_does_not_advance_is_refused(every: timedelta) -> None:
 
 def test_an_interval_is_a_timetable() -> None:
     assert isinstance(IntervalTable(timedelta(seconds=1), anchor=NOON), Timetable)
+
+
+def test_the_slots_of_a_cron_string_are_not_compared_with_a_poll_interval_of_seconds() -> None:
+    table = parse_cron("17 4 * * 2", zone=ZoneInfo("America/New_York"))
+
+    assert too_frequent(table, poll_interval=timedelta(seconds=60)) is None
+    assert isinstance(table, CronTable)
+    assert "_minimum_distance" not in vars(table)
+    assert too_frequent(table, poll_interval=timedelta(days=8)) is not None
+
+
+def test_a_cron_string_is_refused_when_beat_looks_less_often_than_its_slots_come() -> None:
+    assert too_frequent(parse_cron("* * * * *"), poll_interval=timedelta(seconds=61)) is not None
+
+
+@pytest.mark.parametrize(
+    ("cron", "minutes"), [("* * * * *", 1), ("0 9 * * *", 1440), ("0 9 * * 1-5", 1440), ("0 23,1 * * *", 120)]
+)
+def test_the_usual_distance_of_cron_slots_is_that_of_the_wall_clock(cron: str, minutes: int) -> None:
+    table = parse_cron(cron, zone=ZoneInfo("America/New_York"))
+
+    assert isinstance(table, CronTable)
+    assert table.wall_distance() == minutes * 60_000

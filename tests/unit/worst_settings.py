@@ -35,10 +35,14 @@ SETTINGS: list[tuple[str, dict[Any, object], tuple[str, ...]]] = [
     ("a bad policy for all", {"catchup_entries": {"*": "6x"}}, ("catchup_entries.*", "'6x'")),
     (
         "a window longer than the ledger",
-        {"catchup_entries": {"report": "31d"}},
+        {"catchup_entries": {"report": "31d"}, "catchup_ledger_ttl": "30d"},
         ("catchup_ledger_ttl", "31d"),
     ),
-    ("a window as long as the ledger", {"catchup_entries": {"report": "30d"}}, ("30d", "not longer")),
+    (
+        "a window as long as the ledger",
+        {"catchup_entries": {"report": "30d"}, "catchup_ledger_ttl": "30d"},
+        ("30d", "not longer"),
+    ),
     ("a short ledger", {"catchup_entries": {"*": "6h"}, "catchup_ledger_ttl": "1h"}, ("1h", "6h")),
     ("a ledger as a number", {"catchup_ledger_ttl": 30}, ("catchup_ledger_ttl", "30", "no unit")),
     ("a ledger in weeks", {"catchup_ledger_ttl": "4w"}, ("catchup_ledger_ttl", "'w'")),
@@ -110,7 +114,13 @@ ENTRIES: list[tuple[str, dict[Any, Declaration], tuple[str, ...]]] = [
         {"a": Declaration({"cron": "0 * * * *", "select": "all"})},
         (".schedule.window",),
     ),
-    ("a year on a schedule", {"a": Declaration({"cron": "0 * * * *", "window": "365d"})}, ("30d", "365d")),
+    ("a position as an id", {"a": Declaration([{"cron": "0 * * * *", "id": "1"}])}, ("[0].id", "'1'")),
+    ("no id", {"a": Declaration([{"cron": "0 * * * *", "id": ""}])}, ("[0].id", "1 to 64")),
+    (
+        "one id twice",
+        {"a": Declaration([{"cron": "0 * * * *", "id": "x"}, {"cron": "5 * * * *", "id": "x"}])},
+        ("[1].id", "schedule[0]"),
+    ),
 ]
 
 TOGETHER: list[tuple[str, dict[str, object], dict[str, Declaration], tuple[str, ...]]] = [

@@ -37,6 +37,8 @@ def _facts(page: EntryPage, timezone: str) -> Iterator[tuple[str, Markup]]:
     if row.paused:
         why = f": {row.pause_reason}" if row.pause_reason else ""
         yield "Paused since", joined([slot(row.paused_at), why])
+    if row.failing:
+        yield "Failing since", joined([slot(row.failing_since), f": {row.failing}"])
     now = "–" if page.lag is None else length(page.lag)
     yield "Lag now", joined([f"{now} (max 24 h: {length(row.max_lag)})"])
     yield "Missed, 24 h", joined([f"{row.missed:,}"])
@@ -77,6 +79,8 @@ def preview_text(preview: Preview) -> str:
 
 def preview_words(preview: Preview) -> str:
     """What the preview is about."""
+    if preview.error is not None:
+        return f"Nothing can be planned: {preview.error}"
     if preview.paused:
         return "The entry is paused: nothing is dispatched until it is resumed. Then it would be:"
     if not preview.dispatched and not preview.skipped:

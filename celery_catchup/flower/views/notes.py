@@ -13,6 +13,9 @@ from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.operations.overview import Banner, Overview
 from celery_catchup.operations.status import Health, Status
 
+_MOST_FAILING = 3
+"""Failing entries with a note of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -92,6 +95,12 @@ def _troubles(told: Status) -> Iterator[Note]:
             f'{", ".join(told.without_plugin)}: add imports += ["celery_catchup.worker"] to their settings.'
         )
         yield Note("Workers without the plugin execute runs that stay open.", text, kind="cu-warn")
+    for one in told.failing[:_MOST_FAILING]:
+        what = one.entry if one.backfill is None else f"Backfill {one.backfill} of {one.entry}"
+        yield Note(f"{what} is failing.", f"{one.reason} It is tried again.", kind="cu-error")
+    if len(told.failing) > _MOST_FAILING:
+        rest = len(told.failing) - _MOST_FAILING
+        yield Note(f"{rest:,} more are failing.", "celery catchup status lists them.", kind="cu-error")
     if told.healthy and not told.workers:
         text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start one.'
         yield Note("No worker with the plugin was seen lately.", text, kind="cu-warn")
@@ -109,7 +118,7 @@ def _cards(told: Overview) -> Iterator[Card]:
     yield Card(
         "Not recovered · 24 h",
         f"{told.not_recovered:,}",
-        _said("catch-up off, capped or outside window"),
+        _said("catch-up off, capped, removed or outside window"),
         path=lost,
         kind="cu-attention" if told.not_recovered else "",
     )

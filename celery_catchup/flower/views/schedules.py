@@ -30,7 +30,9 @@ class ScheduleRow:
     next: Markup
     paused: bool
     pause_reason: str
+    stopped_by: str
     governed: bool
+    failing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ def _row(
         next=clock(row.next),
         paused=row.paused,
         pause_reason=row.pause_reason or "",
+        stopped_by=", ".join(row.stopped_by),
         governed=row.catchup is not None,
+        failing=row.failing or "",
     )
 
 

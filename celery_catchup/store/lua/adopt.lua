@@ -9,23 +9,33 @@
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
 -- KEYS decided       hash  entry -> everything up to here is decided (ms)
+-- KEYS stopped       hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS left_off      hash  entry that is not declared any more -> up to where it is decided (ms)
 -- ARGV owner, epoch
--- ARGV schema              version to note when there is none
+-- ARGV schema              version to note when there is none, with the last part of the entries; "" before
 -- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
--- ARGV declares            a digest of the leader's entries, for standbys to compare
+-- ARGV declares            a digest of the leader's entries, for standbys to compare; noted with the schema
 -- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
 --                          decided, or null to leave them}
+-- ARGV left_off            JSON: entry -> up to where it is decided, or null to forget that it was removed
 -- RETURNS 1, or 0 when somebody else leads
 if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
-redis.call('HSET', KEYS[7], 'declares', ARGV[5])
+if ARGV[3] ~= '' then
+  redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
+  redis.call('HSET', KEYS[7], 'declares', ARGV[5])
+end
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[8], 'watermark', ARGV[4]) end
+local stopped = redis.call('EXISTS', KEYS[10]) == 1
 for _, entry in ipairs(cjson.decode(ARGV[6])) do
   redis.call('HSETNX', KEYS[2], entry.name, entry.first_seen)
   redis.call('HSETNX', KEYS[3], entry.name, entry.anchor)
   redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)
   redis.call('HSET', KEYS[5], entry.name, entry.policy)
+  if stopped and read_json(entry.policy).on_failure ~= 'stop' then redis.call('HDEL', KEYS[10], entry.name) end
   if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
   if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
+end
+for name, at in pairs(cjson.decode(ARGV[7])) do
+  if type(at) == 'string' then redis.call('HSET', KEYS[11], name, at) else redis.call('HDEL', KEYS[11], name) end
 end
 return 1

@@ -13,6 +13,8 @@
 -- KEYS letters    hash  run id -> what is known of its failure, as JSON
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
+-- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV entry, slot      what the lists still know of it
@@ -36,6 +38,8 @@ end
 local policy = cjson.decode(redis.call('HGET', KEYS[8], ARGV[5]) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], active = KEYS[12], chain = KEYS[13], clock = now,
+  stopped = KEYS[14], lane = ARGV[5], unreleased = KEYS[15],
 }
+if stored and policy.on_failure == 'stop' and policy.capacity >= 0 then stop(KEYS[14], ARGV[5], id) end
 release_next(keys, 'dead', policy, tonumber(ARGV[3]), now)
 return 'buried'

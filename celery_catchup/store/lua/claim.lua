@@ -6,50 +6,63 @@
 -- KEYS entry_hours hash the same of the entry alone
 -- KEYS drained hash  routing key -> when the latest message that was claimed from it was sent (ms)
 -- KEYS contact hash  since when the store can be reached
+-- KEYS meta    hash  schema version of the stored state
 -- ARGV run_id
 -- ARGV owner         random per execution
--- ARGV task          name of the task; another task cannot borrow the run
+-- ARGV task          name of the task, or "" when it replaces the run's own (`self.replace`)
+-- ARGV task_id       id of the message's task: it tells whether the message is one of this run
 -- ARGV worker        host name, for people
 -- ARGV entry         whose hours are given
 -- ARGV routing_key   where the message came from, or ""
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
--- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"unknown"} or {"foreign"}
+-- ARGV schema        the newest version of the stored state that the worker knows
+-- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"later"} when it is held and nothing but this
+--         message can start it, {"unknown"} when there is no run that could be read, {"foreign"} when the message
+--         is none of this run, or {"newer", schema}
 local ledger, leases = KEYS[1], KEYS[2]
-local id, owner = ARGV[1], ARGV[2]
-local stored = redis.call('HGET', ledger, id)
-if not stored then return { 'unknown' } end
-local run = read_run(stored)
-if not run then return { 'held' } end -- the leader buries it
-if run.task ~= ARGV[3] then return { 'foreign' } end
+local id, owner, task, message = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local newer = newer_schema(KEYS[7], ARGV[10])
+if newer then return { 'newer', newer } end
+-- One that cannot be read is executed rather than lost; the leader buries the record.
+local run = read_run(redis.call('HGET', ledger, id))
+if not run then return { 'unknown' } end
+-- Headers can be passed on to other tasks, and to others of the same name. A run that has no message of
+-- ours belongs to the first message that claims it.
+local unsent = run.template == ''
+local own = is_message_of(id, message) or (unsent and (run.task_id or message) == message)
+if not own or (task ~= '' and run.task ~= task) then return { 'foreign' } end
+if unsent and run.state == 'dead' and not run.started then return { 'foreign' } end
 -- A copy of an earlier message must not start a run that waits for its turn.
 if run.state == 'waiting' then return { 'held' } end
 if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.state } end
 
-local now, ttl = server_now(ARGV[8]), tonumber(ARGV[7])
+local now, ttl = server_now(ARGV[9]), tonumber(ARGV[8])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
 local taken = run.state == 'running' and run.owner ~= owner
 -- The first to find the store again may be a worker with a copy of the message.
 if taken and expiry <= now and redis.call('EXISTS', KEYS[6]) == 1 then note_contact(KEYS[6], now, ttl) end
-if taken and (expiry > now or not may_take_over(KEYS[6], now, ttl)) then return { 'held' } end
+if taken and expiry <= now and run.replaced then return { 'ended', 'revoked' } end
+if taken and (expiry > now or not may_take_over(KEYS[6], now, ttl)) then return { unsent and 'later' or 'held' } end
 if taken then
   remember(run, 'lost', now)
   run.attempt = run.attempt + 1
 end
 
-run.state, run.owner, run.worker = 'running', owner, ARGV[4]
+run.state, run.owner, run.worker = 'running', owner, ARGV[5]
+run.task_id = message ~= task_id(id, run.attempt) and message or nil
 -- How late a run started is told of the schedule's own runs: a backfill is late by its nature.
 if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') then
   local lag = math.max(0, now - run.slot)
   tally_lag(KEYS[3], now, lag)
   count_lag(KEYS[3], run.trigger, lag)
-  if run.entry == ARGV[5] then tally_lag(KEYS[4], now, lag) end
+  if run.entry == ARGV[6] then tally_lag(KEYS[4], now, lag) end
 end
 -- Claims from a queue show that it drains: a message that was sent before and is not there was lost.
 -- One with a countdown left the queue when it was sent, and waited in its worker.
-local passed = run.sent and run.sent - (run.countdown or 0) or 0
-if ARGV[6] ~= '' and passed > (tonumber(redis.call('HGET', KEYS[5], ARGV[6]) or '') or 0) + 1000 then
-  redis.call('HSET', KEYS[5], ARGV[6], string.format('%.0f', passed))
+local key, passed = ARGV[7], run.sent and run.sent - (run.countdown or 0) or 0
+if key ~= '' and passed > (tonumber(redis.call('HGET', KEYS[5], key) or '') or 0) + 1000 then
+  redis.call('HSET', KEYS[5], key, string.format('%.0f', passed))
 end
 run.started, run.unreported = run.started or now, nil
 run.attempt_started, run.lease_ms = now, ttl

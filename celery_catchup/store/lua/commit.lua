@@ -3,7 +3,9 @@
 -- Runs join their entry's chain and are released from it as far as the policy allows; on an
 -- atomic broker their messages are pushed in this very step. One that may start at once comes
 -- with its message, and takes no detour over the chain. A run that is in the ledger already is
--- left alone, so that repeating a commit changes nothing.
+-- left alone, so that repeating a commit changes nothing. Where new runs replace the active ones, or the
+-- schedule stops them, those end first: at once when no worker executes them, else by the leader, who
+-- finds their tasks among the revocations, and revokes them when the commit is done.
 --
 -- Nothing is written when the writer leads no more, when an entry was decided by somebody else, or
 -- when a template is missing. An entry that is busier than its plan took it to be, or that has runs the plan
@@ -23,6 +25,12 @@
 -- KEYS delayed    zset    runs that are sent later, by the time they may go
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS hours      hash    what happened in each hour
+-- KEYS ended      zset    runs by the time they ended (ms)
+-- KEYS retries    zset    failed runs by the time of their next attempt (ms)
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS revocations hash   task id -> "terminate" or "revoke": what the leader still has to tell the workers
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS template_uses zset   templates that runs share, by the time they were last used (ms)
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
 -- ARGV now_ms             slot time of the tick that decided
@@ -37,7 +45,8 @@
 local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
 local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local leases, hours = KEYS[12], KEYS[13]
+local leases, hours, ended, retries, stopped = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local revocations, unreleased, uses = KEYS[17], KEYS[18], KEYS[19]
 local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
@@ -52,8 +61,11 @@ for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
 end
 
-local texts = 5 + 2 * #new.id
-for i, id in ipairs(batch.templates) do redis.call('HSETNX', templates, id, ARGV[texts + i]) end
+local texts, used, clock = {}, {}, server_now('0')
+for i = 1, #batch.templates do texts[i] = ARGV[5 + 2 * #new.id + i] end
+local own_templates = store_templates(templates, uses, batch.templates, texts)
+for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = clock, id end
+write('ZADD', uses, used)
 
 local function record_skip(key, skip)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
@@ -83,6 +95,7 @@ local sent = server_now('0')
 local lease = look_at(sent, 1)
 local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d,"sent":%d}', now, now, sent)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
+local held = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d,"delayed":true}', now)
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
 -- How many members a key has; nil for one that somebody has made something else of.
@@ -109,6 +122,30 @@ local function timed(timing)
   return ',' .. string.sub(cjson.encode(run), 2), look_at(run.sent, 1, run.expires)
 end
 
+-- End the entry's active runs, but not those from `first` to `last`: one of them can have been started by hand.
+-- It takes 75 µs for each, and nobody else is served meanwhile: of more than 200 the oldest are ended.
+local MOST_ENDED = 200
+local function end_active(keys, ends, first, last)
+  local joining, kind = {}, ends.terminate and 'terminate' or 'revoke'
+  for j = first, last do joining[new.id[j]] = true end
+  for _, id in ipairs(redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)) do
+    local run = not joining[id] and read_run(redis.call('HGET', ledger, id))
+    if run then
+      redis.call('HSET', revocations, task_id(id, run.attempt), kind)
+      if run.task_id then redis.call('HSET', revocations, run.task_id, kind) end
+      run.replaced = true
+      if run.state == 'running' then
+        redis.call('HSET', ledger, id, cjson.encode(run))
+      else
+        run.error = ends.why
+        conclude(keys, id, run, 'revoked', {}, sent)
+        redis.call('ZREM', outbox, id)
+        redis.call('ZREM', retries, id)
+      end
+    end
+  end
+end
+
 -- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
 -- how many of both there are then, and what was counted.
 local function join(keys, first, last, capacity, active, behind, doubtful)
@@ -118,11 +155,13 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
     if doubtful and redis.call('HEXISTS', ledger, id) == 1 then
       existing[#existing + 1] = id
     else
-      local state = waiting
-      if new.send_at[j] > now then
+      local state, delayed = waiting, new.send_at[j] > now
+      if delayed then
+        state = held
         later[#later + 1] = new.send_at[j]
         later[#later + 1] = id
-      elseif route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
+      end
+      if not delayed and route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
         state, active = queued, active + 1
         started[#started + 1] = score
         started[#started + 1] = id
@@ -132,12 +171,13 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         claims[#claims + 1] = id
         outgoing[route] = outgoing[route] or {}
         table.insert(outgoing[route], ARGV[5 + 2 * j])
-      else
+      elseif not delayed or capacity >= 0 then
         behind = behind + 1
         chained[#chained + 1] = score
         chained[#chained + 1] = id
       end
       rows[n + 1], rows[n + 2] = id, ARGV[4 + 2 * j] .. state
+      if own_templates[id] then redis.call('HSETNX', templates, own_templates[id][1], own_templates[id][2]) end
       n = #own
       own[n + 1], own[n + 2] = slot, id
       n = #places
@@ -173,13 +213,16 @@ local function tally_first(key, counts)
   if not lone or redis.call('HSETNX', key, place, alone) == 0 then tally(key, now, counts) end
 end
 
+local halted = redis.call('EXISTS', stopped) == 1 and fields_of(stopped, entries.name) or {}
 local last = 0
 for i, name in ipairs(entries.name) do
-  local base, capacity, busy, after = 13 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local base, capacity, busy, after = 19 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
   local keys = {
-    ledger = ledger, templates = templates, outbox = outbox, leases = leases,
+    ledger = ledger, templates = templates, outbox = outbox, leases = leases, ended = ended, hours = hours,
+    stopped = stopped, lane = name, unreleased = unreleased,
     own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
   }
+  if halted[i] then capacity = 0 end -- new runs join the chain, and wait
   local first = last + 1
   last = last + entries.runs[i]
   local active, behind = 0, 0
@@ -195,6 +238,11 @@ for i, name in ipairs(entries.name) do
     changed[#changed + 1] = i - 1
   else
     local counts
+    local ends = batch.more[tostring(i)] and batch.more[tostring(i)].ends
+    if ends then
+      end_active(keys, ends, first, last)
+      active = redis.call('ZCARD', keys.active)
+    end
     active, behind, counts = join(keys, first, last, capacity, active, behind, after == '')
     settle(i, name, KEYS[base + 4], counts)
     tally_first(KEYS[base + 5], counts)

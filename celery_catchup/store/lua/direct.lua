@@ -13,6 +13,7 @@
 -- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV id
 -- ARGV state              running, paused, cancelled or, by the leader, completed
 -- ARGV lane               name of the backfill's lane
@@ -27,25 +28,19 @@ if state == 'completed' and (redis.call('ZCARD', KEYS[9]) > 0 or redis.call('ZCA
 end
 
 backfill.state = state
+if state == 'cancelled' or state == 'completed' then backfill.ended = now end
 redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(backfill))
 redis.call('INCR', KEYS[2])
 local policy = cjson.decode(redis.call('HGET', KEYS[3], ARGV[3]) or '{}')
-policy.capacity = state == 'running' and backfill.max_active or 0
+policy.capacity, policy.cancelled = state == 'running' and backfill.max_active or 0, state == 'cancelled' or nil
 redis.call('HSET', KEYS[3], ARGV[3], cjson.encode(policy))
+local keys = {
+  ledger = KEYS[4], ended = KEYS[5], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8],
+  active = KEYS[9], chain = KEYS[10], clock = now, lane = ARGV[3], unreleased = KEYS[11],
+}
 if state == 'cancelled' then
-  for _, id in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
-    local run = read_run(redis.call('HGET', KEYS[4], id))
-    if run then
-      run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
-      redis.call('HSET', KEYS[4], id, cjson.encode(run))
-      redis.call('ZADD', KEYS[5], now, id)
-    end
-  end
-  redis.call('DEL', KEYS[10])
+  revoke_waiting(keys, now)
 elseif state == 'running' then
-  local keys = {
-    ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[9], chain = KEYS[10], clock = now,
-  }
   release(keys, backfill.max_active, tonumber(ARGV[4]), now)
 end
 if state == 'completed' then redis.call('HDEL', KEYS[3], ARGV[3]) end

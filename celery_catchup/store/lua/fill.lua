@@ -18,6 +18,8 @@
 -- KEYS entry_hours hash the same of the entry alone
 -- KEYS active     zset  the lane's active runs
 -- KEYS chain      zset  the lane's waiting runs
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS template_uses zset templates that runs share, by the time they were last used (ms)
 -- ARGV owner, epoch, db
 -- ARGV now_ms           slot time
 -- ARGV lane             name of the backfill's lane
@@ -33,7 +35,9 @@ local cursor = backfill.cursor and string.format('%d', backfill.cursor) or ''
 if cursor ~= ARGV[6] then return { 'stale' } end
 
 redis.call('HSET', KEYS[3], lane, part.policy)
-for id, template in pairs(part.templates) do redis.call('HSETNX', KEYS[6], id, template) end
+local ids, texts = {}, {}
+for id, text in pairs(part.templates) do ids[#ids + 1], texts[#texts + 1] = id, text end
+local own_templates = store_templates(KEYS[6], KEYS[17], ids, texts)
 local count = 0
 for position, item in ipairs(part.runs) do
   local before = redis.call('HGET', KEYS[4], item.id)
@@ -44,6 +48,8 @@ for position, item in ipairs(part.runs) do
   elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
     remember(run, run.state, run.finished, run.error)
     run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil
+    run.replaced = nil
+    if run_of_template(run.template) == item.id then redis.call('HDEL', KEYS[6], run.template) end
     run.template, run.trigger = item.run.template, item.run.trigger
     redis.call('ZREM', KEYS[9], item.id)
     redis.call('ZREM', KEYS[10], item.id)
@@ -51,6 +57,8 @@ for position, item in ipairs(part.runs) do
     run = nil
   end
   if run then
+    local own = own_templates[item.id]
+    if own then redis.call('HSETNX', KEYS[6], own[1], own[2]) end
     run.state, run.lane = 'waiting', lane
     redis.call('HSET', KEYS[4], item.id, cjson.encode(run))
     redis.call('ZADD', KEYS[5], run.slot, item.id)
@@ -70,6 +78,7 @@ end
 redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))
 local keys = {
   ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[14], chain = KEYS[15],
+  lane = lane, unreleased = KEYS[16],
 }
 release(keys, backfill.max_active, tonumber(ARGV[3]), now)
 return { 'ok', count }

@@ -19,8 +19,11 @@
 -- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS hours      hash    what happened in each hour
+-- KEYS meta       hash    schema version of the stored state
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV run_id
 -- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
@@ -29,8 +32,12 @@
 -- ARGV lane               whose active and waiting runs are given
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             0 in production
--- RETURNS {"recorded", run as JSON, ids released into the outbox…}, {"superseded"}, {"ended"}, {"unknown"}, or {"elsewhere", lane}
+-- ARGV schema             the newest version of the stored state that the worker knows
+-- RETURNS {"recorded", run as JSON, [ids released into the outbox], [ids released and pushed]}, {"superseded"},
+--         {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
+local newer = newer_schema(KEYS[15], ARGV[9])
+if newer then return { 'newer', newer } end
 local stored = redis.call('HGET', KEYS[1], id)
 local run = read_run(stored)
 if not run then return { 'unknown' } end
@@ -43,11 +50,12 @@ local now = server_now(ARGV[8])
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
-  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[15], chain = KEYS[16], clock = now,
-  unpublished = {},
+  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[16], chain = KEYS[17], clock = now,
+  unpublished = {}, pushed = {}, stopped = KEYS[18], lane = ARGV[6], unreleased = KEYS[19],
 }
 if ARGV[4] ~= '' then run.error = ARGV[4] end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
+if state == 'failed' and run.replaced then state = 'revoked' end
 if state == 'failed' then
   run.failures = (run.failures or 0) + 1
   tally(keys.hours, now, { failed = 1 })
@@ -60,9 +68,13 @@ if state == 'failed' then
     redis.call('HSET', KEYS[1], id, encoded)
     redis.call('ZREM', KEYS[2], id)
     redis.call('ZADD', KEYS[6], due, id)
-    return { 'recorded', encoded }
+    return { 'recorded', encoded, {}, {} }
   end
   state = 'dead'
+end
+if state == 'succeeded' then
+  run.error = nil
+  redis.call('HDEL', KEYS[9], id)
 end
 if state == 'succeeded' and run.trigger == 'manual' then
   local manual = read_json(redis.call('HGET', KEYS[13], run.entry))
@@ -72,4 +84,4 @@ if state == 'succeeded' and run.trigger == 'manual' then
 end
 local encoded = conclude(keys, id, run, state, policy, now)
 release_next(keys, state, policy, tonumber(ARGV[7]), now)
-return { 'recorded', encoded, unpack(keys.unpublished) }
+return { 'recorded', encoded, keys.unpublished, keys.pushed }

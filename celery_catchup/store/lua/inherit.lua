@@ -32,7 +32,7 @@ for _, entry in ipairs(cjson.decode(ARGV[3])) do
     redis.call('HSETNX', anchors, entry.name, at)
     redis.call('HSET', decided, entry.name, at)
     if entry.at < watermark then
-      redis.call('HSET', paused, entry.name, cjson.encode({ paused = false, at = entry.at }))
+      redis.call('HSET', paused, entry.name, cjson.encode({ paused = false, at = entry.at, resumed = entry.at }))
     end
     new[#new + 1] = entry.name
   end

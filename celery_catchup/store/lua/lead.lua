@@ -14,6 +14,7 @@
 -- KEYS retries    zset    failed runs by the time of their next attempt (ms)
 -- KEYS outages    zset    times in which nobody led, "since until" by their end (ms)
 -- KEYS contact    hash    since when the store can be reached
+-- KEYS unreleased zset    lanes whose release stopped at its budget
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record holds without a renewal
 -- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
@@ -24,7 +25,7 @@
 -- ARGV now_ms             slot time of this tick
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
---          when the first delayed run may go or -1, how many runs are lost or to be tried again}
+--          when the first delayed run may go (0 while a lane is unreleased) or -1, how many runs are lost or to be tried again}
 local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
 local known_epoch, known_beat = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -41,7 +42,7 @@ local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 note_contact(KEYS[10], server, tonumber(ARGV[8]))
 local outbox = redis.call('ZCARD', KEYS[5])
 local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
-local delayed = tonumber(first[2] or '-1')
+local delayed = redis.call('ZCARD', KEYS[11]) > 0 and 0 or tonumber(first[2] or '-1')
 local overdue = redis.call('ZCOUNT', KEYS[7], '-inf', server) + redis.call('ZCOUNT', KEYS[8], '-inf', server)
 
 if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then

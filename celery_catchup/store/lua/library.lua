@@ -7,7 +7,7 @@ if redis.acl_check_cmd and KEYS[1] then
   for _, command in ipairs({
     { 'DEL', key }, { 'GET', key }, { 'INCR', key }, { 'TIME' }, { 'TYPE', key },
     { 'EXISTS', key }, { 'HDEL', key, '' }, { 'HEXISTS', key, '' }, { 'HGET', key, '' },
-    { 'HGETALL', key }, { 'HMGET', key, '' },
+    { 'HGETALL', key }, { 'HMGET', key, '' }, { 'HSCAN', key, '0' },
     { 'HINCRBY', key, '', '0' }, { 'HSET', key, '', '' }, { 'HSETNX', key, '', '' },
     { 'ZADD', key, '0', '' }, { 'ZCARD', key }, { 'ZCOUNT', key, '0', '0' }, { 'ZRANGE', key, '0', '0' },
     { 'ZRANGEBYSCORE', key, '0', '0' }, { 'ZREM', key, '' }, { 'ZREMRANGEBYSCORE', key, '0', '0' },
@@ -77,6 +77,17 @@ local function task_id(id, attempt)
   return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
 end
 
+-- Whether a task's id is one that `task_id` makes for the run.
+local function is_message_of(id, task)
+  return task == id or (string.sub(task, 1, #id + 1) == id .. '-' and string.find(task, '^%d+$', #id + 2) ~= nil)
+end
+
+-- The version of the stored state when it is newer than the caller knows: its records are not to be touched.
+local function newer_schema(meta, known)
+  local written = redis.call('HGET', meta, 'schema')
+  return tonumber(written or '0') ~= nil and tonumber(written or '0') > tonumber(known) and written
+end
+
 -- Where a run waits its turn: with its entry's other runs, or with those of its backfill.
 local function lane_of(run)
   return run.lane or run.entry
@@ -143,6 +154,28 @@ local function fields_of(key, names)
     for i = 1, #some do found[first + i - 1] = some[i] end
   end
   return found
+end
+
+-- The run that a template was made for alone, by the template's id; nil when runs share it.
+local function run_of_template(id)
+  return string.match(id, '^(.-):')
+end
+
+-- Store templates that runs share, and note that they are in use; those of single runs come back by run:
+-- they are stored with their run, or not at all.
+local function store_templates(templates, uses, ids, texts)
+  local own, used, now = {}, {}, server_now('0')
+  for i, id in ipairs(ids) do
+    local run = run_of_template(id)
+    if run then
+      own[run] = { id, texts[i] }
+    else
+      redis.call('HSETNX', templates, id, texts[i])
+      used[#used + 1], used[#used + 2] = now, id
+    end
+  end
+  write('ZADD', uses, used)
+  return own
 end
 
 -- Hand messages to a broker that is this very server; in another database, if it is there.
@@ -250,10 +283,12 @@ end
 local function dispatch(keys, id, run, own_db, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
   run.handed, run.discarded = keys.unpublished and true or nil, nil
-  local template = read_json(redis.call('HGET', keys.templates, run.template))
+  local text = redis.call('HGET', keys.templates, run.template) or ''
+  local template = read_json(text)
   if template.queue then
     record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, own_db, { render(template, id, run, now) })
+    if keys.pushed then table.insert(keys.pushed, id) end
   else
     redis.call('HSET', keys.ledger, id, cjson.encode(run))
     redis.call('ZREM', keys.leases, id)
@@ -262,27 +297,88 @@ local function dispatch(keys, id, run, own_db, now)
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
     if keys.unpublished then table.insert(keys.unpublished, id) end
   end
+  return #text
 end
 
--- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number).
+-- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the others that have.
+local function stops(stopped, entry, id)
+  local found, others = false, {}
+  for other in string.gmatch(redis.call('HGET', stopped, entry) or '', '%S+') do
+    if other == id then found = true else others[#others + 1] = other end
+  end
+  return found, others
+end
+
+local function stop(stopped, entry, id)
+  local _, others = stops(stopped, entry, id)
+  others[#others + 1] = id
+  redis.call('HSET', stopped, entry, table.concat(others, ' '))
+end
+
+-- A chain goes on when each run that has stopped it has succeeded or was discarded. Whether this was one.
+local function go_on(stopped, entry, id)
+  local found, others = stops(stopped, entry, id)
+  if found and #others > 0 then redis.call('HSET', stopped, entry, table.concat(others, ' ')) end
+  if found and #others == 0 then redis.call('HDEL', stopped, entry) end
+  return found
+end
+
+-- What one script may release, in runs and in bytes of their templates: the server answers nobody else
+-- meanwhile. It is one budget for all lanes of the script; the last run may exceed the bytes.
+local budget = { runs = 100, bytes = 262144 }
+
+-- Leave what a lane still has to the leader's next ticks, after what others have left.
+local function leave_to_leader(keys)
+  local last = redis.call('ZRANGE', keys.unreleased, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', keys.unreleased, tonumber(last[2] or '0') + 1, keys.lane)
+end
+
+-- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number) and the
+-- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader. A run
+-- that is to be sent later keeps its place: what is behind it waits too.
 local function release(keys, capacity, own_db, now)
-  local wanted = capacity < 0 and -1 or capacity - redis.call('ZCARD', keys.active) - 1
-  if capacity >= 0 and wanted < 0 then return {} end
-  local ids = redis.call('ZRANGE', keys.chain, 0, wanted, 'WITHSCORES')
+  if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return {} end
+  local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
+  if room <= 0 then return {} end
+  local most = math.min(room, math.max(budget.runs, 0))
+  local ids = most > 0 and redis.call('ZRANGE', keys.chain, 0, most - 1, 'WITHSCORES') or {}
   local released = {}
   for i = 1, #ids, 2 do
+    if budget.bytes <= 0 then break end
+    budget.runs, room = budget.runs - 1, room - 1
     local stored = redis.call('HGET', keys.ledger, ids[i])
-    redis.call('ZREM', keys.chain, ids[i])
     local run = read_run(stored)
-    if run then
+    local delayed = run and run.delayed
+    if delayed and capacity >= 0 then break end
+    if not delayed then redis.call('ZREM', keys.chain, ids[i]) end
+    if run and not delayed then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      dispatch(keys, ids[i], run, own_db, now)
+      budget.bytes = budget.bytes - (dispatch(keys, ids[i], run, own_db, now) or 0)
       released[#released + 1] = ids[i]
-    elseif stored then
+    elseif stored and not run then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
+  local used_up = budget.runs <= 0 or budget.bytes <= 0
+  if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
   return released
+end
+
+-- Revoke what waits in a lane that was cancelled, as far as the budget lasts; how many.
+local function revoke_waiting(keys, now)
+  local ids = budget.runs > 0 and redis.call('ZRANGE', keys.chain, 0, budget.runs - 1) or {}
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', keys.chain, id)
+    local run = read_run(redis.call('HGET', keys.ledger, id))
+    if run then
+      run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
+      redis.call('HSET', keys.ledger, id, cjson.encode(run))
+      redis.call('ZADD', keys.ended, now, id)
+    end
+  end
+  budget.runs = budget.runs - #ids
+  if redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
+  return #ids
 end
 
 -- Up to where everything is decided when an entry is paused: while no beat leads, the watermark stays
@@ -319,8 +415,8 @@ local function next_attempt(run, policy, category, now)
 end
 
 -- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
--- attempts becomes a dead letter, and pauses its entry when the policy says so. The run as it is
--- stored now comes back.
+-- attempts becomes a dead letter, and pauses its entry or stops its chain when the policy says so. The
+-- run as it is stored now comes back.
 local function conclude(keys, id, run, state, policy, now)
   if state == 'dead' then
     tally(keys.hours, now, { dead = 1 })
@@ -329,7 +425,7 @@ local function conclude(keys, id, run, state, policy, now)
   count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
   local lease = run.state == 'running' and tonumber(redis.call('ZSCORE', keys.leases, id) or '')
   run.heartbeat = lease and run.lease_ms and lease - run.lease_ms or nil
-  run.state, run.finished, run.owner = state, now, nil
+  run.state, run.finished, run.owner, run.delayed = state, now, nil, nil
   local encoded = cjson.encode(run)
   redis.call('HSET', keys.ledger, id, encoded)
   redis.call('ZREM', keys.leases, id)
@@ -345,12 +441,14 @@ local function conclude(keys, id, run, state, policy, now)
       redis.call('INCR', keys.version)
     end
   end
+  -- A failure stops the chain until the run is replayed or discarded; what was replaced has not failed.
+  local failed = state == 'dead' or (state == 'revoked' and not run.replaced)
+  if failed and policy.on_failure == 'stop' and policy.capacity >= 0 then stop(keys.stopped, run.entry, id) end
+  if state == 'succeeded' then go_on(keys.stopped, run.entry, id) end
   return encoded
 end
 
--- After an end: the next of the chain, unless a failure is to stop it.
-local function release_next(keys, state, policy, own_db, now)
-  local failed = state == 'dead' or state == 'revoked'
-  if failed and policy.on_failure == 'stop' then return {} end
+-- After an end: the next of the chain, unless a failure has stopped it.
+local function release_next(keys, _, policy, own_db, now)
   return release(keys, policy.capacity, own_db, now)
 end

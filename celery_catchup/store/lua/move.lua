@@ -1,8 +1,8 @@
 -- Move watermarks by hand: entries go on behind the given instant, forwards or backwards.
 --
 -- The scheduler's own watermark is near the present while it is healthy, and would hide an older
--- one of an entry. So an entry that is moved back counts as resumed from there; one that is paused
--- stays paused, and goes on from there when it is resumed. The leader compares before it writes:
+-- one of an entry. So an entry that is moved back counts as resumed from there, after a pause of no
+-- length; one that is paused stays paused, and goes on from there when it is resumed. The leader compares before it writes:
 -- what it decided meanwhile from the old watermark is refused, and it reads again.
 --
 -- KEYS decided    hash    entry -> everything up to here is decided (ms)
@@ -21,10 +21,11 @@ for i = 3, #ARGV do
   local stored = redis.call('HGET', KEYS[2], ARGV[i])
   if stored then
     local pause = read_json(stored)
-    pause.at, pause.decided, pause.discard = at, at, false
+    pause.decided, pause.discard = at, false
+    if not pause.paused then pause.at, pause.resumed, pause.earlier = at, at, nil end
     redis.call('HSET', KEYS[2], ARGV[i], cjson.encode(pause))
   elseif at < watermark then
-    redis.call('HSET', KEYS[2], ARGV[i], cjson.encode({ paused = false, at = at }))
+    redis.call('HSET', KEYS[2], ARGV[i], cjson.encode({ paused = false, at = at, resumed = at }))
   end
 end
 redis.call('INCR', KEYS[4])

@@ -1,6 +1,6 @@
 -- Pause an entry: no slot of it is decided until it is resumed.
 --
--- KEYS paused     hash    entry -> {paused, at, decided, reason} as JSON
+-- KEYS paused     hash    entry -> {paused, at, decided, reason, earlier} as JSON
 -- KEYS version    string  grows with every change from outside
 -- KEYS scheduler  hash    the scheduler's watermark
 -- ARGV entry
@@ -9,9 +9,16 @@
 -- RETURNS 1, or 0 when it is paused already
 local before = read_json(redis.call('HGET', KEYS[1], ARGV[1]))
 if before.paused then return 0 end
--- A resume that no beat has seen yet is undone: what was missed before it is still missed.
-local at = before.at or tonumber(ARGV[3])
+local at = tonumber(ARGV[3])
 local decided = before.decided or before.at or decided_until(KEYS[3], at)
-redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({ paused = true, at = at, decided = decided, reason = ARGV[2] }))
+-- A resume that no beat has seen yet: the pause before it stays on record, with both of its ends.
+local earlier = before.earlier
+if before.at then
+  earlier = earlier or {}
+  table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false })
+end
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({
+  paused = true, at = at, decided = decided, reason = ARGV[2], earlier = earlier,
+}))
 redis.call('INCR', KEYS[2])
 return 1

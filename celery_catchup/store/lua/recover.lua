@@ -20,6 +20,8 @@
 -- KEYS contact    hash    since when the store can be reached
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV evidence           of a queued run: "lost" to send it again, "expired", "assumed" when it is taken to have
@@ -41,6 +43,7 @@ end
 local keys = {
   ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
   paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[15], chain = KEYS[16], clock = now,
+  stopped = KEYS[17], lane = lane_of(run), unreleased = KEYS[18],
 }
 local db = tonumber(ARGV[3])
 local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
@@ -76,6 +79,7 @@ if run.state == 'queued' and not run.discarded then
   return 'alive'
 end
 if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
+if run.state == 'running' and run.replaced then return give_up('revoked', 'ended') end -- another one has started
 local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
 if run.state == 'waiting' or early then return 'alive' end
 run.losses = (run.losses or 0) + 1

@@ -11,6 +11,7 @@
 -- KEYS decided       hash    entry -> everything up to here is decided (ms)
 -- KEYS manual        hash    entry -> start of its latest manual run, and of the latest that succeeded
 -- KEYS paused        hash    entry -> {paused, at, …} as JSON
+-- KEYS left_off      hash    entry that is not declared any more -> up to where it is decided (ms)
 -- KEYS scheduler     hash    the scheduler's watermark
 -- KEYS version       string  grows with every change from outside
 -- ARGV old, new
@@ -25,11 +26,12 @@ for _, key in ipairs({ KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }) d
   end
 end
 redis.call('HDEL', KEYS[3], old)
+redis.call('HDEL', KEYS[8], old)
 -- Of an entry that has never had a slot nothing was decided since its first sight.
 local decided = tonumber(redis.call('HGET', KEYS[5], new) or redis.call('HGET', KEYS[1], new))
-local watermark = tonumber(redis.call('HGET', KEYS[8], 'watermark') or '0') or 0
+local watermark = tonumber(redis.call('HGET', KEYS[9], 'watermark') or '0') or 0
 if decided and decided < watermark and redis.call('HEXISTS', KEYS[7], new) == 0 then
-  redis.call('HSET', KEYS[7], new, cjson.encode({ paused = false, at = decided }))
+  redis.call('HSET', KEYS[7], new, cjson.encode({ paused = false, at = decided, resumed = decided }))
 end
-redis.call('INCR', KEYS[9])
+redis.call('INCR', KEYS[10])
 return 1

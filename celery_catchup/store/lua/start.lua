@@ -13,6 +13,9 @@
 -- KEYS entry_hours hash   the same of the entry alone
 -- KEYS active     zset    the entry's active runs
 -- KEYS chain      zset    the entry's waiting runs
+-- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS template_uses zset   templates that runs share, by the time they were last used (ms)
 -- ARGV run_id
 -- ARGV run                JSON: entry, task, schedule, slot, trigger, template and what else is known
 -- ARGV template           as it is stored
@@ -21,7 +24,8 @@
 -- RETURNS "started", or "exists" when the slot has its run already
 local id, run, now = ARGV[1], cjson.decode(ARGV[2]), tonumber(ARGV[5])
 if redis.call('HEXISTS', KEYS[1], id) == 1 then return 'exists' end
-redis.call('HSETNX', KEYS[3], run.template, ARGV[3])
+local own = store_templates(KEYS[3], KEYS[16], { run.template }, { ARGV[3] })[id]
+if own then redis.call('HSETNX', KEYS[3], own[1], own[2]) end
 run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
 redis.call('HSET', KEYS[1], id, cjson.encode(run))
 redis.call('ZADD', KEYS[2], run.slot, id)
@@ -37,6 +41,7 @@ redis.call('ZADD', KEYS[13], run.slot + run.schedule / 1000, id)
 local policy = cjson.decode(redis.call('HGET', KEYS[6], run.entry) or '{"capacity":1}')
 local keys = {
   ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], active = KEYS[12], chain = KEYS[13],
+  stopped = KEYS[14], lane = run.entry, unreleased = KEYS[15],
 }
 release(keys, policy.capacity, tonumber(ARGV[4]), now)
 return 'started'

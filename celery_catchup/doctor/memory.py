@@ -1,0 +1,68 @@
+"""Memory: what our keys take on the server now, how that grows, and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from redis.exceptions import NoPermissionError
+
+from celery_catchup.doctor.findings import Finding, ok, warning
+from celery_catchup.durations import format_duration
+from celery_catchup.model import Trigger
+from celery_catchup.operations import Desk
+from celery_catchup.store.footprint import Footprint, measure
+
+_DAY = 24 * 3600 * 1000
+_DAYS = 7  # from which the growth is read
+_NEARLY = 0.8  # of the server's limit
+
+
+def memory(desk: Desk) -> Iterator[Finding]:
+    """Whether what will be kept fits into the server."""
+    try:
+        found = measure(desk.store.client, desk.store.keys, tuple(desk.schedule))
+    except NoPermissionError:
+        yield ok("memory", "not measured: the user of this connection has no right to MEMORY USAGE")
+        return
+    settings, per_day = desk.configuration.settings, _runs_per_day(desk)
+    kept = min(per_day * settings.ledger_ttl.total_seconds() / 86400, settings.max_ledger_runs)
+    forecast = found.other + round(found.per_run * max(kept, found.runs))
+    told = _told(found, per_day, forecast, format_duration(settings.ledger_ttl))
+    info: Any = desk.store.client.info("memory")
+    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    ahead = used - found.total + forecast
+    if limit and ahead > limit * _NEARLY:
+        yield warning(
+            "memory",
+            f"{told}; the server will then use {_size(ahead)} of {_size(limit)} (maxmemory)",
+            "raise maxmemory, or lower catchup_ledger_ttl or catchup_max_ledger_runs",
+        )
+    else:
+        yield ok("memory", told)
+
+
+def _told(found: Footprint, per_day: float, forecast: int, ttl: str) -> str:
+    now = f"{_size(found.total)} in {found.runs} runs"
+    if not found.runs:
+        return now
+    growth = f"{per_day:.0f} runs ({_size(per_day * found.per_run)}) a day"
+    each = f"{found.per_run:.0f} bytes each"
+    return f"{now}, {each}; growing by {growth}; {_size(forecast)} when runs are forgotten after {ttl}"
+
+
+def _runs_per_day(desk: Desk) -> float:
+    """Over the last week, or since the oldest run when that is younger."""
+    now = desk.now()
+    oldest: Any = desk.store.client.zrange(desk.store.keys.runs, 0, 0, withscores=True)
+    age = (now - oldest[0][1]) / _DAY if oldest else 0.0
+    days = max(1.0, min(_DAYS, age))
+    tally = desk.history.tally(since=now - round(days * _DAY))
+    return sum(tally.dispatched(trigger) for trigger in Trigger) / days
+
+
+def _size(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"

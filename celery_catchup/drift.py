@@ -1,0 +1,152 @@
+"""Drift: how the declared entries differ from those that were accepted before.
+
+Each entry is remembered as a record: what it runs, when, with what and under which policy. Arguments and
+options may be secret or long, so of these only a digest is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from celery_catchup.durations import format_duration
+from celery_catchup.policy import Policy, SchedulePolicy
+from celery_catchup.schedule_forms import ScheduleForm
+
+FINGERPRINT_VERSION = "v2:"
+"""How the fingerprint of a schedule begins; one of version 0.1 begins with the schedule itself."""
+
+_FIELDS = ("schedule", "task", "arguments", "options", "policy")
+_DIGESTS = ("arguments", "options")
+_LISTED = 10
+"""Differences that one sentence names; the command lists them all."""
+
+
+class Change(StrEnum):
+    """How an entry differs from what was accepted."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One entry that differs. Of a changed one, ``field`` is what differs; of a digest nothing is shown."""
+
+    entry: str
+    change: Change
+    field: str = ""
+    was: str = ""
+    now: str = ""
+
+    def __str__(self) -> str:
+        if self.change is not Change.CHANGED:
+            return f"{self.entry!r} {_SAYS[self.change]}"
+        return f"{self.entry!r} {self.says}"
+
+    @property
+    def says(self) -> str:
+        """The difference without the name of the entry."""
+        if self.change is not Change.CHANGED:
+            return _SAYS[self.change]
+        if self.field in _DIGESTS:
+            return f"has other {self.field}"
+        was, now = (text.replace(FINGERPRINT_VERSION, "") or "none" for text in (self.was, self.now))
+        return f"{self.field}: was {was}, is {now}"
+
+
+_SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Change.CHANGED: "has changed"}
+
+
+def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm) -> str:
+    """A declared entry as it is remembered; ``schedule`` is its fingerprint."""
+    record = {
+        "schedule": schedule,
+        "task": str(entry.task),
+        "arguments": _digest([entry.args, entry.kwargs] if entry.args or entry.kwargs else None),
+        "options": _digest(entry.options),
+        "policy": _policy(policy, form),
+    }
+    return json.dumps(record, sort_keys=True)
+
+
+def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> list[Difference]:
+    """Every entry that was added, removed or changed since a set of records was accepted."""
+    found = [Difference(name, Change.ADDED) for name in declared if name not in accepted]
+    found += [Difference(name, Change.REMOVED) for name in accepted if name not in declared]
+    for name, record in declared.items():
+        if name in accepted and accepted[name] != record:
+            found += _changes(name, _read(accepted[name]), _read(record))
+    return found
+
+
+def listed(found: list[Difference]) -> str:
+    """The differences in one sentence, the first few by name."""
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return "; ".join(map(str, found[:_LISTED])) + more
+
+
+def _changes(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    if not was:
+        yield Difference(name, Change.CHANGED, "record", "unreadable", "readable")
+    # Another version may have more fields or fewer; what only one of them knows tells nothing.
+    for field in (field for field in _FIELDS if field in was and field in now):
+        if was[field] != now[field]:
+            shown = () if field in _DIGESTS else (was[field], now[field])
+            yield Difference(name, Change.CHANGED, field, *shown)
+
+
+def _read(record: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(record)
+    except ValueError:
+        return {}
+    return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _policy(policy: Policy | None, form: ScheduleForm) -> str:
+    """What differs from the defaults; zone and dates are part of the schedule."""
+    if policy is None:
+        return ""
+    fields = dict(_own(policy))
+    for place, spec in enumerate(form):
+        if spec.overrides is not None:
+            fields |= {f"schedule[{place}].{name}": value for name, value in _own(spec.overrides)}
+    return ", ".join(f"{name}={value}" for name, value in sorted(fields.items())) or "defaults"
+
+
+@lru_cache(maxsize=1024)  # thousands of entries may share one policy
+def _own(policy: Policy | SchedulePolicy) -> tuple[tuple[str, str], ...]:
+    fields = policy.model_dump(exclude_defaults=True, exclude={"timezone", "start_date", "end_date"})
+    return tuple(
+        (name, format_duration(value) if isinstance(value, timedelta) else str(value))
+        for name, value in fields.items()
+    )
+
+
+def _digest(value: object) -> str:
+    """The same text for equal values in every process; empty when there is nothing to tell."""
+    if not value:
+        return ""
+    return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    """The value as JSON can hold it; an object whose text differs from process to process by its class."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    text = repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text

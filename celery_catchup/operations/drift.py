@@ -1,0 +1,34 @@
+"""Drift: how the declared entries differ from the set that beat last accepted, and accepting them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from celery_catchup.drift import Difference, differences
+from celery_catchup.operations.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """``entries`` is how many the accepted set has, None before any was accepted; ``on_drift`` is what
+    beat does about a difference."""
+
+    on_drift: str
+    entries: int | None
+    differences: tuple[Difference, ...]
+
+
+def show_drift(desk: Desk) -> Drift:
+    """Compare the app's entries with the accepted set; before there is one, nothing differs."""
+    accepted, records = desk.states.accepted(), desk.division.records
+    found = differences(accepted, records) if accepted else ()
+    return Drift(str(desk.configuration.settings.on_drift), len(accepted) or None, tuple(found))
+
+
+def accept_drift(desk: Desk, *, dry_run: bool = False) -> Drift:
+    """Let the app's entries be the accepted set; what differed until then."""
+    desk.before_change()
+    found = show_drift(desk)
+    if not dry_run:
+        desk.states.accept(desk.division.records)
+    return found

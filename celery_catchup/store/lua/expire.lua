@@ -1,0 +1,17 @@
+-- Forget a backfill that has ended, and its lane.
+--
+-- KEYS leader     hash  owner, epoch
+-- KEYS backfills  hash  backfill id -> backfill as JSON
+-- KEYS policies   hash  lane -> policy as JSON
+-- KEYS active     zset  the lane's active runs
+-- KEYS chain      zset  the lane's waiting runs
+-- ARGV owner, epoch
+-- ARGV id
+-- ARGV lane
+-- RETURNS 1, 0 when it has not ended or still has runs, or false when somebody else leads
+if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
+local backfill = read_json(redis.call('HGET', KEYS[2], ARGV[3]))
+if backfill.state == 'running' or backfill.state == 'paused' or redis.call('EXISTS', KEYS[4], KEYS[5]) > 0 then return 0 end
+redis.call('HDEL', KEYS[2], ARGV[3])
+redis.call('HDEL', KEYS[3], ARGV[4])
+return 1
