@@ -250,7 +250,7 @@ MUTANTS: dict[str, Mutant] = {
     "lost_lease_finishes": Mutant(
         "what a worker reports that lost its run counts",
         (("finish", r"if owner ~= '' and run\.owner ~= owner then return \{ 'superseded' \} end", ""),),
-        stress="stop_somebody",
+        stress="worker_frozen",
     ),
     "gate_off": Mutant(
         "a chain lets all of its runs start",
@@ -362,6 +362,7 @@ MUTANTS: dict[str, Mutant] = {
             ("commit", r"revocations, task_id\(id, run\.attempt\), kind", "revocations, id, kind"),
             ("commit", r"if run\.task_id then redis\.call\('HSET', revocations[^\n]*", ""),
         ),
+        stress="kill_a_worker",
     ),
     "borrowed_headers_dropped": Mutant(
         "a task that was given a run's headers is dropped",

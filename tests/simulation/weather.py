@@ -32,6 +32,7 @@ class Weather:
             (self.kill_a_worker, 12),
             (self.stop_somebody, 10),
             (self.cut_somebody_off, 6),
+            (self.worker_frozen, 3),
             (self.server_away, 4),
             (self.all_beats_away, 5),
             (self.set_a_trap, 30),
@@ -117,6 +118,13 @@ class Weather:
         somebody = self._somebody()
         if somebody is not self.process:
             somebody.stop(self._length(HOUR))
+
+    def worker_frozen(self) -> None:
+        """A worker stops in the midst of a task, longer than its run is leased, and goes on then."""
+        busy = [one for one in self.world.workers if one.process.alive and one.executing]
+        if busy:
+            frozen = self.hub.random.choice(busy)
+            frozen.process.stop(2 * self.world.oracle.run_lease_ms + self._length(HOUR))
 
     def cut_somebody_off(self) -> None:
         self._somebody().cut_off_until = self.hub.now + self._length(30 * MINUTE)
