@@ -191,16 +191,24 @@ class Weather:
             self._later(lambda: stranger.stop_warmly(away=0), self._length(6 * HOUR))
 
     def server_away_for_long(self) -> None:
-        """Longer than runs are leased, while workers go on executing."""
-        away = self.world.oracle.run_lease_ms + self._length(HOUR)
-        self.world.network.down_until = self.hub.now + away
+        """Longer than runs are leased, while workers go on executing: tasks are long at that time."""
+        away, fleet = self.world.oracle.run_lease_ms + self._length(HOUR), self.world.fleet
+        fleet.slow_until = max(fleet.slow_until, self.hub.now + HOUR)
+
+        def leave() -> None:
+            if not self.over:
+                self.world.network.down_until = self.hub.now + away
+
+        self._later(leave, HOUR)
 
     def broker_away_for_long(self) -> None:
         self.world.broker.down_until = self.hub.now + 2 * HOUR + self._length(6 * HOUR)
 
     def slow_confirms(self) -> None:
-        """The broker takes minutes to confirm a message: a tick with many of them outlasts the lease."""
-        self.world.broker.slow_until = self.hub.now + HOUR + self._length(2 * HOUR)
+        """The broker was away, and takes minutes to confirm a message: a tick with many outlasts the lease."""
+        broker = self.world.broker
+        broker.down_until = self.hub.now + 2 * HOUR
+        broker.slow_until = broker.down_until + HOUR + self._length(2 * HOUR)
 
     # -- clocks ------------------------------------------------------------------------------
 
