@@ -61,10 +61,10 @@ for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
 end
 
-local texts, used, clock = {}, {}, server_now('0')
+local texts, used, sent = {}, {}, server_now('0')
 for i = 1, #batch.templates do texts[i] = ARGV[5 + 2 * #new.id + i] end
 local own_templates = store_templates(templates, uses, batch.templates, texts)
-for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = clock, id end
+for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = sent, id end
 write('ZADD', uses, used)
 
 local function record_skip(key, skip)
@@ -91,7 +91,6 @@ local function flush()
   rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 end
 
-local sent = server_now('0')
 local lease = look_at(sent, 1)
 local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d,"sent":%d}', now, now, sent)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
