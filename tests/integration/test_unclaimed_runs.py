@@ -10,7 +10,7 @@ import pytest
 
 from celery_catchup.events import EntryFailed, RunDied, RunExpired, RunResent, RunUnreported
 from celery_catchup.model import RunState
-from celery_catchup.store.leases import Answer
+from celery_catchup.store.leases import Answer, Finish
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import QUEUE, Beat, Broker
 
@@ -378,3 +378,19 @@ def test_a_claim_after_a_countdown_does_not_show_that_younger_messages_were_over
     fleet.claim(fleet.first, routing_key=QUEUE)
 
     assert int(fleet.beat.client.hget(fleet.beat.keys.drained, QUEUE)) == sent
+
+
+def test_an_expired_copy_does_not_end_a_run_whose_latest_message_has_not_expired(fleet: Fleet) -> None:
+    expires = fleet.now + 30 * MINUTE
+    run = {**fleet.beat.ledger.run(fleet.first), "expires": expires}
+    fleet.beat.client.hset(fleet.beat.keys.ledger, fleet.first, json.dumps(run))
+
+    def discard(at: int) -> Finish:
+        fleet.beat.leases.now_ms = at
+        report = {"entry": "etl", "owner": "", "state": RunState.REVOKED, "error": "expired"}
+        return fleet.beat.leases.finish(fleet.first, **report).outcome
+
+    before, after = discard(expires - 1), discard(expires)
+
+    assert (before, after) == (Finish.SUPERSEDED, Finish.RECORDED)
+    assert fleet.states[0] == "revoked"

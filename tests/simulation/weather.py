@@ -205,7 +205,7 @@ class Weather:
         self.world.broker.down_until = self.hub.now + 2 * HOUR + self._length(6 * HOUR)
 
     def slow_confirms(self) -> None:
-        """The broker was away, and takes minutes to confirm a message: a tick with many outlasts the lease."""
+        """After an outage the broker takes minutes to confirm each message: a tick outlasts the lease."""
         broker = self.world.broker
         broker.down_until = self.hub.now + 2 * HOUR
         broker.slow_until = broker.down_until + HOUR + self._length(2 * HOUR)

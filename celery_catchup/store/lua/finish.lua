@@ -47,6 +47,9 @@ if owner ~= '' and run.owner ~= owner then return { 'superseded' } end
 if owner == '' and run.state == 'running' then return { 'superseded' } end
 
 local now = server_now(ARGV[8])
+-- An expired copy of an earlier message does not end a run whose latest message has not expired.
+local later = run.expires and now < run.expires or redis.call('ZSCORE', KEYS[4], id)
+if owner == '' and ARGV[4] == 'expired' and later then return { 'superseded' } end
 local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
 local keys = {
   ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
