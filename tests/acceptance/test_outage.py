@@ -71,7 +71,7 @@ def outage(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterat
 
 
 def skipped(entry: str, slot: str, reason: str) -> str:
-    recover = f'"celery catchup backfill {entry} --start {slot} --end {slot}"'
+    recover = f'"celery -A tests.projects.declared catchup backfill {entry} --start {slot} --end {slot}"'
     return f'msg="Catch-up run skipped" entry={entry} scheduled_time={slot} reason={reason} recover={recover}'
 
 
@@ -200,7 +200,7 @@ def test_the_log_of_latest_names_the_newest_run_and_what_it_stands_for(outage: O
 
 def test_catch_up_that_is_off_is_not_silent_about_what_is_lost(outage: Outage) -> None:
     assert outage.lines("never") == [
-        planned("never", "skip", window="none"),
+        planned("never", "allow", window="none"),
         *(skipped("never", slot, "catchup_off") for slot in (TEN, ELEVEN, NOON)),
     ]
 

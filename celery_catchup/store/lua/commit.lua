@@ -130,7 +130,10 @@ local function end_active(keys, ends, first, last)
   for _, id in ipairs(redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)) do
     local run = not joining[id] and read_run(redis.call('HGET', ledger, id))
     if run then
-      redis.call('HSET', revocations, task_id(id, run.attempt), kind)
+      -- An earlier attempt whose worker was cut off may still be executed.
+      for attempt = math.max(1, run.attempt - 4), run.attempt do
+        redis.call('HSET', revocations, task_id(id, attempt), kind)
+      end
       if run.task_id then redis.call('HSET', revocations, run.task_id, kind) end
       run.replaced = true
       if run.state == 'running' then
