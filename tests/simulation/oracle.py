@@ -19,6 +19,8 @@ from tests.simulation.network import Network
 from tests.simulation.queue_rules import QueueRules
 from tests.simulation.records import Execution, Record, ViolationError
 
+SILENT = 8
+"""Ticks in which a beat may be kept from saying that state was lost."""
 SCHEDULED = ("scheduler", "catchup")
 WRITES = {
     "commit": lambda answer: answer[0] == b"ok",
@@ -251,6 +253,11 @@ class Oracle:
             before, process.notes["seen"] = process.notes.get("seen", (0, 0)), (answer[1], answer[2])
             if (answer[1], answer[2]) < before:
                 self.awaiting_loss[process.notes["life"]] = process
+                process.notes["unsaid"] = 0
+            elif process.notes["life"] in self.awaiting_loss:
+                process.notes["unsaid"] += 1
+                if process.notes["unsaid"] > SILENT:
+                    self.fail("a loss of state was not said", process.notes["life"])
 
     def _on_resign(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:

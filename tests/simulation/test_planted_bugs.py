@@ -19,6 +19,7 @@ MOST = 100
 """Seeds within which each has to be found."""
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(set(MUTANTS) - RARE))
 def test_a_planted_bug_is_found(simulator: Simulator, name: str) -> None:
     mutant = MUTANTS[name]
