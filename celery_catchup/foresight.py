@@ -32,6 +32,7 @@ OURS = ("task_id", "producer", "publisher", "connection")
 """Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
 
 _DEVELOPMENT = ("memory", "filesystem")
+_REDIS = ("redis", "rediss", "redis+socket")
 """Transports that confirm nothing, and that no second process or no second host can see."""
 
 _SECONDS_EACH = 1.0
@@ -179,11 +180,18 @@ def app_cautions(
     """What the app's own settings will do to catch-up."""
     if app.conf.task_always_eager:
         yield "task_always_eager is on: tasks would run inside beat, so nothing is sent; turn it off there"
-    scheme = str(app.conf.broker_write_url or "").partition("://")[0]
+    urls = _broker_urls(app)
+    scheme = urls[0].partition("://")[0]
     if scheme in _DEVELOPMENT:
         yield (
             f"the broker is {scheme}://, which is for development: it confirms nothing, and a message and "
             "its run cannot be recorded in one step; use Redis or RabbitMQ"
+        )
+    if configuration.settings.redis_url is None and scheme in _REDIS and len(urls) > 1:
+        yield (
+            f"broker_url names {len(urls)} Redis servers, and state cannot be on several: it is kept on the "
+            "first, and while that is down beat waits instead of using the next; set catchup_redis_url, and "
+            "messages go to the next server as Celery's own do"
         )
     yield from _slow_time_outs(app, configuration.settings)
     yield from _ended(configuration, now)
@@ -194,6 +202,12 @@ def app_cautions(
                 f"entry {shown(name)}: it expires at {to_rfc3339(_instant(expires))}, which is past, so "
                 "every message is discarded unread; give a number of seconds"
             )
+
+
+def _broker_urls(app: Any) -> list[str]:
+    """Where to publish: kombu uses the first that answers."""
+    given = app.conf.broker_write_url or ""
+    return given.split(";") if isinstance(given, str) else [*given] or [""]
 
 
 def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:
