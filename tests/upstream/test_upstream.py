@@ -9,9 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import celery
 import pytest
 
-from tests.upstream.expected import CELERY, DJANGO_CELERY_BEAT
+from tests.upstream.expected import CELERY, DJANGO_CELERY_BEAT, FROM_5_7
 from tests.upstream.sdists import unpacked_sdist
 
 HERE = Path(__file__).parents[2]
@@ -62,6 +63,8 @@ def test_celerys_own_beat_tests_pass_but_for_the_expected_differences(redis_url:
     outcomes = outcomes_of(
         sdist, "t/unit/app/test_beat.py", tmp_path / "outcomes.json", UPSTREAM_REDIS_URL=redis_url
     )
+    if celery.VERSION < (5, 7):
+        outcomes = {test: outcome for test, outcome in outcomes.items() if test not in FROM_5_7}
 
     assert differences(outcomes, CELERY) == []
 
