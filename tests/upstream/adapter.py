@@ -79,14 +79,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _replace_django_schedulers() -> None:
+    from django.utils import timezone
     from django_celery_beat import schedulers
 
     from celery_catchup.django_source import RowEntry, _entry
 
     class AdaptedRowEntry(RowEntry):
-        """Our entry of a row, made from the row as `ModelEntry` is."""
+        """Our entry of a row, made from the row as `ModelEntry` is, or from its fields as `next` does."""
 
-        def __init__(self, model: Any, app: Any = None) -> None:
+        def __init__(self, model: Any = None, app: Any = None, **fields: Any) -> None:
+            if model is None:
+                super().__init__(app=app, **fields)
+                return
+            model.date_changed = model.date_changed or timezone.now()  # ours come from the database
             self.__dict__.update(_entry(model, app).__dict__)
             self.model = model
 

@@ -77,8 +77,9 @@ CLEANUP = (
 ROWS_FROM_SETTINGS = "expects entries of beat_schedule to be written to the tables; ours stay in the settings"
 EXCLUDED = "expects rows that are not due soon to be left out of the schedule; ours has all enabled rows"
 RE_READ = "expects the next use of .schedule to re-read the tables; we look every 5 seconds, in a tick"
-SWITCHED_OFF = "expects is_due() to switch the row off; ours is switched off when the run is recorded"
-START_TIME = "start_time of a row that never ran"
+NEVER = "expects the exact delay that stands for never, or that is rounded up to seconds"
+ONE_OFF = "expects a row with runs that is made one-off never to run; ours runs it once more"
+ASKED_AGAIN = "expects the delay until the first slot after start_time; ours is asked again at start_time"
 
 DJANGO_CELERY_BEAT = {
     UNSAVED: [
@@ -92,12 +93,12 @@ DJANGO_CELERY_BEAT = {
         "test_DatabaseScheduler::test_periodic_task_disabled_and_enabled",
         "test_DatabaseScheduler::test_periodic_task_disabled_while_reserved",
     ],
-    SWITCHED_OFF: [
-        "test_ModelEntry::test_one_off_task",
+    NEVER: [
         "test_ModelEntry::test_task_with_expires",
-    ],
-    START_TIME: [
         "test_ModelEntry::test_task_with_start_time",
+    ],
+    ONE_OFF: ["test_ModelEntry::test_one_off_task"],
+    ASKED_AGAIN: [
         "test_DatabaseScheduler::test_crontab_with_start_time_after_crontab",
         "test_DatabaseScheduler::test_crontab_with_start_time_between_now_and_crontab",
         "test_DatabaseScheduler::test_crontab_with_start_time_different_time_zone",
