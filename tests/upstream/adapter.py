@@ -36,11 +36,20 @@ class AdaptedScheduler(Scheduler):
         app.conf.catchup_poll_interval, app.conf.catchup_lease_ttl = "1h", "3h"
         super().__init__(app, *args, **kwargs)
 
+    _begun = False
+
+    def add(self, **kwargs: Any) -> Any:
+        """Add it to a beat that runs: before the first tick, the stored last run would count."""
+        if not self._begun:
+            self.tick()
+        return super().add(**kwargs)
+
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Return what Celery's would: it sends one entry and returns 0, and wakes up 10 ms early.
 
         To a tenth of a second, because time passes while our tick asks Redis.
         """
+        self._begun = True
         before = self._counts()
         wait = round(super().tick(*args, **kwargs), 1)
         if self._counts() != before:
