@@ -180,19 +180,13 @@ def app_cautions(
     """What the app's own settings will do to catch-up."""
     if app.conf.task_always_eager:
         yield "task_always_eager is on: tasks would run inside beat, so nothing is sent; turn it off there"
-    urls = _broker_urls(app)
-    scheme = urls[0].partition("://")[0]
+    scheme = str(app.conf.broker_write_url or "").partition("://")[0]
     if scheme in _DEVELOPMENT:
         yield (
             f"the broker is {scheme}://, which is for development: it confirms nothing, and a message and "
             "its run cannot be recorded in one step; use Redis or RabbitMQ"
         )
-    if configuration.settings.redis_url is None and scheme in _REDIS and len(urls) > 1:
-        yield (
-            f"broker_url names {len(urls)} Redis servers, and state cannot be on several: it is kept on the "
-            "first, and while that is down beat waits instead of using the next; set catchup_redis_url, and "
-            "messages go to the next server as Celery's own do"
-        )
+    yield from _several_brokers(app, configuration.settings)
     yield from _slow_time_outs(app, configuration.settings)
     yield from _ended(configuration, now)
     for name, entry in schedule.items():
@@ -204,10 +198,16 @@ def app_cautions(
             )
 
 
-def _broker_urls(app: Any) -> list[str]:
-    """Where to publish: kombu uses the first that answers."""
+def _several_brokers(app: Any, settings: Settings) -> Iterator[str]:
+    """Messages go to the first broker of a list that answers; state cannot follow them."""
     given = app.conf.broker_write_url or ""
-    return given.split(";") if isinstance(given, str) else [*given] or [""]
+    urls = given.split(";") if isinstance(given, str) else list(given)
+    if settings.redis_url is None and len(urls) > 1 and urls[0].partition("://")[0] in _REDIS:
+        yield (
+            f"broker_url names {len(urls)} Redis servers, and state cannot be on several: it is kept on the "
+            "first, and while that is down beat waits instead of using the next; set catchup_redis_url, and "
+            "messages go to the next server as Celery's own do"
+        )
 
 
 def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:
