@@ -32,6 +32,7 @@ OURS = ("task_id", "producer", "publisher", "connection")
 """Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
 
 _DEVELOPMENT = ("memory", "filesystem")
+_REDIS = ("redis", "rediss", "redis+socket")
 """Transports that confirm nothing, and that no second process or no second host can see."""
 
 _SECONDS_EACH = 1.0
@@ -185,6 +186,7 @@ def app_cautions(
             f"the broker is {scheme}://, which is for development: it confirms nothing, and a message and "
             "its run cannot be recorded in one step; use Redis or RabbitMQ"
         )
+    yield from _several_brokers(app, configuration.settings)
     yield from _slow_time_outs(app, configuration.settings)
     yield from _ended(configuration, now)
     for name, entry in schedule.items():
@@ -194,6 +196,18 @@ def app_cautions(
                 f"entry {shown(name)}: it expires at {to_rfc3339(_instant(expires))}, which is past, so "
                 "every message is discarded unread; give a number of seconds"
             )
+
+
+def _several_brokers(app: Any, settings: Settings) -> Iterator[str]:
+    """Messages go to the first broker of a list that answers; state cannot follow them."""
+    given = app.conf.broker_write_url or ""
+    urls = given.split(";") if isinstance(given, str) else list(given)
+    if settings.redis_url is None and len(urls) > 1 and urls[0].partition("://")[0] in _REDIS:
+        yield (
+            f"broker_url names {len(urls)} Redis servers, and state cannot be on several: it is kept on the "
+            "first, and while that is down beat waits instead of using the next; set catchup_redis_url, and "
+            "messages go to the next server as Celery's own do"
+        )
 
 
 def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:

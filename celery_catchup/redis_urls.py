@@ -12,7 +12,9 @@ _SOCKETS = ("unix", "redis+socket")
 _SENTINEL = "sentinel"
 SCHEMES = (*_NETWORK, *_SOCKETS, _SENTINEL)
 
-LOGIN_OPTIONS = ("db", "username", "password")
+CREDENTIAL_PROVIDER = "credential_provider"
+"""The path of a class that gives user and password, for logins that expire (IAM, Entra ID)."""
+LOGIN_OPTIONS = ("db", "username", "password", CREDENTIAL_PROVIDER)
 TLS_OPTIONS = (
     "ssl_ca_certs",
     "ssl_ca_data",

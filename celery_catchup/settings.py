@@ -132,7 +132,8 @@ class Settings(Written):
         description="Where entries come from: `beat_schedule`, or django-celery-beat's tables as well.",
     )
     redis_url: Annotated[str | None, _URL] = Field(
-        None, description="Where state is kept; without it the broker, when that is Redis."
+        None,
+        description="Where state is kept; without it the broker, when that is Redis (of a list, the first).",
     )
     namespace: Annotated[str | None, _NAMESPACE] = Field(
         None,

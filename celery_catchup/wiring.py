@@ -16,7 +16,7 @@ from celery_catchup.declarations import key_prefix
 from celery_catchup.engine import is_current
 from celery_catchup.errors import Mistake
 from celery_catchup.mistakes import refuse
-from celery_catchup.redis_urls import SCHEMES
+from celery_catchup.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
 from celery_catchup.settings import PREFIX, Settings
 from celery_catchup.store import Keys, Scripts, connect
 from celery_catchup.wording import masked, nearest, shown
@@ -186,8 +186,8 @@ def _broker_url(app: Any) -> str:
 def _for_redis_py(url: str, use_ssl: object) -> str:
     """kombu's spelling of a URL as redis-py reads it.
 
-    Of the options only those of TLS and the database matter here; redis-py would choke on
-    the rest.
+    Of the options only those of TLS, the database and the credential provider matter here; redis-py
+    would choke on the rest.
     """
     scheme, host, path, query, _ = urlsplit(url)
     if scheme == "sentinel" and isinstance(use_ssl, Mapping):
@@ -198,6 +198,7 @@ def _for_redis_py(url: str, use_ssl: object) -> str:
     secure = scheme == "rediss" or bool(use_ssl)
     options = {name: _option(value) for name, value in given.items() if name.startswith("ssl_") and secure}
     options |= {"db": given["virtual_host"].strip("/")} if "virtual_host" in given else {}
+    options |= {name: given[name] for name in (CREDENTIAL_PROVIDER,) if name in given}
     return urlunsplit(("rediss" if secure else scheme, host or "localhost", path, urlencode(options), ""))
 
 

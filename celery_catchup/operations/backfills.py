@@ -15,6 +15,7 @@ from celery_catchup.operations.lines import lines_of
 from celery_catchup.operations.previews import Preview, told
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.planner import plan, survey
+from celery_catchup.policy import OnFailure
 from celery_catchup.scopes import Reprocess, Scope
 from celery_catchup.scopes import backfill as scope_of
 from celery_catchup.store import Backfill
@@ -77,7 +78,8 @@ def preview_backfill(desk: Desk, asked: Asked, *, most: int | None = None) -> Pr
     line, scope, state = _planned(desk, asked)
     if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
-    return told(line, plan(line.entry, state, scope), desk, scope.now)
+    planned = plan(line.entry, state, scope)
+    return told(line, planned, desk, scope.now, newest_first=asked.newest_first)
 
 
 def count_slots(desk: Desk, asked: Asked) -> int:
@@ -142,6 +144,11 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
     line = lines_of(desk, desk.look([name]), now, {name}).get(name)
     if line is None:
         raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
+    if asked.newest_first and line.entry.policy.on_failure is OnFailure.STOP:
+        raise RefusedError(
+            f"entry {shown(name)} has on_failure: stop, so each run waits for the one before it; "
+            "newest first, a run would wait for a later one; leave out newest first"
+        )
     start, end = to_instant(asked.start), to_instant(asked.end)
     scope = scope_of(
         line.entry,

@@ -66,15 +66,16 @@ class PreviewSlot:
 class PlannedSlots:
     """The slots of a plan in order; they are made when they are asked for, for there may be millions."""
 
-    def __init__(self, entry: Entry, plan: Plan, namespace: str) -> None:
+    def __init__(self, entry: Entry, plan: Plan, namespace: str, *, newest_first: bool = False) -> None:
         self._entry, self._plan, self._namespace = entry, plan, namespace
+        self._newest_first = newest_first
         self._spans = [skip for skip in plan.skips if skip.reason is not SkipReason.EXPIRED]
 
     def __len__(self) -> int:
         return self._plan.candidates
 
     def __iter__(self) -> Iterator[PreviewSlot]:
-        return self.slots()
+        return self.slots(newest_first=self._newest_first)
 
     def slots(self, *, newest_first: bool = False) -> Iterator[PreviewSlot]:
         """From the oldest to the newest slot, or the other way."""
@@ -89,7 +90,7 @@ class PlannedSlots:
         if len(self) <= most:
             return list(self), 0, []
         tail = most // 3
-        last = list(islice(self.slots(newest_first=True), tail))
+        last = list(islice(self.slots(newest_first=not self._newest_first), tail))
         return list(islice(self, most - tail)), len(self) - most, last[::-1]
 
     def _span(self, skip: Skip, *, newest_first: bool) -> Iterator[tuple[Slot, PlannedRun | Skip]]:
@@ -173,10 +174,18 @@ def preview(
     return [one for one in shown if not wanted or one.entry in wanted]
 
 
-def told(line: Line, plan: Plan, desk: Desk, now: Instant, *, error: str | None = None) -> Preview:
+def told(
+    line: Line,
+    plan: Plan,
+    desk: Desk,
+    now: Instant,
+    *,
+    error: str | None = None,
+    newest_first: bool = False,
+) -> Preview:
     """A plan as it is shown."""
     policy = line.entry.policy
-    slots = PlannedSlots(line.entry, plan, desk.store.namespace)
+    slots = PlannedSlots(line.entry, plan, desk.store.namespace, newest_first=newest_first)
     return Preview(
         entry=line.entry.name,
         select=str(policy.select),

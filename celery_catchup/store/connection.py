@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from redis import ConnectionPool, Redis, Sentinel
 from redis.backoff import NoBackoff
 from redis.connection import Connection, UnixDomainSocketConnection, parse_url
+from redis.credentials import CredentialProvider
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from celery_catchup.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, TLS_OPTIONS, cert_reqs, check_hostname
+from celery_catchup.redis_urls import (
+    CREDENTIAL_PROVIDER,
+    KOMBUS_DB,
+    LOGIN_OPTIONS,
+    TLS_OPTIONS,
+    cert_reqs,
+    check_hostname,
+)
 from celery_catchup.store.advice import STORE_FAILS, explain, is_refusal
 from celery_catchup.store.following import FollowingRedis
 from celery_catchup.store.packing import Packer
+from celery_catchup.wording import shown
 
 __all__ = ["STORE_FAILS", "TIMEOUT", "connect", "evicted", "explain", "is_refusal", "unverified"]
 
@@ -57,9 +67,11 @@ def connect(
     place = _place(url)
     kind = place.pop("connection_class", Connection)
     more = {} if kind is UnixDomainSocketConnection else _OVER_TCP
-    return FollowingRedis.from_pool(
-        ConnectionPool(connection_class=kind, **place, **_bounded(patience), **_NAMED, **more)
-    )
+    pool = ConnectionPool(connection_class=kind, **place, **_bounded(patience), **_NAMED, **more)
+    # The client must know the provider too: it has open connections log in again before a token expires.
+    client = FollowingRedis(connection_pool=pool, credential_provider=place.get(CREDENTIAL_PROVIDER))
+    client.auto_close_connection_pool = True
+    return client
 
 
 def _bounded(patience: float) -> dict[str, Any]:
@@ -151,8 +163,31 @@ def _place(url: str) -> dict[str, Any]:
     with _discreet():
         place: dict[str, Any] = parse_url(_spelt_for_redis_py(url))  # type: ignore[no-untyped-call]
         _host(place.get("host"))
+    place = _with_provider(place)
     tls = {name: place.pop(name) for name in TLS_OPTIONS if name in place}
     return {**place, **_tls(tls)} if url.startswith("rediss://") else place
+
+
+def _with_provider(place: dict[str, Any]) -> dict[str, Any]:
+    """Make the credential provider that the URL names; as in kombu, it replaces user and password."""
+    path = place.get(CREDENTIAL_PROVIDER)
+    if path is None:
+        return place
+    module, _, name = path.replace(":", ".").rpartition(".")
+    try:
+        provider = getattr(import_module(module), name)()
+    except Exception as error:
+        raise ValueError(
+            f"{CREDENTIAL_PROVIDER} in the URL: {shown(path)} cannot be loaded ({type(error).__name__}); "
+            "write the path of a class without required arguments, such as package.module.Class"
+        ) from error
+    if not isinstance(provider, CredentialProvider):
+        raise ValueError(
+            f"{CREDENTIAL_PROVIDER} in the URL: expected a subclass of redis.CredentialProvider, "
+            f"got {shown(path)}"
+        )
+    others = {key: value for key, value in place.items() if key not in ("username", "password")}
+    return {**others, CREDENTIAL_PROVIDER: provider}
 
 
 def _tls(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +213,7 @@ def _through_sentinels(url: str, options: Mapping[str, Any], patience: float) ->
         nodes = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";")]
         addresses = [(_host(node.hostname), node.port or _SENTINEL_PORT) for node in nodes]
         place = _behind(nodes)
+    place = _with_provider(place)
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         addresses,
         sentinel_kwargs={**(options.get("sentinel_kwargs") or {}), **_one_of(len(nodes))},

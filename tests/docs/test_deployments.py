@@ -103,6 +103,16 @@ def workflow(name: str) -> dict[Any, Any]:
     return dict(yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")))
 
 
+def test_the_workflow_runs_the_process_tests_on_each_python_and_celery() -> None:
+    job = workflow("tests.yml")["jobs"]["processes"]
+    matrix = job["strategy"]["matrix"]
+
+    assert matrix == {"python": ["3.11", "3.12", "3.13", "3.14"], "celery": ["5.5.*", "5.6.*", "5.7.*"]}
+    assert job["continue-on-error"] == "${{ matrix.python == '3.14' }}"
+    assert "tests/acceptance" in job["steps"][-1]["run"]
+    assert job["strategy"]["fail-fast"] is False
+
+
 def test_the_workflow_runs_what_ci_runs() -> None:
     steps = workflow("tests.yml")["jobs"]["suite"]["steps"]
 

@@ -31,6 +31,34 @@ def test_a_date_is_the_whole_day(project: Project) -> None:
     assert lines[-1] == "24 runs would be dispatched."
 
 
+@pytest.mark.parametrize(("days", "lines"), [(1, 24), (4, 60)], ids=["all", "cut in the middle"])
+def test_newest_first_is_shown_newest_first(project: Project, days: int, lines: int) -> None:
+    between = ("--start", f"2026-02-0{7 - days}", "--end", "2026-02-06", "--newest-first", "-n")
+
+    shown = [
+        line for line in project.text("backfill", "hourly-etl", *between).splitlines() if "dispatch" in line
+    ]
+    listed = [one["scheduledTime"] for one in project.json("backfill", "hourly-etl", *between)["slots"]]
+
+    assert shown[0].startswith("  2026-02-06T23:00:00Z")
+    assert shown[-2].startswith(f"  2026-02-0{7 - days}T00:00:00Z")
+    assert len(shown) == lines + 1  # and the sum
+    assert listed == sorted(listed, reverse=True)
+
+
+@pytest.mark.parametrize("how", ["-n", "-f"])
+def test_newest_first_is_refused_when_each_run_waits_for_the_success_of_the_one_before(
+    redis_url: str, desk_clock: FakeClock, how: str
+) -> None:
+    project = Project(redis_url, desk_clock, {"etl": HOURLY}, {"etl": {**ALL, "on_failure": "stop"}})
+
+    refused = project.catchup("backfill", "etl", *DAY, "--newest-first", how, code=1)
+
+    assert "entry 'etl' has on_failure: stop" in refused.stderr
+    assert project.json("backfill", "list") == {"backfills": []}
+    project.json("backfill", "etl", *DAY, how)
+
+
 def test_a_dry_run_creates_nothing(project: Project) -> None:
     found = project.json("backfill", "hourly-etl", *DAY, "-n")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import kombu
 import pytest
 import redis
 from celery import Celery
@@ -178,6 +179,83 @@ def test_the_broker_takes_the_same_login_from_the_same_url(
 
         assert scheduler._work is not None
         assert sent(scheduler._work.store.client) == [TEN]
+
+
+# -- credential providers ------------------------------------------------------------------------
+
+
+class GivenLogin(redis.CredentialProvider):
+    """As those of IAM and Entra ID: made without arguments, asked with each connect."""
+
+    def get_credentials(self) -> tuple[str, str]:
+        return LOGINS["a user"]
+
+
+def with_provider(url: str, path: str = f"{__name__}.GivenLogin") -> str:
+    return f"{url}{'&' if '?' in url else '?'}credential_provider={path}"
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_credential_provider_gives_the_login(server: Server, clock: FakeClock, address: str) -> None:
+    with a_login(server, *LOGINS["a user"]):
+        engine_catches_up(with_provider(ADDRESSES[address](server)), clock)
+
+
+@pytest.mark.skipif(not hasattr(kombu.Connection(), "credential_provider"), reason="kombu 5.5 has none")
+def test_the_brokers_credential_provider_is_the_stores_too(server: Server, clock: FakeClock) -> None:
+    url = with_provider(server.url())
+    with a_login(server, *LOGINS["a user"]), a_scheduler(url, clock) as scheduler:
+        send_an_hour(scheduler, clock)
+
+        assert scheduler._work is not None
+        assert scheduler._work.sender.mode is Mode.ATOMIC
+        assert sent(scheduler._work.store.client) == [TEN]
+
+
+def test_sentinels_and_a_login_in_the_url_leave_the_login_to_the_provider() -> None:
+    url = with_provider("sentinel://u:secret@a:1/0")
+    with connect(url, sentinel_options={"master_name": MASTER}) as client:
+        options = client.connection_pool.connection_kwargs
+
+    assert type(options["credential_provider"]).__name__ == "GivenLogin"
+    assert not {"username", "password"} & options.keys()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nowhere.Provider",
+        "Provider",
+        "redis.NoSuch",
+        "redis.credentials.UsernamePasswordCredentialProvider.x",
+    ],
+)
+def test_a_provider_that_cannot_be_loaded_is_named(path: str) -> None:
+    with pytest.raises(ValueError, match=f"'{path}' cannot be loaded"):
+        connect(with_provider("redis://localhost", path))
+
+
+def test_a_class_that_is_no_provider_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"expected a subclass of redis.CredentialProvider, got 'builtins.dict'"
+    ):
+        connect(with_provider("redis://localhost", "builtins.dict"))
+
+
+# -- several brokers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separated", [True, False], ids=["a text", "a list"])
+def test_messages_go_to_the_next_broker_when_the_first_is_down(
+    server: Server, clock: FakeClock, separated: bool, redis_url: str
+) -> None:
+    urls = ["redis://127.0.0.1:1/0", server.url()]
+    conf = {"broker_url": ";".join(urls) if separated else urls, "catchup_redis_url": redis_url}
+    with a_scheduler(redis_url, clock, **conf) as scheduler:
+        send_an_hour(scheduler, clock)
+
+    with server.admin() as client:
+        assert sent(client) == [TEN]
 
 
 # -- TLS -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tests.integration.operating import ALL, HOURLY, Project
 
 PAGES = (
     "/catchup",
+    "/catchup/",
     "/catchup/runs",
     "/catchup/entry?entry=hourly-etl",
     "/catchup/dead",

@@ -48,6 +48,36 @@ def etl(**fields: Any) -> dict[str, Any]:
     return {"etl": {"task": "proj.etl", "schedule": crontab(minute="0"), **fields}}
 
 
+# -- several brokers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("urls", [[NOWHERE, "redis://b/0"], f"{NOWHERE};redis://b/0"])
+def test_state_on_the_first_of_several_brokers_is_a_warning(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock, urls: object
+) -> None:
+    (told,) = warned(caplog, clock, broker_url=urls)
+
+    assert "broker_url names 2 Redis servers" in told
+    assert "set catchup_redis_url" in told
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"broker_url": [NOWHERE, "redis://b/0"], "catchup_redis_url": NOWHERE},
+        {
+            "broker_url": "sentinel://a:1;sentinel://b:1",
+            "broker_transport_options": {"master_name": "m"},
+        },
+    ],
+    ids=["state elsewhere", "Sentinels"],
+)
+def test_several_brokers_are_no_trouble_with_state_in_one_place(
+    caplog: pytest.LogCaptureFixture, clock: FakeClock, conf: dict[str, Any]
+) -> None:
+    assert warned(caplog, clock, **conf) == []
+
+
 # -- what cannot be a message --------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ SECRET = "hunter2"
         "sentinel://:hunter2@a:26379",
         "sentinel://a:26379/0?ssl_ca_certs=/etc/ca.pem",
         "rediss://localhost?ssl_cert_reqs=CERT_NONE&ssl_check_hostname=false",
+        "redis://localhost/0?credential_provider=package.module.Class",
     ],
 )
 def test_a_url_is_taken_as_it_is(url: str) -> None:

@@ -54,6 +54,7 @@ def an_app(name: str | None = "proj", **conf: Any) -> Celery:
         ({"broker_url": "sentinel://a:1/2;sentinel://b:1"}, "sentinel://a:1/2;sentinel://b:1"),
         ({"broker_url": "rediss://a/1?ssl_cert_reqs=CERT_REQUIRED"}, "rediss://a/1?ssl_cert_reqs=required"),
         ({"broker_url": "rediss://a?ssl_cert_reqs=none"}, "rediss://a?ssl_cert_reqs=none"),
+        ({"broker_url": "redis://a/1?credential_provider=p.C&x=1"}, "redis://a/1?credential_provider=p.C"),
         (
             {"broker_url": "redis://a", "broker_use_ssl": {"ssl_cert_reqs": ssl.CERT_OPTIONAL}},
             "rediss://a?ssl_cert_reqs=optional",

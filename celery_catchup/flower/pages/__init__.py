@@ -15,6 +15,7 @@ from celery_catchup.flower.pages.schedules import SchedulesPage
 
 ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup", SchedulesPage, None, TAB),
+    (r"/catchup/", SchedulesPage),
     (r"/catchup/entry", EntryPageHandler),
     (r"/catchup/runs", RunsPage),
     (r"/catchup/run/([^/]+)", RunPage),

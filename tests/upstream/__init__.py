@@ -1,0 +1,1 @@
+"""Run the beat tests of Celery and django-celery-beat, from their sdists, against our scheduler."""
