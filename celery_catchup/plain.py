@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from celery_catchup.cron import CronTable
 from celery_catchup.engine import DispatchFailedError, Failures
 from celery_catchup.errors import ScheduleError
 from celery_catchup.logs import logfmt, process_events
-from celery_catchup.model import Instant, to_datetime, to_instant
+from celery_catchup.model import Instant, SkipReason, to_datetime, to_instant, to_rfc3339
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.advice import STORE_FAILS
@@ -34,6 +34,8 @@ _UNRECORDED = 0.05
 """Seconds after which published messages are recorded; a commit for each would double the cost of many."""
 _UP = timedelta(microseconds=999)
 """Rounds an instant up to a millisecond."""
+_ANOTHER_TIME = 1000
+"""Milliseconds by which a clock differs that tells another time, and was not just looked at later."""
 
 
 class Sender(Protocol):
@@ -47,6 +49,7 @@ class Sender(Protocol):
 class _Due:
     entry: ScheduleEntry
     at: Instant
+    ran_at: Instant
     next_check: float | None
     batch: PlainBatch
 
@@ -61,8 +64,17 @@ class PlainEntries:
         longest: float,
         monotonic: Callable[[], float] = lambda: 0.0,
         failures: Failures | None = None,
+        reserve: Callable[[ScheduleEntry], ScheduleEntry] = next,
+        fresh: Collection[str] = (),
+        refused: Mapping[str, str] | None = None,
     ) -> None:
+        """Take these entries.
+
+        ``reserve`` makes an entry's next instance, as Celery's scheduler does. ``fresh`` entries count from
+        their own last run, whatever is stored. ``refused`` entries cannot be used, and why.
+        """
         self.entries = dict(entries)
+        self._reserve, self._fresh, self._refused = reserve, set(fresh), dict(refused or {})
         self._monotonic = monotonic
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
@@ -79,17 +91,20 @@ class PlainEntries:
         self._stored = {name: last_runs.get(name, "") for name in self.entries}
         new = []
         for name, entry in self.entries.items():
-            known = _parse(self._stored[name])
-            if known is None:
-                new.append(PlainBatch(name, self._stored[name], _format(now, 0)))
-            ran_at, count = known or (now, 0)
-            under_policy = (decided or {}).get(name, "")
-            if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
-                ran_at = int(under_policy)
             try:
+                known = None if name in self._fresh else _parse(self._stored[name])
+                if known is None:
+                    known = _first(entry, now, own=name in self._fresh)
+                    new.append(PlainBatch(name, self._stored[name], _format(*known)))
+                ran_at, count = known
+                under_policy = (decided or {}).get(name, "")
+                if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
+                    ran_at = int(under_policy)
                 entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
             except Exception as error:  # noqa: BLE001 - a clock of the user's own may raise anything
                 self._failures.record(name, repr(error), now=now, due=now)
+        for name, reason in self._refused.items():
+            self._failures.record(name, reason, now=now, due=now)
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)
         return new
@@ -97,6 +112,7 @@ class PlainEntries:
     def noted(self, batches: Iterable[PlainBatch]) -> None:
         """These are stored now."""
         self._stored.update({batch.name: batch.value for batch in batches})
+        self._fresh.clear()
 
     def send_due(
         self,
@@ -151,8 +167,11 @@ class PlainEntries:
             is_due, following = entry.is_due()
             # The schedule has looked at the clock by itself, later than this tick began; a run that is
             # noted for an earlier time than its slot would be due again after a restart.
-            at = max(now, to_instant(_clock_of(entry)))
-            slot = _slot_of(entry, at) if is_due else at
+            ran_at = to_instant(_clock_of(entry))
+            ahead = _ahead(ran_at, now)
+            at = max(now, ran_at - ahead)
+            ran_at = at + ahead
+            slot = _slot_of(entry, ran_at) - ahead if is_due else at
         except Exception as error:  # a schedule of the user's own may raise anything
             if entry.name not in self._failures:  # with its traceback, once
                 logger.exception(
@@ -162,7 +181,7 @@ class PlainEntries:
             return None
         if is_due:
             try:
-                return self._due(entry, slot, following, at, sender)
+                return self._due(entry, slot, following, at, ran_at, sender)
             except STORE_FAILS:
                 raise
             except Exception as error:  # so may what makes its message
@@ -180,19 +199,40 @@ class PlainEntries:
         return self._failures.record(name, reason, now=at, due=at if due is None else due) / 1000
 
     def _due(
-        self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender
+        self,
+        entry: ScheduleEntry,
+        slot: Instant,
+        following: float | None,
+        at: Instant,
+        ran_at: Instant,
+        sender: Sender,
     ) -> _Due:
-        queue, db, messages = sender.plain(entry, slot=slot, now=at)
-        value = _format(at, entry.total_run_count + 1)
-        batch = PlainBatch(entry.name, self._stored[entry.name], value, queue, db, messages)
-        return _Due(entry, at, following, batch)
+        sent: tuple[str, int, list[str]] = ("", 0, [])
+        try:
+            sent = sender.plain(entry, slot=slot, now=at)
+        except DispatchFailedError as error:
+            if not error.guarded:
+                raise
+            logger.info(
+                logfmt(
+                    "Run skipped",
+                    entry=entry.name,
+                    scheduled_time=to_rfc3339(slot),
+                    reason=SkipReason.GUARD_BLOCKED,
+                    detail=str(error),
+                )
+            )
+        value = _format(ran_at, entry.total_run_count + 1)
+        batch = PlainBatch(entry.name, self._stored[entry.name], value, *sent)
+        return _Due(entry, at, ran_at, following, batch)
 
     def _sent(self, one: _Due) -> None:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
         self._failures.over(name)
-        self.entries[name] = one.entry.next(last_run_at=_by_its_clock(one.entry, one.at))
+        following = self.entries[name] = self._reserve(one.entry)
+        following.last_run_at = _by_its_clock(one.entry, one.ran_at)
         self._later(name, one.next_check, one.at)
 
     def _later(self, name: str, seconds: Any, at: Instant) -> None:
@@ -237,9 +277,25 @@ def _clock_of(entry: ScheduleEntry) -> datetime:
     return moment
 
 
-def _by_its_clock(entry: ScheduleEntry, instant: Instant) -> datetime:
-    """The instant in the zone of the entry's clock, in which relative intervals are rounded."""
-    return to_datetime(instant).astimezone(_clock_of(entry).tzinfo)
+def _ahead(by_its_clock: Instant, now: Instant) -> int:
+    """Milliseconds by which the entry's clock is ahead: one that gives local time without a zone, say."""
+    ahead = by_its_clock - now
+    return ahead if abs(ahead) >= _ANOTHER_TIME else 0
+
+
+def _first(entry: ScheduleEntry, now: Instant, *, own: bool) -> tuple[Instant, int]:
+    """From when on an entry counts that is not known: from now, or from its own last run."""
+    if own:
+        return last_run(entry), entry.total_run_count
+    clock = to_instant(_clock_of(entry))
+    return now + _ahead(clock, now), 0
+
+
+def _by_its_clock(entry: ScheduleEntry, ran_at: Instant) -> datetime:
+    """A time by the entry's clock as that clock would give it: in its zone, in which relative intervals
+    are rounded, or without one."""
+    moment, zone = to_datetime(ran_at), entry.default_now().tzinfo
+    return moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)
 
 
 def _format(ran_at: Instant, count: int) -> str:
