@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from types import FunctionType, MethodType, ModuleType
@@ -71,7 +72,7 @@ class Message:
         """Call Celery; the result is Celery's. Lazy arguments are evaluated now."""
         args = [_evaluated(value) for value in self.entry.args or ()]
         kwargs = {name: _evaluated(value) for name, value in (self.entry.kwargs or {}).items()}
-        options = {**self.entry.options, **self._overrides(), "producer": producer, "task_id": self.task_id}
+        options = {"task_id": self.task_id, **self.entry.options, **self._overrides(), "producer": producer}
         if self.task is not None:
             return self.task.apply_async(args, kwargs, **options)
         return self.app.send_task(self.entry.task, args, kwargs, **options)
@@ -85,6 +86,8 @@ class Message:
             # backend would keep one subscription for each message. The header is set right below.
             "ignore_result": True,
         }
+        if self.app.conf.task_always_eager:
+            del overrides["ignore_result"]
         if self.app.conf.task_send_sent_event:
             overrides["event_dispatcher"] = _NoEvents()
         return overrides
@@ -158,7 +161,8 @@ def message_of(
     run: Mapping[str, Any] | None = None,
 ) -> Message:
     """The call for an entry; for one run of it when that is given."""
-    _check(app, entry)
+    if policy_entry is not None:
+        _check(app, entry)
     task = app.tasks.get(entry.task)
     return Message(
         app=app,
@@ -186,6 +190,32 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
         or _counts_from_a_moment(entry, task)
         or not encodes_alike(*(_chosen(app, entry, task, name) for name in ("serializer", "compression")))
     )
+
+
+def sends_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether what an entry without a policy sends is known only when it was sent: one message under our id,
+    or something else."""
+    return (
+        app.conf.task_protocol == 1
+        or app.conf.task_always_eager
+        or any(name in entry.options for name in OURS)
+        or _has_its_own_way(app, app.tasks.get(entry.task))
+    )
+
+
+@contextmanager
+def counted_publications() -> Iterator[list[str]]:
+    """The ids of all tasks that Celery publishes meanwhile, by whichever producer."""
+    published: list[str] = []
+
+    def note(headers: Mapping[str, Any] | None = None, body: Any = None, **_: Any) -> None:
+        published.append(str((headers or {}).get("id")))
+
+    signals.after_task_publish.connect(note, weak=False, dispatch_uid=badges.RECEIVER)
+    try:
+        yield published
+    finally:
+        signals.after_task_publish.disconnect(dispatch_uid=badges.RECEIVER)
 
 
 def is_watched(app: Any, task: Any) -> bool:

@@ -607,3 +607,146 @@ def test_a_policy_on_an_entry_is_no_option_of_its_messages(
     entry = make(app)
 
     assert (entry.catchup, entry.options) == ("6h", {})
+
+
+# -- tasks that send in their own way ------------------------------------------------------------
+
+
+class AlreadyQueued(Exception):  # noqa: N818 - celery-once's name
+    """As celery-once says that the task is queued already."""
+
+
+def own_tasks(app: Celery) -> None:
+    """Tasks of the kinds that projects and libraries write, named after what they do."""
+
+    class Silent(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> None:
+            super().apply_async(args, kwargs, **options)
+
+    class OwnId(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            return super().apply_async(args, kwargs, **{**options, "task_id": "today"})
+
+    class PerTenant(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            options.pop("task_id", None)
+            return [
+                super(PerTenant, self).apply_async([tenant], kwargs, **options) for tenant in ("eu", "us")
+            ]
+
+    class ForgetsOptions(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> None:
+            super().apply_async(args, kwargs)
+
+    class Once(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, *args: Any, **options: Any) -> Any:
+            raise AlreadyQueued
+
+    class Singleton(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, *args: Any, **options: Any) -> Any:
+            return app.AsyncResult("another-id")
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    bases = {
+        "silent": Silent,
+        "own-id": OwnId,
+        "per-tenant": PerTenant,
+        "forgets-options": ForgetsOptions,
+        "once": Once,
+        "singleton": Singleton,
+    }
+    for name, base in bases.items():
+        app.task(nothing, name=name, shared=False, base=base)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize(
+    ("task", "messages"),
+    [
+        ("silent", [("silent", [])]),
+        ("own-id", [("own-id", [])]),
+        ("per-tenant", [("per-tenant", ["eu"]), ("per-tenant", ["us"])]),
+        ("forgets-options", [("forgets-options", [])]),
+    ],
+)
+def test_a_task_that_sends_in_its_own_way_is_sent_as_celery_sends_it(
+    place: Place, caplog: pytest.LogCaptureFixture, task: str, messages: list[Any], *, atomic: bool
+) -> None:
+    own_tasks(place.app)
+    with contextlib.nullcontext() if atomic else private_server() as server:
+        if server is not None:
+            place.app.conf.catchup_redis_url = server.url()
+        place.start(**{task: 10.0})
+        place.run_for(seconds=21)
+        place.stop()
+
+    assert place.sent() == messages * 2
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_messages_under_an_id_of_their_own_have_delivery_tags_of_their_own(place: Place) -> None:
+    own_tasks(place.app)
+    place.start(**{"own-id": 10.0})
+    place.run_for(seconds=21)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    messages = [json.loads(text) for text in raw]
+    assert [message["headers"]["id"] for message in messages] == ["today"] * 2
+    assert [message["properties"]["correlation_id"] for message in messages] == ["today"] * 2
+    assert len({message["properties"]["delivery_tag"] for message in messages}) == 2
+    assert [message["headers"]["trigger_type"] for message in messages] == ["scheduler"] * 2
+
+
+@pytest.mark.parametrize("task", ["once", "singleton"])
+def test_a_slot_that_the_tasks_own_guard_keeps_back_is_dropped_at_once(
+    place: Place, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    own_tasks(place.app)
+    place.start(**{task: 10.0})
+    place.run_for(seconds=21)
+
+    assert place.sent() == []
+    assert (place.known(task) or "").split()[1] == "2"
+    said = [record for record in caplog.records if "guard_blocked" in record.message]
+    assert [record.levelname for record in said] == ["INFO"] * 2
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+# -- what Celery accepts -------------------------------------------------------------------------
+
+
+def test_an_entry_may_fix_the_id_of_its_task(place: Place) -> None:
+    place.start(fixed={"schedule": 10.0, "options": {"task_id": "fixed-id"}})
+    place.run_for(seconds=21)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    assert [json.loads(text)["headers"]["id"] for text in raw] == ["fixed-id"] * 2
+
+
+def test_protocol_1_is_sent_as_celery_builds_it(place: Place) -> None:
+    place.app.conf.task_protocol = 1
+    place.start(old=10.0)
+    place.run_for(seconds=11)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    bodies = [json.loads(b64decode(json.loads(text)["body"])) for text in raw]
+    assert [body["task"] for body in bodies] == ["old"]
+
+
+def test_eager_tasks_run_inside_beat_as_under_celerys_own(place: Place) -> None:
+    ran: list[str] = []
+
+    def note() -> None:
+        ran.append("here")
+
+    place.app.task(note, name="eager", shared=False)
+    place.app.conf.task_always_eager = True
+    place.start(eager=10.0)
+    place.run_for(seconds=21)
+
+    assert ran == ["here"] * 2
+    assert place.sent() == []
+    assert (place.known("eager") or "").split()[1] == "2"
