@@ -231,9 +231,20 @@ class PlainEntries:
         self.noted([one.batch])
         name = one.entry.name
         self._failures.over(name)
-        following = self.entries[name] = self._reserve(one.entry)
-        following.last_run_at = _by_its_clock(one.entry, one.ran_at)
+        self.entries[name] = self._following(one)
         self._later(name, one.next_check, one.at)
+
+    def _following(self, one: _Due) -> ScheduleEntry:
+        """The next instance of an entry that was sent."""
+        ran_at = _by_its_clock(one.entry, one.ran_at)
+        try:
+            following = self._reserve(one.entry)
+            following.last_run_at = ran_at
+        except Exception as error:  # a scheduler or an entry of the user's own may raise anything
+            logger.exception(logfmt("Entry has no next instance", entry=one.entry.name, error=repr(error)))
+            one.entry.last_run_at, one.entry.total_run_count = ran_at, one.entry.total_run_count + 1
+            return one.entry
+        return following
 
     def _later(self, name: str, seconds: Any, at: Instant) -> None:
         wait = seconds if isinstance(seconds, int | float) else self._longest
