@@ -46,6 +46,8 @@ from celery_catchup.wiring import masked_url, misplaced_settings, open_store, ra
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)
 
+_ZONE = "plain_zone"
+"""Where the zone of the last beat stands, among what is known of the scheduler."""
 _SENDING = ("apply_entry", "apply_async", "send_task")
 """Methods by which Celery's scheduler sends; a subclass that replaces one of them sends by itself."""
 EX_CONFIG = 2
@@ -71,6 +73,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._source: EntrySource | None = None
         self._seen: dict[str, beat.ScheduleEntry] = {}
         self._refused: dict[str, str] = {}
+        self._given: set[str] = set()
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term, self._welcome = -1, False
         self._troubles = BeatTroubles(self._tell, logger=logger, monotonic=self.clock.monotonic)
@@ -140,6 +143,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         refused: dict[str, str] | None = {} if lenient else None
         made = made_entries(entries, self._maybe_entry, refused=refused)
         self._refused = refused or {}
+        self._given = {
+            name for name, one in entries.items() if isinstance(one, Mapping) and one.get("last_run_at")
+        }
         self.schedule = made
 
     def set_schedule(self, schedule: Mapping[str, beat.ScheduleEntry]) -> None:
@@ -162,6 +168,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             failures=work.engine.failures,
             reserve=self._reserved,
             fresh=fresh,
+            given=self._given,
             refused=self._refused,
         )
         self._seen = dict(self.schedule)
@@ -343,10 +350,28 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         work.probe(strict=not self._welcome)
         stored = work.states.load(names=plain.entries)
-        new = plain.load(stored.last_runs, now, decided=stored.decided)
-        if not new or work.engine.send_plain(new, now):
+        was, zone = work.states.scheduler().get(_ZONE), self._zone()
+        if was not in (None, zone):
+            logger.warning(
+                logfmt("Time zone changed, entries without a policy count from now", was=was, now=zone)
+            )
+        new = plain.load(
+            work.states.last_runs(),
+            now,
+            decided=stored.decided,
+            present=self.schedule,
+            reset=was not in (None, zone),
+        )
+        changed = {} if was == zone else {_ZONE: zone}
+        if not (new or changed) or work.engine.send_plain(new, now, progress=changed):
             plain.noted(new)
             self._term = term
+
+    def _zone(self) -> str:
+        """The zone that schedules are read in, as Celery's own scheduler compares it with the last one."""
+        conf = self.app.conf
+        zone = conf.timezone or ("UTC" if conf.enable_utc else "local")
+        return f"{zone}" if conf.enable_utc else f"{zone} (enable_utc is off)"
 
     def _sleep(self, engine: Engine, plain: PlainEntries) -> float:
         wakes = (engine.roster.next_wake(), plain.next_wake())

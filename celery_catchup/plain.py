@@ -34,6 +34,8 @@ _UNRECORDED = 0.05
 """Seconds after which published messages are recorded; a commit for each would double the cost of many."""
 _UP = timedelta(microseconds=999)
 """Rounds an instant up to a millisecond."""
+_REMOVED = " removed"
+"""How the state of an entry ends that was not declared any more."""
 _ANOTHER_TIME = 1000
 """Milliseconds by which a clock differs that tells another time, and was not just looked at later."""
 
@@ -66,15 +68,18 @@ class PlainEntries:
         failures: Failures | None = None,
         reserve: Callable[[ScheduleEntry], ScheduleEntry] = next,
         fresh: Collection[str] = (),
+        given: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
     ) -> None:
         """Take these entries.
 
         ``reserve`` makes an entry's next instance, as Celery's scheduler does. ``fresh`` entries count from
-        their own last run, whatever is stored. ``refused`` entries cannot be used, and why.
+        their own last run, whatever is stored; those with a ``given`` last run do when nothing is stored.
+        ``refused`` entries cannot be used, and why.
         """
         self.entries = dict(entries)
-        self._reserve, self._fresh, self._refused = reserve, set(fresh), dict(refused or {})
+        self._reserve, self._refused = reserve, dict(refused or {})
+        self._fresh, self._given = set(fresh), frozenset(given)
         self._monotonic = monotonic
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
@@ -82,21 +87,28 @@ class PlainEntries:
         self._longest = longest
 
     def load(
-        self, last_runs: Mapping[str, str], now: Instant, *, decided: Mapping[str, str] | None = None
+        self,
+        last_runs: Mapping[str, str],
+        now: Instant,
+        *,
+        decided: Mapping[str, str] | None = None,
+        present: Collection[str] | None = None,
+        reset: bool = False,
     ) -> list[PlainBatch]:
         """Take over what is stored; what is to be noted of entries seen for the first time comes back.
 
-        ``decided`` is how far entries were seen to under a policy, if they had one meanwhile.
+        ``decided`` is how far entries were seen to under a policy, if they had one meanwhile. An entry that
+        is not ``present`` any more is noted as removed: if it comes back, it counts from then on. With
+        ``reset`` all entries count from now on.
         """
         self._stored = {name: last_runs.get(name, "") for name in self.entries}
         new = []
         for name, entry in self.entries.items():
             try:
-                known = None if name in self._fresh else _parse(self._stored[name])
-                if known is None:
-                    known = _first(entry, now, own=name in self._fresh)
-                    new.append(PlainBatch(name, self._stored[name], _format(*known)))
-                ran_at, count = known
+                ran_at, count = self._since(entry, now, reset=reset)
+                value = _format(ran_at, count)
+                if value != self._stored[name]:
+                    new.append(PlainBatch(name, self._stored[name], value))
                 under_policy = (decided or {}).get(name, "")
                 if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
                     ran_at = int(under_policy)
@@ -107,7 +119,29 @@ class PlainEntries:
             self._failures.record(name, reason, now=now, due=now)
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)
+        if present is not None:
+            kept = {*present, *self._refused}
+            new += [
+                PlainBatch(name, value, value + _REMOVED)
+                for name, value in last_runs.items()
+                if name not in kept and not value.endswith(_REMOVED)
+            ]
         return new
+
+    def _since(self, entry: ScheduleEntry, now: Instant, *, reset: bool) -> tuple[Instant, int]:
+        """When the entry last ran, by its own clock, and how often; one that begins anew counts from now, or
+        from a last run of its own."""
+        name, stored = entry.name, self._stored[entry.name]
+        known = None if reset or name in self._fresh else _parse(stored)
+        came_back = stored.endswith(_REMOVED)
+        if known is not None and came_back and getattr(entry, "once_since", None) is not None:
+            return known  # a row that runs once compares its last run with when it was enabled again
+        if known is not None and not came_back:
+            return known
+        if name in self._fresh or name in self._given:
+            return last_run(entry), entry.total_run_count
+        clock = to_instant(_clock_of(entry))
+        return now + _ahead(clock, now), 0
 
     def noted(self, batches: Iterable[PlainBatch]) -> None:
         """These are stored now."""
@@ -294,14 +328,6 @@ def _ahead(by_its_clock: Instant, now: Instant) -> int:
     return ahead if abs(ahead) >= _ANOTHER_TIME else 0
 
 
-def _first(entry: ScheduleEntry, now: Instant, *, own: bool) -> tuple[Instant, int]:
-    """From when on an entry counts that is not known: from now, or from its own last run."""
-    if own:
-        return last_run(entry), entry.total_run_count
-    clock = to_instant(_clock_of(entry))
-    return now + _ahead(clock, now), 0
-
-
 def _by_its_clock(entry: ScheduleEntry, ran_at: Instant) -> datetime:
     """A time by the entry's clock as that clock would give it: in its zone, in which relative intervals
     are rounded, or without one."""
@@ -314,7 +340,7 @@ def _format(ran_at: Instant, count: int) -> str:
 
 
 def _parse(text: str) -> tuple[Instant, int] | None:
-    ran_at, _, count = text.partition(" ")
+    ran_at, _, count = text.removesuffix(_REMOVED).partition(" ")
     return (int(ran_at), int(count)) if ran_at.isdecimal() and count.isdecimal() else None
 
 

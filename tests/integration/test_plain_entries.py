@@ -750,3 +750,72 @@ def test_eager_tasks_run_inside_beat_as_under_celerys_own(place: Place) -> None:
     assert ran == ["here"] * 2
     assert place.sent() == []
     assert (place.known("eager") or "").split()[1] == "2"
+
+
+# -- from when on an entry counts ----------------------------------------------------------------
+
+
+def test_an_entry_that_was_removed_and_comes_back_runs_at_its_next_slot(
+    place: Place, clock: FakeClock
+) -> None:
+    place.start(hourly=crontab(minute=0), stays=3600.0)
+    place.run_for(seconds=5)
+    place.start(stays=3600.0)
+    clock.advance(hours=3)
+
+    place.start(hourly=crontab(minute=0), stays=3600.0)
+    place.run_for(seconds=5)
+    before = [name for name, _ in place.sent()]
+    clock.advance(hours=1)
+    place.run_for(seconds=5)
+
+    assert before.count("hourly") == 1
+    assert [name for name, _ in place.sent()].count("hourly") == 2
+
+
+def test_what_is_known_of_removed_entries_has_an_end(place: Place, clock: FakeClock) -> None:
+    place.app.conf.update(catchup_ledger_ttl="30d")
+    place.start(goes=10.0, stays=10.0)
+    place.start(stays=10.0)
+    removed: Any = place.redis.hgetall(KEYS.last_runs)
+    assert removed["goes"].endswith(" removed")
+
+    assert place.scheduler is not None
+    engine = place.scheduler._work.engine  # type: ignore[union-attr]
+    housekeeping, present = engine._releases.housekeeping, ["stays"]
+    began = engine.server_ms
+    for day in (1, 40):
+        for step in range(100):
+            housekeeping.step(began + day * 86_400_000 + step, entries=[], present=present)
+
+    assert list(place.redis.hgetall(KEYS.last_runs)) == ["stays"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"timezone": "Asia/Tokyo"}, {"enable_utc": False, "timezone": "UTC"}])
+def test_another_zone_lets_entries_count_from_now_as_celery_resets_its_file(
+    place: Place, clock: FakeClock, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    place.start(hourly=crontab(minute=0))
+    place.run_for(seconds=5)
+    place.stop()
+    clock.advance(hours=3)
+
+    vars(place.app).pop("timezone", None)  # Celery's app remembers it
+    place.app.conf.update(change)
+    place.start(hourly=crontab(minute=0))
+    place.start(hourly=crontab(minute=0))
+
+    assert place.sent() == [("hourly", [])]
+    assert len([record for record in caplog.records if "Time zone changed" in record.message]) == 1
+
+
+def test_an_entry_that_was_not_known_counts_from_the_last_run_it_is_given(
+    place: Place, clock: FakeClock
+) -> None:
+    long_ago = clock.now() - timedelta(hours=2)
+    entry = {"schedule": 3600.0, "last_run_at": long_ago, "total_run_count": 7}
+    place.start(known=entry)
+    place.start(known=entry)
+
+    assert place.sent() == [("known", [])]
+    assert (place.known("known") or "").split()[1] == "8"
