@@ -819,3 +819,25 @@ def test_an_entry_that_was_not_known_counts_from_the_last_run_it_is_given(
 
     assert place.sent() == [("known", [])]
     assert (place.known("known") or "").split()[1] == "8"
+
+
+def test_an_entry_set_to_false_runs_its_live_slots_as_before_and_no_missed_one(
+    place: Place, clock: FakeClock
+) -> None:
+    """What the advice for a backfill of an entry without a policy promises."""
+    off = {"schedule": crontab(minute=0), "catchup": False}
+    place.start(off=off, plain=crontab(minute=0))
+    place.run_for(seconds=5)
+    live = sorted(name for name, _ in place.sent())
+    place.stop()
+    clock.advance(hours=3, minutes=30)
+    place.start(off=off, plain=crontab(minute=0))
+    place.run_for(seconds=5)
+    late = sorted(name for name, _ in place.sent())
+    # No worker has taken the first run; a live slot does not wait for it.
+    clock.advance(minutes=29, seconds=50)
+    place.run_for(seconds=10)
+
+    assert live == ["off", "plain"]
+    assert late == ["off", "plain", "plain"]
+    assert sorted(name for name, _ in place.sent()) == ["off", "off", "plain", "plain", "plain"]
