@@ -221,8 +221,7 @@ class Dispatcher:
         seen = self._captured(message)
         name = message.entry.name
         if len(seen.publications) != 1:
-            count = len(seen.publications)
-            raise DispatchError("invalid", f"entry {shown(name)} sends {count} messages; one is expected")
+            raise self._unfollowed(message, seen)
         # A task that sets an id of its own gets the run's: the ledger follows the run by it.
         message = replace(message, task_id=_published_id(seen.publications[0]) or message.task_id)
         routing_key, queue_name = destination(_loads(seen.publications[0]))
@@ -233,6 +232,19 @@ class Dispatcher:
                 queue, text = seen.pushes[0]
                 return Caught(message, text, queue, self._db, routing_key, queue_name)
         return Caught(message, seen.publications[0], routing_key=routing_key, queue_name=queue_name)
+
+    def _unfollowed(self, message: Message, seen: Capture) -> DispatchError:
+        """Send what the task's own ``apply_async`` has made of a run; what there is to say about it. Without
+        publications it has sent by itself already."""
+        for text in seen.publications:
+            publication = message.unfollowed(_loads(text))
+            self._broker.publish(publication)
+            self.sent_events.published(publication)
+        return DispatchError(
+            "not_followed",
+            f"task {shown(message.entry.task)} of entry {shown(message.entry.name)} was sent by its own "
+            "apply_async, not as one message with its options, so that its run cannot be followed",
+        )
 
     def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (

@@ -42,6 +42,8 @@ _TOLD_WITH_POLICY = {
     names.DATA_INTERVAL_END: "interval_end",
 }
 
+_OF_A_RUN = frozenset({*_TOLD_WITH_POLICY, names.ENTRY})
+
 
 class _NoEvents:
     """An event dispatcher that says nothing: a message that was caught has not been sent; `SentEvents`
@@ -144,6 +146,14 @@ class Message:
         if badge in (MarkTasks.KWARGS, MarkTasks.BOTH) and isinstance(shown_kwargs, str) and not theirs:
             found["kwargsrepr"] = badges.badged_kwargs(shown_kwargs, mark("scheduled_time"))
         return found
+
+    def unfollowed(self, publication: Mapping[str, Any]) -> dict[str, Any]:
+        """One of several messages that were sent for a run, as Celery has built it: no worker can claim the
+        run by it."""
+        headers = {k: v for k, v in publication["headers"].items() if k not in _OF_A_RUN}
+        if headers.get("ignore_result") is True:
+            headers["ignore_result"] = self._ignore_result()
+        return {**publication, "headers": headers}
 
     def _ignore_result(self) -> Any:
         given = self.entry.options

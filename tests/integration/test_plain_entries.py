@@ -715,6 +715,59 @@ def test_a_slot_that_the_tasks_own_guard_keeps_back_is_dropped_at_once(
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize(
+    ("task", "messages", "reason"),
+    [
+        ("per-tenant", [("per-tenant", ["eu"]), ("per-tenant", ["us"])], "not_followed"),
+        ("forgets-options", [("forgets-options", [])], "not_followed"),
+        ("once", [], "guard_blocked"),
+        ("singleton", [], "guard_blocked"),
+    ],
+)
+def test_a_run_with_a_policy_that_cannot_be_followed_is_sent_and_on_record(
+    place: Place,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+    task: str,
+    messages: list[Any],
+    reason: str,
+    *,
+    atomic: bool,
+) -> None:
+    own_tasks(place.app)
+    entry = {"schedule": crontab(minute=0), "catchup": {"window": "6h", "overlap_policy": "all"}}
+    with contextlib.nullcontext() if atomic else private_server() as server:
+        if server is not None:
+            place.app.conf.catchup_redis_url = server.url()
+        state = place.redis if server is None else redis.Redis.from_url(server.url(), decode_responses=True)
+        place.start(**{task: entry})
+        place.run_for(seconds=5)
+        clock.advance(hours=1)
+        place.run_for(seconds=5)
+        place.stop()
+        skips: Any = state.zrange(KEYS.skips(task), 0, -1)
+
+    assert place.sent() == messages * 2
+    assert [(s["reason"], s["count"]) for s in map(json.loads, skips)] == [(reason, 2)]
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("task", ["silent", "own-id"])
+def test_a_run_with_a_policy_is_followed_under_its_own_id_whatever_its_task_returns(
+    place: Place, task: str
+) -> None:
+    own_tasks(place.app)
+    place.start(**{task: {"schedule": crontab(minute=0), "catchup": {"window": "6h"}}})
+    place.run_for(seconds=5)
+
+    (raw,) = place.redis.lrange("celery", 0, -1)  # type: ignore[misc]
+    message = json.loads(raw)
+    headers = message["headers"]
+    assert headers["id"] == headers["catchup_run_id"] == message["properties"]["correlation_id"]
+    assert place.redis.hexists(KEYS.ledger, headers["id"])
+
+
 # -- what Celery accepts -------------------------------------------------------------------------
 
 
