@@ -7,6 +7,7 @@ restart and an outage of three hours in between. What they send, and when, must 
 from __future__ import annotations
 
 import json
+import random
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -125,10 +126,23 @@ class StockBeat(beat.PersistentScheduler):  # type: ignore[misc]
         self.sent.append((entry.name, self.app.now().astimezone(UTC)))
 
 
-def drive(scheduler: Any, clock: FakeClock, duration: timedelta, count: Callable[[], int]) -> None:
-    """Tick as Celery's service does, without the sleep; no time passes while there is more to send."""
-    end = clock.now() + duration
+Changes = dict[timedelta, Callable[[Any], object]]
+
+
+def drive(
+    scheduler: Any,
+    clock: FakeClock,
+    duration: timedelta,
+    count: Callable[[], int],
+    changes: Changes | None = None,
+) -> None:
+    """Tick as Celery's service does, without the sleep; no time passes while there is more to send.
+    ``changes`` are made to the scheduler at the first tick after their time."""
+    begin = clock.now()
+    end, waiting = begin + duration, dict(changes or {})
     while clock.now() < end:
+        for after in [after for after in waiting if clock.now() >= begin + after]:
+            waiting.pop(after)(scheduler)
         before = count()
         wait = scheduler.tick()
         if count() > before and not wait:
@@ -156,6 +170,7 @@ def stock(
     start: str,
     phases: list[timedelta],
     make: Maker = lambda _: entries(),
+    changes: Changes | None = None,
     **settings: Any,
 ) -> Sent:
     clock, sent = FakeClock(start), Sent()
@@ -170,12 +185,17 @@ def stock(
                 if folder
                 else ForgetfulStockBeat(app=app)
             )
-            drive(scheduler, clock, duration, lambda: len(sent))
+            drive(scheduler, clock, duration, lambda: len(sent), changes)
     return sent
 
 
 def ours(
-    url: str, start: str, phases: list[timedelta], make: Maker = lambda _: entries(), **settings: Any
+    url: str,
+    start: str,
+    phases: list[timedelta],
+    make: Maker = lambda _: entries(),
+    changes: Changes | None = None,
+    **settings: Any,
 ) -> Sent:
     clock, sent = FakeClock(start), Sent()
     client: redis.Redis = redis.Redis.from_url(url)
@@ -196,7 +216,7 @@ def ours(
     for number, duration in enumerate(phases):
         clock.advance(seconds=OUTAGE.total_seconds() if number else 0)
         app = app_at(clock, broker_url=url, beat_schedule=make(clock), **patient, **settings)
-        drive(Clockwork(app=app), clock, duration, collect)
+        drive(Clockwork(app=app), clock, duration, collect, changes)
     client.close()
     return sent
 
@@ -247,6 +267,42 @@ def test_entries_with_a_clock_of_their_own_are_asked_as_celery_asks_them(
 
     check_same(mine, theirs)
     assert Counter(name for name, _ in theirs)["hourly"] == 26
+
+
+@pytest.mark.skipif(
+    tuple(int(part) for part in celery.__version__.split(".")[:2]) < (5, 7),
+    reason="before Celery 5.7 an entry asked too early keeps the others of stock beat waiting",
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_entries_that_change_at_run_time_are_sent_as_celery_sends_them(redis_url: str, seed: int) -> None:
+    start, phases = "2026-06-30T12:47:00Z", [timedelta(hours=26)]
+    # Both wake up at least every five minutes, and see a change at that.
+    at = [timedelta(minutes=5 * n) for n in sorted(random.Random(seed).sample(range(1, 300), 8))]
+
+    theirs = stock(None, start, phases, changes=random_changes(seed, at))
+    mine = ours(redis_url, start, phases, changes=random_changes(seed, at))
+
+    counted, expected = (Counter(name for name, _ in sent) for sent in (mine, theirs))
+    # The tick that sees a change may come up to five minutes later with one of them.
+    assert counted.keys() == expected.keys()
+    assert {name: (counted[name], n) for name, n in expected.items() if abs(counted[name] - n) > 1} == {}
+    assert any(name.startswith("new-") for name in expected)
+
+
+def random_changes(seed: int, at: list[timedelta]) -> Changes:
+    """Entries that are added, replaced and taken away; the same for every scheduler."""
+    chosen = random.Random(seed)
+    names, made = sorted(entries()), dict[timedelta, Callable[[Any], object]]()
+    for number, after in enumerate(at):
+        minutes, taken = chosen.randint(7, 90), chosen.choice(names)
+        new = {"task": f"new-{number}", "schedule": timedelta(minutes=minutes)}
+        changes: list[Callable[[Any], object]] = [
+            lambda beat, new=new, n=number: beat.add(name=f"new-{n}", **new),  # type: ignore[misc]
+            lambda beat, new=new, n=number: beat.update_from_dict({f"new-{n}": new}),  # type: ignore[misc]
+            lambda beat, taken=taken: beat.schedule.pop(taken, None),  # type: ignore[misc]
+        ]
+        made[after] = changes[number % 3]
+    return made
 
 
 @pytest.mark.parametrize("kind", CLOCKS)
