@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NoReturn
@@ -19,17 +19,25 @@ from celery_catchup.beatwork import Beatwork, assemble
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry, Division, made_entries
+from celery_catchup.declarations import (
+    HOUSEKEEPING,
+    CatchupEntry,
+    Division,
+    at_fault,
+    declaration_of,
+    made_entries,
+)
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.foresight import app_cautions
 from celery_catchup.logs import logfmt, speak_at_info, warn_of
 from celery_catchup.mistakes import Mistakes
-from celery_catchup.model import Instant, to_instant
+from celery_catchup.model import Instant, Trigger, to_instant
 from celery_catchup.plain import PlainEntries
 from celery_catchup.rereading import read
-from celery_catchup.sources import SettingsSource, open_source
+from celery_catchup.simulated import class_path
+from celery_catchup.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.troubles import BeatTroubles
@@ -38,6 +46,10 @@ from celery_catchup.wiring import masked_url, misplaced_settings, open_store, ra
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)
 
+_ZONE = "plain_zone"
+"""Where the zone of the last beat stands, among what is known of the scheduler."""
+_SENDING = ("apply_entry", "apply_async", "send_task")
+"""Methods by which Celery's scheduler sends; a subclass that replaces one of them sends by itself."""
 EX_CONFIG = 2
 """Exit code for a configuration that is not started with."""
 
@@ -58,6 +70,10 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._work: Beatwork | None = None
         self._plain: PlainEntries | None = None
+        self._source: EntrySource | None = None
+        self._seen: dict[str, beat.ScheduleEntry] = {}
+        self._refused: dict[str, str] = {}
+        self._given: set[str] = set()
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term, self._welcome = -1, False
         self._troubles = BeatTroubles(self._tell, logger=logger, monotonic=self.clock.monotonic)
@@ -79,11 +95,13 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         except SourceError as error:
             self._troubles.happened("source", str(error))
 
-    def _prepare(self) -> None:
-        """Everything a tick needs; `SourceError` when the entries cannot be read now."""
+    def _prepare(self, *, kept: Mapping[str, Any] | None = None) -> None:
+        """Everything a tick needs; `SourceError` when the entries cannot be read now. ``kept`` are entries
+        that a subclass has put there by itself."""
         with _mistakes_end_it():
             self._source = open_source(self.app, read_settings(self.app, only=["source"]).source)
-            self._fill(self._source.entries())
+            entries = self._source.entries() if kept is None else kept
+            self._fill(entries, lenient=not isinstance(self._source, SettingsSource))
         self.install_default_entries(self.schedule)
         configuration, division = self._read_configuration()
         self._batch_size = configuration.settings.batch_size
@@ -96,19 +114,49 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
         warn_of(app_cautions(self.app, self.schedule, configuration, now=now))
+        replaced = self._overridden(*_SENDING, "reserve")
+        if division.declared and replaced:
+            logger.warning(
+                logfmt(
+                    "Scheduler methods are not called for entries with a policy",
+                    scheduler=class_path(self),
+                    methods=", ".join(replaced),
+                    entries=len(division.declared),
+                )
+            )
         self._declare(division, work)
-        if not isinstance(self._source, SettingsSource):
-            work.engine.office.events.subscribe(self._tell_source)
+        work.engine.office.events.subscribe(self._on_dispatched)
         work.serve_metrics(self.app, configuration.settings)
         self._work = work
 
-    def _fill(self, entries: Mapping[str, Any]) -> None:
-        """Let these be the schedule; the mapping itself stays, because others hold it."""
-        made = made_entries(entries, self._maybe_entry)
-        self.schedule.clear()
-        self.schedule.update(made)
+    def _overridden(self, *names: str) -> list[str]:
+        """Those of these methods of Celery's scheduler that a subclass has replaced."""
+        return [
+            name
+            for name in names
+            if name in vars(self) or getattr(type(self), name) is not getattr(beat.Scheduler, name)
+        ]
 
-    def _declare(self, division: Division, work: Beatwork) -> None:
+    def _fill(self, entries: Mapping[str, Any], *, lenient: bool = False) -> None:
+        """Let these be the schedule; the mapping itself stays, because others hold it. When ``lenient``,
+        entries that cannot be used are left out, and fail."""
+        refused: dict[str, str] | None = {} if lenient else None
+        made = made_entries(entries, self._maybe_entry, refused=refused)
+        self._refused = refused or {}
+        self._given = {
+            name for name, one in entries.items() if isinstance(one, Mapping) and one.get("last_run_at")
+        }
+        self.schedule = made
+
+    def set_schedule(self, schedule: Mapping[str, beat.ScheduleEntry]) -> None:
+        """Replace the entries; the mapping itself stays."""
+        entries = dict(schedule)
+        self.data.clear()
+        self.data.update(entries)
+
+    schedule = property(beat.Scheduler.get_schedule, set_schedule)
+
+    def _declare(self, division: Division, work: Beatwork, *, fresh: Collection[str] = ()) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
@@ -118,40 +166,82 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             longest=self.max_interval,
             monotonic=self.clock.monotonic,
             failures=work.engine.failures,
+            reserve=self._reserved,
+            fresh=fresh,
+            given=self._given,
+            refused=self._refused,
         )
+        self._seen = dict(self.schedule)
         self._term = -1
 
-    def _follow_source(self, work: Beatwork) -> None:
-        """Go on with other entries when the source has some; with mistakes in them, as before."""
-        if not self._source.has_changed():
+    def _reserved(self, entry: beat.ScheduleEntry) -> beat.ScheduleEntry:
+        """The next instance of an entry, also in the schedule."""
+        following = self.reserve(entry)
+        if entry.name in self.schedule:
+            self._seen[entry.name] = self.schedule[entry.name]
+        return following
+
+    def _follow_changes(self, work: Beatwork) -> None:
+        """Go on with other entries when the source has some, or somebody has changed the schedule at run
+        time; what is wrong with an entry is its own trouble."""
+        assert self._source is not None
+        anew = self._source.has_changed()
+        if not anew and self.schedule == self._seen:
             return
-        before = dict(self.schedule)
+        before = self._seen
         try:
-            self._fill(self._source.entries())
-            self.install_default_entries(self.schedule)
-            _, division = self._checked_configuration()
+            changed = self._source.entries() if anew else dict(self.schedule)
+            self._fill(changed, lenient=True)
+            if anew:
+                self.install_default_entries(self.schedule)
+            _, division = self._lenient_configuration()
         except (SourceError, ConfigurationError) as error:
-            self.schedule.clear()
-            self.schedule.update(before)
+            self.schedule = before
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
-        self._declare(division, work)
+        # An entry that is put there at run time counts from its own last run, which is now, as Celery's does.
+        put = {name for name, entry in self.schedule.items() if before.get(name) is not entry}
+        self._declare(division, work, fresh=put if self._welcome and not anew else ())
         work.engine.redeclare(division.declared, division.records)
 
-    def _tell_source(self, event: Event) -> None:
+    def _on_dispatched(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
+            if event.run.trigger is Trigger.SCHEDULER:
+                self._log_sent(event.entry)
+            assert self._source is not None
             self._source.sent(event.entry, to_instant(self.clock.now()))
+
+    def _log_sent(self, name: str) -> None:
+        """The line of Celery's own scheduler; where sentry-sdk watches, that has written it already."""
+        if self._work is not None and not self._work.sender.announced(Trigger.SCHEDULER):
+            entry = self.schedule.get(name)
+            beat.logger.info("Scheduler: Sending due task %s (%s)", name, entry.task if entry else "")
 
     def _read_configuration(self) -> tuple[Configuration, Division]:
         """The configuration and what it makes of the entries; with mistakes beat does not start."""
         with _mistakes_end_it():
-            return self._checked_configuration()
+            if isinstance(self._source, SettingsSource):
+                return self._checked_configuration()
+            return self._lenient_configuration()
+
+    def _lenient_configuration(self) -> tuple[Configuration, Division]:
+        """The same without the entries that have mistakes; those fail. `ConfigurationError` for others."""
+        while True:
+            try:
+                return self._checked_configuration()
+            except ConfigurationError as error:
+                wrong = at_fault(error.mistakes, self.schedule)
+                if not wrong:
+                    raise
+                self._refused |= wrong
+                for name in wrong:
+                    del self.schedule[name]
 
     def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, Division]:
         """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
+            name: declaration_of(entry) for name, entry in self.schedule.items() if name != HOUSEKEEPING
         }
         raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.gathered():
@@ -212,11 +302,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def _tick(self) -> float:
         if self._work is None:
-            self._prepare()
+            # Without a source, this is a subclass whose setup_schedule does not call ours.
+            self._prepare(kept=None if self._source else dict(self.schedule))
         assert self._work is not None
         work, engine = self._work, self._work.engine
         self._troubles.over("source")
-        self._follow_source(work)
+        self._follow_changes(work)
         plain = self._plain
         assert plain is not None
         now = engine.now()
@@ -228,7 +319,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         engine.advance(now)
         engine.release(now)
         send = partial(self._send, now=now)
-        plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
+        sender = _AsOverridden(self, work) if self._overridden(*_SENDING) else work.sender
+        plain.send_due(now, sender, send, limit=self._batch_size, has_time=engine.has_time)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
@@ -237,13 +329,17 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
         assert self._work is not None
+        assert self._source is not None
         try:
             sent = self._work.engine.send_plain(batches, now)
         except BaseException:
             self._term = -1  # the reply may be lost: what is stored decides whether they are due again
             raise
         if sent:
+            by_itself = self._overridden(*_SENDING)
             for batch in batches:
+                if not by_itself:
+                    self._log_sent(batch.name)
                 self._source.sent(batch.name, now)
         return sent
 
@@ -254,10 +350,28 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return
         work.probe(strict=not self._welcome)
         stored = work.states.load(names=plain.entries)
-        new = plain.load(stored.last_runs, now, decided=stored.decided)
-        if not new or work.engine.send_plain(new, now):
+        was, zone = work.states.scheduler().get(_ZONE), self._zone()
+        if was not in (None, zone):
+            logger.warning(
+                logfmt("Time zone changed, entries without a policy count from now", was=was, now=zone)
+            )
+        new = plain.load(
+            work.states.last_runs(),
+            now,
+            decided=stored.decided,
+            present=self.schedule,
+            reset=was not in (None, zone),
+        )
+        changed = {} if was == zone else {_ZONE: zone}
+        if not (new or changed) or work.engine.send_plain(new, now, progress=changed):
             plain.noted(new)
             self._term = term
+
+    def _zone(self) -> str:
+        """The zone that schedules are read in, as Celery's own scheduler compares it with the last one."""
+        conf = self.app.conf
+        zone = conf.timezone or ("UTC" if conf.enable_utc else "local")
+        return f"{zone}" if conf.enable_utc else f"{zone} (enable_utc is off)"
 
     def _sleep(self, engine: Engine, plain: PlainEntries) -> float:
         wakes = (engine.roster.next_wake(), plain.next_wake())
@@ -278,7 +392,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if work is not None:
             with contextlib.suppress(*STORE_FAILS):
                 work.engine.resign()
-            self._source.flush()
+            if self._source is not None:
+                self._source.flush()
             if self._ticking:
                 self._interrupted = True
             else:
@@ -294,6 +409,18 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def info(self) -> str:
         """What the banner shows below the scheduler's name."""
         return f"    . store -> {masked_url(self.app)}"
+
+
+class _AsOverridden:
+    """Sends through the methods of Celery's scheduler, for subclasses that have replaced some."""
+
+    def __init__(self, scheduler: Scheduler, work: Beatwork) -> None:
+        self._scheduler, self._work = scheduler, work
+
+    def plain(self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+        """Send it now, as Celery would; nothing is left to be pushed."""
+        self._scheduler.apply_entry(entry, producer=self._work.sender.producer())
+        return "", 0, []
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
@@ -27,7 +27,7 @@ from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleSpec, read_
 from celery_catchup.schedules import NotReplayableError, stable_text, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
-from celery_catchup.wording import did_you_mean, error_told, path
+from celery_catchup.wording import did_you_mean, error_told, path, shown
 from celery_catchup.zones import usable_zone
 
 HOUSEKEEPING = "celery.backend_cleanup"
@@ -134,24 +134,57 @@ Made = TypeVar("Made")
 _FIELDS = "task schedule args kwargs options relative catchup name app last_run_at total_run_count".split()
 """What an entry of ``beat_schedule`` may have; the first seven are for people."""
 _WRITABLE = 7
+_TYPES: Mapping[str, tuple[str, Any]] = {
+    "args": ("a list such as [1, 'a']", Iterable),
+    "kwargs": ("a mapping such as {'day': 1}", Mapping),
+    "options": ("a mapping such as {'queue': 'slow'}", Mapping),
+}
+"""What Celery makes a message of; anything else fails when it is sent."""
 
 
-def made_entries(entries: Mapping[str, Any], make: Callable[[str, Any], Made]) -> dict[str, Made]:
-    """Each entry as Celery makes it; those that cannot be one are mistakes, told together."""
+def made_entries(
+    entries: Mapping[str, Any], make: Callable[[str, Any], Made], *, refused: dict[str, str] | None = None
+) -> dict[str, Made]:
+    """Each entry as Celery makes it; those that cannot be one are mistakes, told together. With ``refused``
+    they are left out instead, and why is put there."""
     made: dict[str, Made] = {}
     mistakes: list[Mistake] = []
     for name, fields in entries.items():
-        found = list(_field_mistakes(name, fields)) if isinstance(fields, Mapping) else []
-        mistakes += found
+        found = list(_field_mistakes(name, fields))
         try:
             if not found:
                 made[name] = make(name, fields)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
             told = f"cannot be made an entry ({error_told(error)}); mend its fields"
-            mistakes.append(Mistake(path("beat_schedule", name), told))
+            found.append(Mistake(path("beat_schedule", name), told))
+        if found and refused is not None:
+            refused[name] = "; ".join(map(str, found))
+        else:
+            mistakes += found
     if mistakes:
         raise ConfigurationError(mistakes)
     return made
+
+
+def at_fault(mistakes: Iterable[Mistake], names: Iterable[str]) -> dict[str, str]:
+    """The entries that these mistakes are in, and what is wrong with each."""
+    places = {path("beat_schedule", name): name for name in names}
+    found: dict[str, str] = {}
+    for mistake in mistakes:
+        holding = [place for place in places if _is_within(mistake.where, place)]
+        if holding:
+            name = places[max(holding, key=len)]  # a name may have dots, and begin as another one
+            found[name] = f"{found[name]}; {mistake}" if name in found else str(mistake)
+    return found
+
+
+def _is_within(where: str, place: str) -> bool:
+    return where == place or where.startswith((f"{place}.", f"{place}["))
+
+
+def declaration_of(entry: ScheduleEntry) -> Declaration:
+    """The entry as the configuration reads it; one of a class of the user's has no policy of its own."""
+    return entry.declaration() if hasattr(entry, "declaration") else Declaration(entry.schedule, UNSET)
 
 
 def destination_of(app: Any) -> str:
@@ -165,9 +198,19 @@ def key_prefix(app: Any) -> str:
     return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
 
 
-def _field_mistakes(name: str, fields: Mapping[str, Any]) -> Iterator[Mistake]:
-    """What Celery would refuse without saying where it belongs, or would accept and never run."""
+def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:
+    """What Celery would refuse without saying where it belongs, or would accept and never run. An entry
+    that is made already has its fields as attributes."""
     place = path("beat_schedule", name)
+    given = fields if isinstance(fields, Mapping) else getattr(fields, "__dict__", {})
+    for key, (expected, kind) in _TYPES.items():
+        value = given.get(key)
+        if value and (not isinstance(value, kind) or isinstance(value, str | bytes)):
+            yield Mistake(
+                path(place, key), f"expected {expected}, got {shown(value)}; write it as {expected}"
+            )
+    if not isinstance(fields, Mapping):
+        return
     for key in fields:
         if key in _FIELDS:
             continue

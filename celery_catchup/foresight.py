@@ -178,8 +178,11 @@ def app_cautions(
     app: Any, schedule: Mapping[str, ScheduleEntry], configuration: Configuration, *, now: Instant
 ) -> Iterator[str]:
     """What the app's own settings will do to catch-up."""
-    if app.conf.task_always_eager:
-        yield "task_always_eager is on: tasks would run inside beat, so nothing is sent; turn it off there"
+    if app.conf.task_always_eager and any(policy is not None for policy in configuration.policies.values()):
+        yield (
+            "task_always_eager is on: tasks run inside beat, so nothing is sent for entries with a policy; "
+            "turn it off there"
+        )
     scheme = str(app.conf.broker_write_url or "").partition("://")[0]
     if scheme in _DEVELOPMENT:
         yield (

@@ -85,6 +85,8 @@ class SkipReason(StrEnum):
     CATCHUP_OFF = "catchup_off"
     REMOVED = "removed"
     IN_FLIGHT = "in_flight"
+    NOT_FOLLOWED = "not_followed"
+    """It was sent, by a task with its own ``apply_async``, but not as one message that can be followed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

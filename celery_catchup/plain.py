@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from celery_catchup.cron import CronTable
 from celery_catchup.engine import DispatchFailedError, Failures
 from celery_catchup.errors import ScheduleError
 from celery_catchup.logs import logfmt, process_events
-from celery_catchup.model import Instant, to_datetime, to_instant
+from celery_catchup.model import Instant, SkipReason, to_datetime, to_instant, to_rfc3339
 from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.advice import STORE_FAILS
@@ -34,6 +34,10 @@ _UNRECORDED = 0.05
 """Seconds after which published messages are recorded; a commit for each would double the cost of many."""
 _UP = timedelta(microseconds=999)
 """Rounds an instant up to a millisecond."""
+_REMOVED = " removed"
+"""How the state of an entry ends that was not declared any more."""
+_ANOTHER_TIME = 1000
+"""Milliseconds by which a clock differs that tells another time, and was not just looked at later."""
 
 
 class Sender(Protocol):
@@ -47,6 +51,7 @@ class Sender(Protocol):
 class _Due:
     entry: ScheduleEntry
     at: Instant
+    ran_at: Instant
     next_check: float | None
     batch: PlainBatch
 
@@ -61,8 +66,20 @@ class PlainEntries:
         longest: float,
         monotonic: Callable[[], float] = lambda: 0.0,
         failures: Failures | None = None,
+        reserve: Callable[[ScheduleEntry], ScheduleEntry] = next,
+        fresh: Collection[str] = (),
+        given: Collection[str] = (),
+        refused: Mapping[str, str] | None = None,
     ) -> None:
+        """Take these entries.
+
+        ``reserve`` makes an entry's next instance, as Celery's scheduler does. ``fresh`` entries count from
+        their own last run, whatever is stored; those with a ``given`` last run do when nothing is stored.
+        ``refused`` entries cannot be used, and why.
+        """
         self.entries = dict(entries)
+        self._reserve, self._refused = reserve, dict(refused or {})
+        self._fresh, self._given = set(fresh), frozenset(given)
         self._monotonic = monotonic
         self._stored: dict[str, str] = {}
         self._heap: list[tuple[Instant, str]] = []
@@ -70,33 +87,66 @@ class PlainEntries:
         self._longest = longest
 
     def load(
-        self, last_runs: Mapping[str, str], now: Instant, *, decided: Mapping[str, str] | None = None
+        self,
+        last_runs: Mapping[str, str],
+        now: Instant,
+        *,
+        decided: Mapping[str, str] | None = None,
+        present: Collection[str] | None = None,
+        reset: bool = False,
     ) -> list[PlainBatch]:
         """Take over what is stored; what is to be noted of entries seen for the first time comes back.
 
-        ``decided`` is how far entries were seen to under a policy, if they had one meanwhile.
+        ``decided`` is how far entries were seen to under a policy, if they had one meanwhile. An entry that
+        is not ``present`` any more is noted as removed: if it comes back, it counts from then on. With
+        ``reset`` all entries count from now on.
         """
         self._stored = {name: last_runs.get(name, "") for name in self.entries}
         new = []
         for name, entry in self.entries.items():
-            known = _parse(self._stored[name])
-            if known is None:
-                new.append(PlainBatch(name, self._stored[name], _format(now, 0)))
-            ran_at, count = known or (now, 0)
-            under_policy = (decided or {}).get(name, "")
-            if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
-                ran_at = int(under_policy)
             try:
+                ran_at, count = self._since(entry, now, reset=reset)
+                value = _format(ran_at, count)
+                if value != self._stored[name]:
+                    new.append(PlainBatch(name, self._stored[name], value))
+                under_policy = (decided or {}).get(name, "")
+                if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
+                    ran_at = int(under_policy)
                 entry.last_run_at, entry.total_run_count = _by_its_clock(entry, ran_at), count
             except Exception as error:  # noqa: BLE001 - a clock of the user's own may raise anything
                 self._failures.record(name, repr(error), now=now, due=now)
+        for name, reason in self._refused.items():
+            self._failures.record(name, reason, now=now, due=now)
         self._heap = [(now, name) for name in self.entries]
         heapq.heapify(self._heap)
+        if present is not None:
+            kept = {*present, *self._refused}
+            new += [
+                PlainBatch(name, value, value + _REMOVED)
+                for name, value in last_runs.items()
+                if name not in kept and not value.endswith(_REMOVED)
+            ]
         return new
+
+    def _since(self, entry: ScheduleEntry, now: Instant, *, reset: bool) -> tuple[Instant, int]:
+        """When the entry last ran, by its own clock, and how often; one that begins anew counts from now, or
+        from a last run of its own."""
+        name, stored = entry.name, self._stored[entry.name]
+        known = None if reset or name in self._fresh else _parse(stored)
+        came_back = stored.endswith(_REMOVED)
+        if known is not None and came_back and getattr(entry, "once_since", None) is not None:
+            return known  # a row that runs once compares its last run with when it was enabled again
+        if known is not None and not came_back:
+            return known
+        if name in self._fresh or name in self._given:
+            return last_run(entry), entry.total_run_count
+        clock = to_instant(_clock_of(entry))
+        return now + _ahead(clock, now), 0
 
     def noted(self, batches: Iterable[PlainBatch]) -> None:
         """These are stored now."""
         self._stored.update({batch.name: batch.value for batch in batches})
+        self._fresh.clear()
 
     def send_due(
         self,
@@ -151,8 +201,11 @@ class PlainEntries:
             is_due, following = entry.is_due()
             # The schedule has looked at the clock by itself, later than this tick began; a run that is
             # noted for an earlier time than its slot would be due again after a restart.
-            at = max(now, to_instant(_clock_of(entry)))
-            slot = _slot_of(entry, at) if is_due else at
+            ran_at = to_instant(_clock_of(entry))
+            ahead = _ahead(ran_at, now)
+            at = max(now, ran_at - ahead)
+            ran_at = at + ahead
+            slot = _slot_of(entry, ran_at) - ahead if is_due else at
         except Exception as error:  # a schedule of the user's own may raise anything
             if entry.name not in self._failures:  # with its traceback, once
                 logger.exception(
@@ -162,7 +215,7 @@ class PlainEntries:
             return None
         if is_due:
             try:
-                return self._due(entry, slot, following, at, sender)
+                return self._due(entry, slot, following, at, ran_at, sender)
             except STORE_FAILS:
                 raise
             except Exception as error:  # so may what makes its message
@@ -180,20 +233,52 @@ class PlainEntries:
         return self._failures.record(name, reason, now=at, due=at if due is None else due) / 1000
 
     def _due(
-        self, entry: ScheduleEntry, slot: Instant, following: float | None, at: Instant, sender: Sender
+        self,
+        entry: ScheduleEntry,
+        slot: Instant,
+        following: float | None,
+        at: Instant,
+        ran_at: Instant,
+        sender: Sender,
     ) -> _Due:
-        queue, db, messages = sender.plain(entry, slot=slot, now=at)
-        value = _format(at, entry.total_run_count + 1)
-        batch = PlainBatch(entry.name, self._stored[entry.name], value, queue, db, messages)
-        return _Due(entry, at, following, batch)
+        sent: tuple[str, int, list[str]] = ("", 0, [])
+        try:
+            sent = sender.plain(entry, slot=slot, now=at)
+        except DispatchFailedError as error:
+            if not error.guarded:
+                raise
+            logger.info(
+                logfmt(
+                    "Run skipped",
+                    entry=entry.name,
+                    scheduled_time=to_rfc3339(slot),
+                    reason=SkipReason.GUARD_BLOCKED,
+                    detail=str(error),
+                )
+            )
+        value = _format(ran_at, entry.total_run_count + 1)
+        batch = PlainBatch(entry.name, self._stored[entry.name], value, *sent)
+        return _Due(entry, at, ran_at, following, batch)
 
     def _sent(self, one: _Due) -> None:
         logger.debug(logfmt("Run dispatched", entry=one.entry.name, task=one.entry.task))
         self.noted([one.batch])
         name = one.entry.name
         self._failures.over(name)
-        self.entries[name] = one.entry.next(last_run_at=_by_its_clock(one.entry, one.at))
+        self.entries[name] = self._following(one)
         self._later(name, one.next_check, one.at)
+
+    def _following(self, one: _Due) -> ScheduleEntry:
+        """The next instance of an entry that was sent."""
+        ran_at = _by_its_clock(one.entry, one.ran_at)
+        try:
+            following = self._reserve(one.entry)
+            following.last_run_at = ran_at
+        except Exception as error:  # a scheduler or an entry of the user's own may raise anything
+            logger.exception(logfmt("Entry has no next instance", entry=one.entry.name, error=repr(error)))
+            one.entry.last_run_at, one.entry.total_run_count = ran_at, one.entry.total_run_count + 1
+            return one.entry
+        return following
 
     def _later(self, name: str, seconds: Any, at: Instant) -> None:
         wait = seconds if isinstance(seconds, int | float) else self._longest
@@ -237,9 +322,17 @@ def _clock_of(entry: ScheduleEntry) -> datetime:
     return moment
 
 
-def _by_its_clock(entry: ScheduleEntry, instant: Instant) -> datetime:
-    """The instant in the zone of the entry's clock, in which relative intervals are rounded."""
-    return to_datetime(instant).astimezone(_clock_of(entry).tzinfo)
+def _ahead(by_its_clock: Instant, now: Instant) -> int:
+    """Milliseconds by which the entry's clock is ahead: one that gives local time without a zone, say."""
+    ahead = by_its_clock - now
+    return ahead if abs(ahead) >= _ANOTHER_TIME else 0
+
+
+def _by_its_clock(entry: ScheduleEntry, ran_at: Instant) -> datetime:
+    """A time by the entry's clock as that clock would give it: in its zone, in which relative intervals
+    are rounded, or without one."""
+    moment, zone = to_datetime(ran_at), entry.default_now().tzinfo
+    return moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone)
 
 
 def _format(ran_at: Instant, count: int) -> str:
@@ -247,7 +340,7 @@ def _format(ran_at: Instant, count: int) -> str:
 
 
 def _parse(text: str) -> tuple[Instant, int] | None:
-    ran_at, _, count = text.partition(" ")
+    ran_at, _, count = text.removesuffix(_REMOVED).partition(" ")
     return (int(ran_at), int(count)) if ran_at.isdecimal() and count.isdecimal() else None
 
 

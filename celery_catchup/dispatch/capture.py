@@ -57,7 +57,13 @@ class Capture:
     @property
     def one_push(self) -> bool:
         """Whether an LPUSH from a script would be the same as what kombu does."""
-        return len(self.pushes) == self.deliveries == 1 and not self.unusual
+        return self.one_push_each and len(self.pushes) == 1
+
+    @property
+    def one_push_each(self) -> bool:
+        """Whether that holds for each of several messages to one queue."""
+        each = len(self.pushes) == self.deliveries == len(self.publications)
+        return each and len({queue for queue, _ in self.pushes}) == 1 and not self.unusual
 
 
 def watch(connection: Any) -> None:

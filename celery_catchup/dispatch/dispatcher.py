@@ -12,6 +12,7 @@ from typing import Any
 
 import kombu
 from celery.beat import ScheduleEntry
+from celery.result import EagerResult
 from kombu.exceptions import OperationalError
 from kombu.utils import json as kombu_json
 from redis import Redis
@@ -29,7 +30,13 @@ from celery_catchup.dispatch.failures import (
     unroutable,
 )
 from celery_catchup.dispatch.kinds import Kinds
-from celery_catchup.dispatch.messages import Message, is_shared, message_of
+from celery_catchup.dispatch.messages import (
+    Message,
+    counted_publications,
+    is_shared,
+    message_of,
+    sends_its_own_way,
+)
 from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.dispatch.templates import Caught, Entries, Known
 from celery_catchup.logs import logfmt
@@ -176,14 +183,29 @@ class Dispatcher:
         announced = self._announcements.concern(run)
         known = None if announced else self._known.valid(entry, policy_entry)
         if announced or (known is None and not is_shared(self._app, entry)):
-            self._announcements.begin_trace()
-            if announced and run is not None:
-                entry = self._announcements.heard(entry, run)
-            own = message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
+            own = self._own_message(entry, policy_entry=policy_entry, run_id=run_id, run=run)
             return replace(self._made(own).template(badge), run=run_id)
         if known is None:
             known = self._known.add(entry, policy_entry)
         return known.template(badge, lambda: self._of_its_kind(known, entry, policy_entry, badge))
+
+    def announced(self, trigger: Trigger) -> bool:
+        """Whether such a run is announced by Celery's own ``apply_entry``, which also logs it."""
+        return self._announcements.concern({"trigger": trigger})
+
+    def _own_message(
+        self,
+        entry: ScheduleEntry,
+        *,
+        policy_entry: str | None,
+        run_id: str | None,
+        run: Mapping[str, Any] | None,
+    ) -> Message:
+        """The message of one run, made for it alone."""
+        self._announcements.begin_trace()
+        if run is not None and self._announcements.concern(run):
+            entry = self._announcements.heard(entry, run)
+        return message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
 
     def _of_its_kind(
         self, known: Known, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks
@@ -199,8 +221,9 @@ class Dispatcher:
         seen = self._captured(message)
         name = message.entry.name
         if len(seen.publications) != 1:
-            count = len(seen.publications)
-            raise DispatchError("invalid", f"entry {shown(name)} sends {count} messages; one is expected")
+            raise self._unfollowed(message, seen)
+        # A task that sets an id of its own gets the run's: the ledger follows the run by it.
+        message = replace(message, task_id=_published_id(seen.publications[0]) or message.task_id)
         routing_key, queue_name = destination(_loads(seen.publications[0]))
         if self.mode is Mode.ATOMIC:
             if not seen.deliveries:
@@ -210,9 +233,24 @@ class Dispatcher:
                 return Caught(message, text, queue, self._db, routing_key, queue_name)
         return Caught(message, seen.publications[0], routing_key=routing_key, queue_name=queue_name)
 
+    def _unfollowed(self, message: Message, seen: Capture) -> DispatchError:
+        """Send what the task's own ``apply_async`` has made of a run; what there is to say about it. Without
+        publications it has sent by itself already."""
+        for text in seen.publications:
+            publication = message.unfollowed(_loads(text))
+            self._broker.publish(publication)
+            self.sent_events.published(publication)
+        return DispatchError(
+            "not_followed",
+            f"task {shown(message.entry.task)} of entry {shown(message.entry.name)} was sent by its own "
+            "apply_async, not as one message with its options, so that its run cannot be followed",
+        )
+
     def _can_push(self, seen: Capture, name: str) -> bool:
         obstacle = (
-            self._why_not_pushed(seen.pushes[0][0]) if seen.one_push else "it is not one push to one list"
+            self._why_not_pushed(seen.pushes[0][0])
+            if seen.one_push_each
+            else "it is not one push to one list"
         )
         if obstacle and name not in self._told:
             self._told.add(name)
@@ -224,13 +262,14 @@ class Dispatcher:
         atomic = self.mode is Mode.ATOMIC
         connection = self._broker.connected() if atomic else self._broker.connection
         try:
-            seen, result = capture(connection, message.send, down_to_redis=atomic)
+            with counted_publications() as published:
+                seen, result = capture(connection, message.send, down_to_redis=atomic)
         except (OperationalError, RedisError, OSError) as error:
             self._broker.drop()
             raise publish_error(error, where=f"entry {shown(message.entry.name)}'s queue") from error
         except Exception as error:
             raise _entry_error(message.entry, error) from error
-        if getattr(result, "id", None) != message.task_id:
+        if not seen.publications and not published and not isinstance(result, EagerResult):
             raise _guarded(message.entry)
         return seen
 
@@ -257,21 +296,34 @@ class Dispatcher:
         when it had to be published, and was."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
-        if self._app.conf.task_protocol == 1:
-            return self._as_built(message_of(self._app, entry, policy_entry=None, run_id=run_id, run=run))
+        if sends_its_own_way(self._app, entry):
+            return self._as_sent(entry, run_id, run, now)
         template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
         if template.queue is not None and template.db is not None:
             return template.queue, template.db, [render(vars(template), run_id, run, now)]
         self.publish(vars(template), run_id, run, now=now)
         return "", 0, []
 
-    def _as_built(self, message: Message) -> tuple[str, int, list[str]]:
-        """Protocol 1 keeps the task's id inside the body: the message goes out as Celery has built it."""
-        caught = self._made(message)
-        if caught.queue is not None and caught.db is not None:
-            return caught.queue, caught.db, [caught.text]
-        self._broker.publish(_loads(caught.text))
+    def _as_sent(
+        self, entry: ScheduleEntry, run_id: str, run: Mapping[str, Any], now: Instant
+    ) -> tuple[str, int, list[str]]:
+        """Send what the task's own ``apply_async`` sends: any number of messages, under any ids."""
+        if self.mode is None:
+            self.probe()
+        message = self._own_message(entry, policy_entry=None, run_id=run_id, run=run)
+        seen = self._captured(message)
+        if self.mode is Mode.ATOMIC and seen.publications and self._can_push(seen, str(entry.name)):
+            texts = [text for _, text in seen.pushes]
+            return seen.pushes[0][0], self._db, [_filled(message, text, run, now) for text in texts]
+        for text in seen.publications:
+            publication = _loads(_filled(message, text, run, now))
+            self._broker.publish(publication)
+            self.sent_events.published(publication)
         return "", 0, []
+
+    def producer(self) -> Any:
+        """A producer for code of the user's that sends by itself; `DispatchError` when there is none."""
+        return self._broker.producer()
 
     def close(self, *, interrupted: bool = False) -> None:
         """Let go of the broker; a later call connects again.
@@ -284,6 +336,22 @@ class Dispatcher:
             self._broker.drop()
         else:
             self._broker.close()
+
+
+def _filled(message: Message, text: str, run: Mapping[str, Any], now: Instant) -> str:
+    """A message as Celery has built it, with what a run without a policy tells. Protocol 1 keeps the task's
+    id inside the body, so that nothing of it can be changed."""
+    own_id = _published_id(text)
+    if own_id is None:
+        return text
+    template = Caught(replace(message, task_id=own_id), text).template(MarkTasks.NONE)
+    # The delivery tag is new each time, and a task's own id need not be.
+    return render(vars(template), own_id, {**run, "sends": uuid.uuid4()}, now)
+
+
+def _published_id(text: str) -> str | None:
+    found = _loads(text)["headers"].get("id")
+    return found if isinstance(found, str) and found else None
 
 
 def _entry_error(entry: ScheduleEntry, error: Exception) -> DispatchError:

@@ -32,6 +32,7 @@ class DispatchError(DispatchFailedError):
     unroutable     no queue takes the message
     refused        the broker refuses the queue as it is declared, or the user
     guard_blocked  the task's own guard (celery-singleton, celery-once) kept it back
+    not_followed   the task's own ``apply_async`` has sent it, but not as one message
     invalid        the entry cannot be made a message at all
     ============== ===================================================================
     """
@@ -44,6 +45,11 @@ class DispatchError(DispatchFailedError):
     def guarded(self) -> bool:
         """Whether the task's own guard kept it back."""
         return self.code == "guard_blocked"
+
+    @property
+    def unfollowed(self) -> bool:
+        """Whether it was sent, but not as one message that can be followed."""
+        return self.code == "not_followed"
 
     @property
     def temporary(self) -> bool:

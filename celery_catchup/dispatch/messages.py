@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from types import FunctionType, MethodType, ModuleType
@@ -41,6 +42,8 @@ _TOLD_WITH_POLICY = {
     names.DATA_INTERVAL_END: "interval_end",
 }
 
+_OF_A_RUN = frozenset({*_TOLD_WITH_POLICY, names.ENTRY})
+
 
 class _NoEvents:
     """An event dispatcher that says nothing: a message that was caught has not been sent; `SentEvents`
@@ -71,7 +74,7 @@ class Message:
         """Call Celery; the result is Celery's. Lazy arguments are evaluated now."""
         args = [_evaluated(value) for value in self.entry.args or ()]
         kwargs = {name: _evaluated(value) for name, value in (self.entry.kwargs or {}).items()}
-        options = {**self.entry.options, **self._overrides(), "producer": producer, "task_id": self.task_id}
+        options = {"task_id": self.task_id, **self.entry.options, **self._overrides(), "producer": producer}
         if self.task is not None:
             return self.task.apply_async(args, kwargs, **options)
         return self.app.send_task(self.entry.task, args, kwargs, **options)
@@ -85,6 +88,8 @@ class Message:
             # backend would keep one subscription for each message. The header is set right below.
             "ignore_result": True,
         }
+        if self.app.conf.task_always_eager:
+            del overrides["ignore_result"]
         if self.app.conf.task_send_sent_event:
             overrides["event_dispatcher"] = _NoEvents()
         return overrides
@@ -142,6 +147,14 @@ class Message:
             found["kwargsrepr"] = badges.badged_kwargs(shown_kwargs, mark("scheduled_time"))
         return found
 
+    def unfollowed(self, publication: Mapping[str, Any]) -> dict[str, Any]:
+        """One of several messages that were sent for a run, as Celery has built it: no worker can claim the
+        run by it."""
+        headers = {k: v for k, v in publication["headers"].items() if k not in _OF_A_RUN}
+        if headers.get("ignore_result") is True:
+            headers["ignore_result"] = self._ignore_result()
+        return {**publication, "headers": headers}
+
     def _ignore_result(self) -> Any:
         given = self.entry.options
         if "ignore_result" in given or self.task is None:
@@ -158,7 +171,8 @@ def message_of(
     run: Mapping[str, Any] | None = None,
 ) -> Message:
     """The call for an entry; for one run of it when that is given."""
-    _check(app, entry)
+    if policy_entry is not None:
+        _check(app, entry)
     task = app.tasks.get(entry.task)
     return Message(
         app=app,
@@ -186,6 +200,32 @@ def is_shared(app: Any, entry: ScheduleEntry) -> bool:
         or _counts_from_a_moment(entry, task)
         or not encodes_alike(*(_chosen(app, entry, task, name) for name in ("serializer", "compression")))
     )
+
+
+def sends_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
+    """Whether what an entry without a policy sends is known only when it was sent: one message under our id,
+    or something else."""
+    return (
+        app.conf.task_protocol == 1
+        or app.conf.task_always_eager
+        or any(name in entry.options for name in OURS)
+        or _has_its_own_way(app, app.tasks.get(entry.task))
+    )
+
+
+@contextmanager
+def counted_publications() -> Iterator[list[str]]:
+    """The ids of all tasks that Celery publishes meanwhile, by whichever producer."""
+    published: list[str] = []
+
+    def note(headers: Mapping[str, Any] | None = None, body: Any = None, **_: Any) -> None:
+        published.append(str((headers or {}).get("id")))
+
+    signals.after_task_publish.connect(note, weak=False, dispatch_uid=badges.RECEIVER)
+    try:
+        yield published
+    finally:
+        signals.after_task_publish.disconnect(dispatch_uid=badges.RECEIVER)
 
 
 def is_watched(app: Any, task: Any) -> bool:

@@ -85,7 +85,7 @@ def _configuration(desk: Desk) -> Iterator[Finding]:
         yield warning("configuration", text, "use a schedule that can be replayed, or leave the policy out")
     for text in (*division.cautions, *_of_the_app(desk)):
         yield warning("configuration", text, "change it, unless it is meant so")
-    if desk.app.conf.task_always_eager:
+    if desk.app.conf.task_always_eager and division.declared:
         yield failure("configuration", "task_always_eager is on: tasks would run inside beat", "turn it off")
 
 

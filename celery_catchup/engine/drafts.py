@@ -36,6 +36,11 @@ class DispatchFailedError(CatchupError):
         """Whether the task's own guard kept it back, as queued or running already."""
         return False
 
+    @property
+    def unfollowed(self) -> bool:
+        """Whether it was sent, but not as one message that can be followed."""
+        return False
+
 
 class OversizeError(CatchupError):
     """The messages of a plan are more than one commit may hold; its first ``fits`` runs are not."""
@@ -96,10 +101,12 @@ def draft(
     """Make the messages and records of a plan; `DispatchFailedError` when a message cannot be made, and
     `OversizeError` when they are too large for one commit.
 
-    A run that its task's own guard keeps back becomes a skip. Those that may start at ``now`` get their
-    message with them. ``busy`` and ``after`` are what the plan took for granted, as in `EntryBatch`.
+    A run that its task's own guard keeps back, or that cannot be followed, becomes a skip. Those that may
+    start at ``now`` get their message with them. ``busy`` and ``after`` are what the plan took for granted,
+    as in `EntryBatch`.
     """
-    entry, messages, runs, kept_back = line.entry, _Messages(line.entry.name, dispatch), list[NewRun](), []
+    entry, messages, runs = line.entry, _Messages(line.entry.name, dispatch), list[NewRun]()
+    kept_back: dict[PlannedRun, SkipReason] = {}
     previous = _Previous(entry, plan)
     size = 0
     for number, planned in enumerate(plan.runs):
@@ -107,9 +114,9 @@ def draft(
         try:
             template = messages.of(planned, run_id)
         except DispatchFailedError as error:
-            if not error.guarded:
+            if not (error.guarded or error.unfollowed):
                 raise
-            kept_back.append(planned)
+            kept_back[planned] = SkipReason.GUARD_BLOCKED if error.guarded else SkipReason.NOT_FOLLOWED
             continue
         starts = (
             now is not None and planned.send_at <= now and (line.capacity < 0 or len(runs) < line.capacity)
@@ -234,9 +241,10 @@ def _ends(entry: Entry, plan: Plan) -> Ends | None:
     return None
 
 
-def _without(plan: Plan, kept_back: list[PlannedRun]) -> Plan:
-    slots = [run.slot for run in kept_back]
-    skips = (Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.GUARD_BLOCKED) for slot in slots)
+def _without(plan: Plan, kept_back: Mapping[PlannedRun, SkipReason]) -> Plan:
+    skips = (
+        Skip(run.slot.schedule, run.slot.at, run.slot.at, 1, reason) for run, reason in kept_back.items()
+    )
     runs = tuple(run for run in plan.runs if run not in kept_back)
     return replace(plan, runs=runs, skips=(*plan.skips, *skips))
 

@@ -264,12 +264,16 @@ class Engine:
             self.office.states.report(self.office.leadership, failing=report[0], undecided=late)
             self._reported = report
 
-    def send_plain(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
-        """Send what entries without a policy have due, together with what is then known of them;
-        False when another beat leads by now, or has sent it."""
+    def send_plain(
+        self, batches: Sequence[PlainBatch], now: Instant, *, progress: Mapping[str, str] | None = None
+    ) -> bool:
+        """Send what entries without a policy have due, together with what is then known of them, and note
+        ``progress`` when all of it is; False when another beat leads by now, or has sent it."""
         with self._until_fenced():
             for some in portions(batches):
                 self.office.ledger.commit(self.office.leadership, Batch(plain=some), now=now)
+            if progress:
+                self.office.ledger.commit(self.office.leadership, Batch(progress=progress), now=now)
         return self.leading
 
     @contextmanager

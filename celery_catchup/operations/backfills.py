@@ -23,7 +23,10 @@ from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
 
-_ADVICE = "backfills need one: set it to False in catchup_entries, and nothing else changes"
+_ADVICE = (
+    "backfills need one: set it to False in catchup_entries; live slots then run as before, and a slot "
+    "that is missed while beat is down does not run late any more"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

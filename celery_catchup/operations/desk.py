@@ -28,7 +28,7 @@ from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.settings import PREFIX
-from celery_catchup.sources import EntrySource, open_source
+from celery_catchup.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Stored
 from celery_catchup.store.history import History
 from celery_catchup.store.inheritance import Inheritance
@@ -78,7 +78,9 @@ class Desk:
         entries = self.source.entries()
         if self._only is not None and self._only in entries:
             entries = {self._only: entries[self._only]}
-        return made_entries(entries, self._entry)
+        # Of a source, one wrong row must not keep an operator from looking at the others.
+        refused = None if isinstance(self.source, SettingsSource) else dict[str, str]()
+        return made_entries(entries, self._entry, refused=refused)
 
     @cached_property
     def source(self) -> EntrySource:

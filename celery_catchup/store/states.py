@@ -163,6 +163,11 @@ class States:
         answer: Any = self._client.hscan(self._keys.accepted, 0, count=AT_ONCE)
         return self._rest("accepted", *answer)
 
+    def last_runs(self) -> dict[str, str]:
+        """What is known of entries without a policy, also of those that are not declared any more."""
+        answer: Any = self._client.hscan(self._keys.last_runs, 0, count=AT_ONCE)
+        return self._rest("last_runs", *answer)
+
     def scheduler(self) -> Mapping[str, str]:
         """Watermark, last tick and progress of the catch-up, as written."""
         answer: Any = self._client.hgetall(self._keys.scheduler)

@@ -147,7 +147,7 @@ def test_a_policy_may_name_a_row_that_is_not_there(redis_url: str, desk_clock: F
     assert [one["name"] for one in project.json("entries")["entries"]] == ["settled"]
 
 
-def test_a_change_with_a_mistake_in_it_is_said_and_the_entries_before_go_on(
+def test_a_row_with_a_mistake_in_it_fails_alone_and_the_entries_before_go_on(
     project: Project, rows: Any, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     from django_celery_beat.models import IntervalSchedule
@@ -160,7 +160,7 @@ def test_a_change_with_a_mistake_in_it_is_said_and_the_entries_before_go_on(
         desk_clock.set("2026-02-07T10:00:01Z")
         scheduler.tick()
 
-    assert "Entries changed, but cannot be used" in caplog.text
+    assert "entry=too-often" in caplog.text
     assert dispatched(project) == ["10:00"]
 
 

@@ -7,13 +7,16 @@ restart and an outage of three hours in between. What they send, and when, must 
 from __future__ import annotations
 
 import json
+import random
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import celery
 import pytest
@@ -74,8 +77,43 @@ def entries() -> dict[str, Any]:
 def app_at(clock: FakeClock, **settings: Any) -> Clocked:
     app = Clocked("project", set_as_current=False)
     app.clock = clock
-    app.conf.update(beat_schedule=entries(), result_expires=None, **settings)
+    app.conf.update(**{"beat_schedule": entries(), "result_expires": None, **settings})
     return app
+
+
+TOKYO, BERLIN = ZoneInfo("Asia/Tokyo"), ZoneInfo("Europe/Berlin")
+CLOCKS: dict[str, Callable[[datetime], datetime]] = {
+    "naive-tokyo": lambda now: now.astimezone(TOKYO).replace(tzinfo=None),
+    "naive-berlin": lambda now: now.astimezone(BERLIN).replace(tzinfo=None),
+    "naive-utc": lambda now: now.replace(tzinfo=None),
+    "hours-ahead": lambda now: now + timedelta(hours=3, minutes=7),
+    "hours-behind": lambda now: now.astimezone(BERLIN) - timedelta(hours=5),
+    "seconds-ahead": lambda now: now + timedelta(seconds=90),
+}
+
+
+def asking(kind: str, clock: FakeClock) -> dict[str, Any]:
+    """Entries whose ``nowfun`` is that clock: local time without a zone, or one that is wrong."""
+
+    def now() -> datetime:
+        return CLOCKS[kind](clock.now())
+
+    made = {
+        "hourly": crontab(minute=0, nowfun=now),
+        "nine": crontab(minute=30, hour=9, nowfun=now),
+        "interval": schedule(timedelta(minutes=11), nowfun=now),
+        "relative": schedule(timedelta(hours=2), relative=True, nowfun=now),
+    }
+    return {name: {"task": name, "schedule": value} for name, value in made.items()}
+
+
+class ForgetfulStockBeat(beat.Scheduler):  # type: ignore[misc]
+    """Celery's scheduler without its file."""
+
+    producer = None
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **_: Any) -> None:
+        StockBeat.sent.append((entry.name, self.app.now().astimezone(UTC)))
 
 
 class StockBeat(beat.PersistentScheduler):  # type: ignore[misc]
@@ -88,10 +126,23 @@ class StockBeat(beat.PersistentScheduler):  # type: ignore[misc]
         self.sent.append((entry.name, self.app.now().astimezone(UTC)))
 
 
-def drive(scheduler: Any, clock: FakeClock, duration: timedelta, count: Callable[[], int]) -> None:
-    """Tick as Celery's service does, without the sleep; no time passes while there is more to send."""
-    end = clock.now() + duration
+Changes = dict[timedelta, Callable[[Any], object]]
+
+
+def drive(
+    scheduler: Any,
+    clock: FakeClock,
+    duration: timedelta,
+    count: Callable[[], int],
+    changes: Changes | None = None,
+) -> None:
+    """Tick as Celery's service does, without the sleep; no time passes while there is more to send.
+    ``changes`` are made to the scheduler at the first tick after their time."""
+    begin = clock.now()
+    end, waiting = begin + duration, dict(changes or {})
     while clock.now() < end:
+        for after in [after for after in waiting if clock.now() >= begin + after]:
+            waiting.pop(after)(scheduler)
         before = count()
         wait = scheduler.tick()
         if count() > before and not wait:
@@ -111,20 +162,41 @@ def current(app: Celery) -> Iterator[None]:
         _state._tls.current_app = before
 
 
-def stock(folder: Path, start: str, phases: list[timedelta], **settings: Any) -> Sent:
+Maker = Callable[[FakeClock], dict[str, Any]]
+
+
+def stock(
+    folder: Path | None,
+    start: str,
+    phases: list[timedelta],
+    make: Maker = lambda _: entries(),
+    changes: Changes | None = None,
+    **settings: Any,
+) -> Sent:
     clock, sent = FakeClock(start), Sent()
     for number, duration in enumerate(phases):
         clock.advance(seconds=OUTAGE.total_seconds() if number else 0)
-        app = app_at(clock, broker_url="memory://", **settings)
+        app = app_at(clock, broker_url="memory://", beat_schedule=make(clock), **settings)
         StockBeat.sent = sent
         # What it reads back from its file asks the current app for the time.
         with current(app):
-            scheduler = StockBeat(app=app, schedule_filename=str(folder / "schedule"))
-            drive(scheduler, clock, duration, lambda: len(sent))
+            scheduler = (
+                StockBeat(app=app, schedule_filename=str(folder / "schedule"))
+                if folder
+                else ForgetfulStockBeat(app=app)
+            )
+            drive(scheduler, clock, duration, lambda: len(sent), changes)
     return sent
 
 
-def ours(url: str, start: str, phases: list[timedelta], **settings: Any) -> Sent:
+def ours(
+    url: str,
+    start: str,
+    phases: list[timedelta],
+    make: Maker = lambda _: entries(),
+    changes: Changes | None = None,
+    **settings: Any,
+) -> Sent:
     clock, sent = FakeClock(start), Sent()
     client: redis.Redis = redis.Redis.from_url(url)
 
@@ -143,8 +215,8 @@ def ours(url: str, start: str, phases: list[timedelta], **settings: Any) -> Sent
     patient = {"catchup_poll_interval": "5m", "catchup_lease_ttl": "1h"}
     for number, duration in enumerate(phases):
         clock.advance(seconds=OUTAGE.total_seconds() if number else 0)
-        app = app_at(clock, broker_url=url, **patient, **settings)
-        drive(Clockwork(app=app), clock, duration, collect)
+        app = app_at(clock, broker_url=url, beat_schedule=make(clock), **patient, **settings)
+        drive(Clockwork(app=app), clock, duration, collect, changes)
     client.close()
     return sent
 
@@ -176,6 +248,68 @@ def test_both_send_the_same_at_the_same_times(
     back = datetime.fromisoformat(start) + phases[0] + OUTAGE
     late = {name for name, time in theirs if timedelta() <= time - back < timedelta(seconds=1)}
     assert ("hourly" in late) is ("beat_cron_starting_deadline" not in settings)
+
+
+@pytest.mark.skipif(
+    tuple(int(part) for part in celery.__version__.split(".")[:2]) < (5, 7),
+    reason="before Celery 5.7 an entry asked too early keeps the others of stock beat waiting",
+)
+@pytest.mark.parametrize("timezone", ["UTC", "Asia/Tokyo"])
+@pytest.mark.parametrize("kind", CLOCKS)
+def test_entries_with_a_clock_of_their_own_are_asked_as_celery_asks_them(
+    redis_url: str, kind: str, timezone: str
+) -> None:
+    """Without a restart: Celery's file does not keep a ``nowfun``."""
+    start, phases, make = "2026-06-30T12:47:00Z", [timedelta(hours=26)], partial(asking, kind)
+
+    theirs = stock(None, start, phases, make, timezone=timezone)
+    mine = ours(redis_url, start, phases, make, timezone=timezone)
+
+    check_same(mine, theirs)
+    assert Counter(name for name, _ in theirs)["hourly"] == 26
+
+
+@pytest.mark.skipif(
+    tuple(int(part) for part in celery.__version__.split(".")[:2]) < (5, 7),
+    reason="before Celery 5.7 an entry asked too early keeps the others of stock beat waiting",
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_entries_that_change_at_run_time_are_sent_as_celery_sends_them(redis_url: str, seed: int) -> None:
+    start, phases = "2026-06-30T12:47:00Z", [timedelta(hours=26)]
+    # Both wake up at least every five minutes, and see a change at that.
+    at = [timedelta(minutes=5 * n) for n in sorted(random.Random(seed).sample(range(1, 300), 8))]
+
+    theirs = stock(None, start, phases, changes=random_changes(seed, at))
+    mine = ours(redis_url, start, phases, changes=random_changes(seed, at))
+
+    counted, expected = (Counter(name for name, _ in sent) for sent in (mine, theirs))
+    # The tick that sees a change may come up to five minutes later with one of them.
+    assert counted.keys() == expected.keys()
+    assert {name: (counted[name], n) for name, n in expected.items() if abs(counted[name] - n) > 1} == {}
+    assert any(name.startswith("new-") for name in expected)
+
+
+def random_changes(seed: int, at: list[timedelta]) -> Changes:
+    """Entries that are added, replaced and taken away; the same for every scheduler."""
+    chosen = random.Random(seed)
+    names, made = sorted(entries()), dict[timedelta, Callable[[Any], object]]()
+    for number, after in enumerate(at):
+        minutes, taken = chosen.randint(7, 90), chosen.choice(names)
+        new = {"task": f"new-{number}", "schedule": timedelta(minutes=minutes)}
+        changes: list[Callable[[Any], object]] = [
+            lambda beat, new=new, n=number: beat.add(name=f"new-{n}", **new),  # type: ignore[misc]
+            lambda beat, new=new, n=number: beat.update_from_dict({f"new-{n}": new}),  # type: ignore[misc]
+            lambda beat, taken=taken: beat.schedule.pop(taken, None),  # type: ignore[misc]
+        ]
+        made[after] = changes[number % 3]
+    return made
+
+
+@pytest.mark.parametrize("kind", CLOCKS)
+def test_a_restart_with_a_clock_of_its_own_makes_one_late_run(redis_url: str, kind: str) -> None:
+    sent = ours(redis_url, "2026-06-30T12:47:00Z", [timedelta(hours=5)] * 2, partial(asking, kind))
+
+    assert Counter(name for name, _ in sent)["hourly"] == 5 + 1 + 5
 
 
 def check_same(mine: Sent, theirs: Sent) -> None:

@@ -607,3 +607,290 @@ def test_a_policy_on_an_entry_is_no_option_of_its_messages(
     entry = make(app)
 
     assert (entry.catchup, entry.options) == ("6h", {})
+
+
+# -- tasks that send in their own way ------------------------------------------------------------
+
+
+class AlreadyQueued(Exception):  # noqa: N818 - celery-once's name
+    """As celery-once says that the task is queued already."""
+
+
+def own_tasks(app: Celery) -> None:
+    """Tasks of the kinds that projects and libraries write, named after what they do."""
+
+    class Silent(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> None:
+            super().apply_async(args, kwargs, **options)
+
+    class OwnId(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            return super().apply_async(args, kwargs, **{**options, "task_id": "today"})
+
+    class PerTenant(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+            options.pop("task_id", None)
+            return [
+                super(PerTenant, self).apply_async([tenant], kwargs, **options) for tenant in ("eu", "us")
+            ]
+
+    class ForgetsOptions(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> None:
+            super().apply_async(args, kwargs)
+
+    class Once(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, *args: Any, **options: Any) -> Any:
+            raise AlreadyQueued
+
+    class Singleton(app.Task):  # type: ignore[name-defined,misc]
+        def apply_async(self, *args: Any, **options: Any) -> Any:
+            return app.AsyncResult("another-id")
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    bases = {
+        "silent": Silent,
+        "own-id": OwnId,
+        "per-tenant": PerTenant,
+        "forgets-options": ForgetsOptions,
+        "once": Once,
+        "singleton": Singleton,
+    }
+    for name, base in bases.items():
+        app.task(nothing, name=name, shared=False, base=base)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize(
+    ("task", "messages"),
+    [
+        ("silent", [("silent", [])]),
+        ("own-id", [("own-id", [])]),
+        ("per-tenant", [("per-tenant", ["eu"]), ("per-tenant", ["us"])]),
+        ("forgets-options", [("forgets-options", [])]),
+    ],
+)
+def test_a_task_that_sends_in_its_own_way_is_sent_as_celery_sends_it(
+    place: Place, caplog: pytest.LogCaptureFixture, task: str, messages: list[Any], *, atomic: bool
+) -> None:
+    own_tasks(place.app)
+    with contextlib.nullcontext() if atomic else private_server() as server:
+        if server is not None:
+            place.app.conf.catchup_redis_url = server.url()
+        place.start(**{task: 10.0})
+        place.run_for(seconds=21)
+        place.stop()
+
+    assert place.sent() == messages * 2
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_messages_under_an_id_of_their_own_have_delivery_tags_of_their_own(place: Place) -> None:
+    own_tasks(place.app)
+    place.start(**{"own-id": 10.0})
+    place.run_for(seconds=21)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    messages = [json.loads(text) for text in raw]
+    assert [message["headers"]["id"] for message in messages] == ["today"] * 2
+    assert [message["properties"]["correlation_id"] for message in messages] == ["today"] * 2
+    assert len({message["properties"]["delivery_tag"] for message in messages}) == 2
+    assert [message["headers"]["trigger_type"] for message in messages] == ["scheduler"] * 2
+
+
+@pytest.mark.parametrize("task", ["once", "singleton"])
+def test_a_slot_that_the_tasks_own_guard_keeps_back_is_dropped_at_once(
+    place: Place, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    own_tasks(place.app)
+    place.start(**{task: 10.0})
+    place.run_for(seconds=21)
+
+    assert place.sent() == []
+    assert (place.known(task) or "").split()[1] == "2"
+    said = [record for record in caplog.records if "guard_blocked" in record.message]
+    assert [record.levelname for record in said] == ["INFO"] * 2
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize(
+    ("task", "messages", "reason"),
+    [
+        ("per-tenant", [("per-tenant", ["eu"]), ("per-tenant", ["us"])], "not_followed"),
+        ("forgets-options", [("forgets-options", [])], "not_followed"),
+        ("once", [], "guard_blocked"),
+        ("singleton", [], "guard_blocked"),
+    ],
+)
+def test_a_run_with_a_policy_that_cannot_be_followed_is_sent_and_on_record(
+    place: Place,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+    task: str,
+    messages: list[Any],
+    reason: str,
+    *,
+    atomic: bool,
+) -> None:
+    own_tasks(place.app)
+    entry = {"schedule": crontab(minute=0), "catchup": {"window": "6h", "overlap_policy": "all"}}
+    with contextlib.nullcontext() if atomic else private_server() as server:
+        if server is not None:
+            place.app.conf.catchup_redis_url = server.url()
+        state = place.redis if server is None else redis.Redis.from_url(server.url(), decode_responses=True)
+        place.start(**{task: entry})
+        place.run_for(seconds=5)
+        clock.advance(hours=1)
+        place.run_for(seconds=5)
+        place.stop()
+        skips: Any = state.zrange(KEYS.skips(task), 0, -1)
+
+    assert place.sent() == messages * 2
+    assert [(s["reason"], s["count"]) for s in map(json.loads, skips)] == [(reason, 2)]
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("task", ["silent", "own-id"])
+def test_a_run_with_a_policy_is_followed_under_its_own_id_whatever_its_task_returns(
+    place: Place, task: str
+) -> None:
+    own_tasks(place.app)
+    place.start(**{task: {"schedule": crontab(minute=0), "catchup": {"window": "6h"}}})
+    place.run_for(seconds=5)
+
+    (raw,) = place.redis.lrange("celery", 0, -1)  # type: ignore[misc]
+    message = json.loads(raw)
+    headers = message["headers"]
+    assert headers["id"] == headers["catchup_run_id"] == message["properties"]["correlation_id"]
+    assert place.redis.hexists(KEYS.ledger, headers["id"])
+
+
+# -- what Celery accepts -------------------------------------------------------------------------
+
+
+def test_an_entry_may_fix_the_id_of_its_task(place: Place) -> None:
+    place.start(fixed={"schedule": 10.0, "options": {"task_id": "fixed-id"}})
+    place.run_for(seconds=21)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    assert [json.loads(text)["headers"]["id"] for text in raw] == ["fixed-id"] * 2
+
+
+def test_protocol_1_is_sent_as_celery_builds_it(place: Place) -> None:
+    place.app.conf.task_protocol = 1
+    place.start(old=10.0)
+    place.run_for(seconds=11)
+
+    raw: Any = place.redis.lrange("celery", 0, -1)
+    bodies = [json.loads(b64decode(json.loads(text)["body"])) for text in raw]
+    assert [body["task"] for body in bodies] == ["old"]
+
+
+def test_eager_tasks_run_inside_beat_as_under_celerys_own(place: Place) -> None:
+    ran: list[str] = []
+
+    def note() -> None:
+        ran.append("here")
+
+    place.app.task(note, name="eager", shared=False)
+    place.app.conf.task_always_eager = True
+    place.start(eager=10.0)
+    place.run_for(seconds=21)
+
+    assert ran == ["here"] * 2
+    assert place.sent() == []
+    assert (place.known("eager") or "").split()[1] == "2"
+
+
+# -- from when on an entry counts ----------------------------------------------------------------
+
+
+def test_an_entry_that_was_removed_and_comes_back_runs_at_its_next_slot(
+    place: Place, clock: FakeClock
+) -> None:
+    place.start(hourly=crontab(minute=0), stays=3600.0)
+    place.run_for(seconds=5)
+    place.start(stays=3600.0)
+    clock.advance(hours=3)
+
+    place.start(hourly=crontab(minute=0), stays=3600.0)
+    place.run_for(seconds=5)
+    before = [name for name, _ in place.sent()]
+    clock.advance(hours=1)
+    place.run_for(seconds=5)
+
+    assert before.count("hourly") == 1
+    assert [name for name, _ in place.sent()].count("hourly") == 2
+
+
+def test_what_is_known_of_removed_entries_has_an_end(place: Place, clock: FakeClock) -> None:
+    place.app.conf.update(catchup_ledger_ttl="30d")
+    place.start(goes=10.0, stays=10.0)
+    place.start(stays=10.0)
+    removed: Any = place.redis.hgetall(KEYS.last_runs)
+    assert removed["goes"].endswith(" removed")
+
+    assert place.scheduler is not None
+    engine = place.scheduler._work.engine  # type: ignore[union-attr]
+    housekeeping, present = engine._releases.housekeeping, ["stays"]
+    began = engine.server_ms
+    for day in (1, 40):
+        for step in range(100):
+            housekeeping.step(began + day * 86_400_000 + step, entries=[], present=present)
+
+    assert list(place.redis.hgetall(KEYS.last_runs)) == ["stays"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"timezone": "Asia/Tokyo"}, {"enable_utc": False, "timezone": "UTC"}])
+def test_another_zone_lets_entries_count_from_now_as_celery_resets_its_file(
+    place: Place, clock: FakeClock, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    place.start(hourly=crontab(minute=0))
+    place.run_for(seconds=5)
+    place.stop()
+    clock.advance(hours=3)
+
+    vars(place.app).pop("timezone", None)  # Celery's app remembers it
+    place.app.conf.update(change)
+    place.start(hourly=crontab(minute=0))
+    place.start(hourly=crontab(minute=0))
+
+    assert place.sent() == [("hourly", [])]
+    assert len([record for record in caplog.records if "Time zone changed" in record.message]) == 1
+
+
+def test_an_entry_that_was_not_known_counts_from_the_last_run_it_is_given(
+    place: Place, clock: FakeClock
+) -> None:
+    long_ago = clock.now() - timedelta(hours=2)
+    entry = {"schedule": 3600.0, "last_run_at": long_ago, "total_run_count": 7}
+    place.start(known=entry)
+    place.start(known=entry)
+
+    assert place.sent() == [("known", [])]
+    assert (place.known("known") or "").split()[1] == "8"
+
+
+def test_an_entry_set_to_false_runs_its_live_slots_as_before_and_no_missed_one(
+    place: Place, clock: FakeClock
+) -> None:
+    """What the advice for a backfill of an entry without a policy promises."""
+    off = {"schedule": crontab(minute=0), "catchup": False}
+    place.start(off=off, plain=crontab(minute=0))
+    place.run_for(seconds=5)
+    live = sorted(name for name, _ in place.sent())
+    place.stop()
+    clock.advance(hours=3, minutes=30)
+    place.start(off=off, plain=crontab(minute=0))
+    place.run_for(seconds=5)
+    late = sorted(name for name, _ in place.sent())
+    # No worker has taken the first run; a live slot does not wait for it.
+    clock.advance(minutes=29, seconds=50)
+    place.run_for(seconds=10)
+
+    assert live == ["off", "plain"]
+    assert late == ["off", "plain", "plain"]
+    assert sorted(name for name, _ in place.sent()) == ["off", "off", "plain", "plain", "plain"]

@@ -392,3 +392,24 @@ def test_an_error_that_nobody_expected_ends_no_beat_and_no_second_one_is_silent(
         assert min(waits) > 0.5
     told = [record.getMessage() for record in caplog.records if "Tick failed" in record.getMessage()]
     assert len([line for line in told if "ZeroDivisionError" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kwargs": [1]}, "beat_schedule.etl.kwargs: expected a mapping such as {'day': 1}, got [1]"),
+        ({"kwargs": "[1]"}, "beat_schedule.etl.kwargs: expected a mapping such as {'day': 1}, got '[1]'"),
+        ({"args": 5}, "beat_schedule.etl.args: expected a list such as [1, 'a'], got 5"),
+        ({"args": "5"}, "beat_schedule.etl.args: expected a list such as [1, 'a'], got '5'"),
+        ({"options": ["queue"]}, "beat_schedule.etl.options: expected a mapping such as {'queue': 'slow'}"),
+    ],
+)
+@pytest.mark.parametrize("policies", [{}, {"*": {"window": "6h"}}], ids=["plain", "policy"])
+def test_an_entry_with_values_of_the_wrong_type_is_named(
+    capsys: pytest.CaptureFixture[str],
+    clock: FakeClock,
+    fields: dict[str, Any],
+    said: str,
+    policies: dict[str, Any],
+) -> None:
+    assert said in refused(capsys, clock, beat_schedule=etl(**fields), catchup_entries=policies)

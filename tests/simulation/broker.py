@@ -13,7 +13,7 @@ from typing import Any
 
 from celery_catchup import header_names as names
 from celery_catchup.dispatch import DispatchError, Mode, render
-from celery_catchup.model import Instant
+from celery_catchup.model import Instant, Trigger
 from celery_catchup.store import Template
 from tests.simulation.hub import Hub, Process
 from tests.simulation.server import QUEUE
@@ -260,6 +260,9 @@ class SimulatedDispatcher:
             return QUEUE, 0, [message]
         self.broker.publish(message)
         return "", 0, []
+
+    def announced(self, trigger: Trigger) -> bool:
+        return False
 
     def close(self, **_: Any) -> None:
         """Nothing is open."""
