@@ -229,6 +229,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         engine.release(now)
         send = partial(self._send, now=now)
         plain.send_due(now, work.sender, send, limit=self._batch_size, has_time=engine.has_time)
+        self._source.retire(now, engine.has_decided)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")
