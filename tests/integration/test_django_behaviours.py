@@ -8,21 +8,26 @@ the rows must be the same, and as the table says. Entries have no policy here.
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
 import redis
 from celery import _state
 from celery.schedules import crontab
 
 from celery_catchup.beat import Scheduler
+from celery_catchup.declarations import HOUSEKEEPING
+from celery_catchup.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.testing import FakeClock
 from tests.integration.django_projects import DjangoProject, let_django_read
-from tests.integration.operating import Project, TimedCelery
+from tests.integration.operating import ALL, Project, TimedCelery
 
 DAY = "2026-02-07"
 START, END = "09:05", "12:04"
@@ -267,31 +272,28 @@ class Stage:
     def theirs(self, case: Case) -> Outcome:
         from django_celery_beat.schedulers import DatabaseScheduler
 
-        app = self._project(case).app
+        app = self.project(case).app
         with current(app):
             return self._play(case, lambda: DatabaseScheduler(app=app))
 
     def ours(self, case: Case) -> Outcome:
         patient = {"catchup_poll_interval": "5m", "catchup_lease_ttl": "1h"}
-        project = self._project(case, catchup_source="django", **patient)
+        project = self.project(case, catchup_source="django", **patient)
         kind = type("Scheduler", (Scheduler,), {"clock": self.clock})
         return self._play(case, lambda: kind(project.app))
 
-    def _project(self, case: Case, **settings: Any) -> Project:
+    def project(self, case: Case, **settings: Any) -> Project:
         settings = {"result_expires": None, "beat_max_loop_interval": 300, **settings}
         project = Project(self.url, self.clock, policies={}, **settings)
         project.app.conf.beat_schedule = dict(case.schedule)
+        project.app.task(name="proj.add", shared=False)(add)
         return project
 
     def _play(self, case: Case, begin: Callable[[], Any]) -> Outcome:
         from django_celery_beat import models
 
+        self.clean()
         client: redis.Redis = redis.Redis.from_url(self.url)
-        client.flushall()
-        kinds = "PeriodicTask PeriodicTasks IntervalSchedule CrontabSchedule SolarSchedule ClockedSchedule"
-        for kind in kinds.split():
-            getattr(models, kind).objects.all().delete()
-        self.clock.set(f"{DAY}T{START}:00Z")
         case.given()
         self.clock.set(f"{DAY}T{case.begins}:00Z")
         outcome, acts = Outcome(), sorted(case.then.items())
@@ -314,6 +316,17 @@ class Stage:
             outcome.rows[found.name] = {one: shown(getattr(found, one)) for one in fields}
         return outcome
 
+    def clean(self) -> None:
+        """Begin: no rows, no state, no messages, and the clock at its start."""
+        from django_celery_beat import models
+
+        with redis.Redis.from_url(self.url) as client:
+            client.flushall()
+        kinds = "PeriodicTask PeriodicTasks IntervalSchedule CrontabSchedule SolarSchedule ClockedSchedule"
+        for kind in kinds.split():
+            getattr(models, kind).objects.all().delete()
+        self.clock.set(f"{DAY}T{START}:00Z")
+
     def _time(self) -> str:
         return f"{self.clock.now() + SECOND / 2:%H:%M}"
 
@@ -331,6 +344,10 @@ def shown(value: Any) -> Any:
     if not isinstance(value, datetime):
         return value
     return f"{(value.astimezone(UTC) if value.tzinfo else value) + SECOND / 2:%H:%M}"
+
+
+def add(one: int, two: str, three: object = None) -> None:
+    """The body of a task that nobody executes."""
 
 
 @contextmanager
@@ -383,3 +400,118 @@ def test_both_do_the_same(stage: Stage, name: str, use_tz: bool) -> None:
     for one, fields in ours.rows.items():
         assert {**fields, **case.left} == fields
         assert case.differs or fields == theirs.rows[one]
+
+
+# -- messages --------------------------------------------------------------------------------
+
+
+def told(message: dict[str, Any]) -> dict[str, Any]:
+    """What a consumer sees of a message; ids and our own headers apart."""
+    headers, properties = dict(message["headers"]), dict(message["properties"])
+    for one in (SCHEDULED_TIME, IS_CATCHUP, TRIGGER_TYPE, "id", "root_id", "origin"):
+        headers.pop(one, None)
+    for one in ("correlation_id", "reply_to", "delivery_tag"):
+        properties.pop(one)
+    expires = headers.pop("expires")
+    return {
+        "queue": message["key"],
+        "headers": headers,
+        "properties": properties,
+        "expires": expires and f"{datetime.fromisoformat(expires) + SECOND / 2:%H:%M}",
+        "body": json.loads(b64decode(message["body"])),
+    }
+
+
+def test_messages_have_the_options_of_the_row(stage: Stage) -> None:
+    def given() -> None:
+        with kombu.Connection(stage.url) as connection:
+            kombu.Queue("reports", kombu.Exchange("reports"), routing_key="daily")(connection).declare()
+        row("queue", **cron("1"), queue="reports")
+        row("exchange", **cron("2"), exchange="reports", routing_key="daily")
+        row("priority", **cron("3"), priority=6)
+        row("headers", **cron("4"), headers='{"team": "sales"}')
+        row("expires", **cron("5"), expires=at("11:30"))
+        row("seconds", **cron("6"), expire_seconds=600)
+        row("arguments", **cron("7"), task="proj.add", args='[1, "two"]', kwargs='{"three": null}')
+        row("nothing", **cron("8"), args="null", kwargs="")
+
+    case = Case(given, [], schedule={"settled": {**SETTLED, "options": {"queue": "reports"}}})
+    theirs, ours = stage.theirs(case), stage.ours(case)
+
+    assert ours.sent == theirs.sent
+    assert list(map(told, ours.messages)) == list(map(told, theirs.messages))
+    by_name = {one["headers"]["periodic_task_name"]: told(one) for one in ours.messages}
+    assert by_name["queue"]["queue"] == by_name["exchange"]["queue"] == "reports"
+    assert by_name["settled"]["queue"] == "reports"
+    assert by_name["priority"]["properties"]["priority"] == 6
+    assert by_name["headers"]["headers"]["team"] == "sales"
+    assert (by_name["expires"]["expires"], by_name["seconds"]["expires"]) == ("11:30", "11:16")
+    assert by_name["arguments"]["body"][:2] == [[1, "two"], {"three": None}]
+
+
+# -- rows beside others, and the end of beat -------------------------------------------------
+
+
+def test_rows_with_wrong_fields_do_not_keep_others_from_running(stage: Stage) -> None:
+    def given() -> None:
+        row("list", **cron(), kwargs="[1]")
+        row("number", **cron(), args="5")
+        row("text", **cron(), args="[1,")
+        row(**cron(), start_time=at("09:00"), expires=at("11:30"))
+
+    ours = stage.ours(Case(given, []))
+
+    assert [one for one in ours.sent if "row" in one] == ["09:05 row", "10:00 row", "11:00 row"]
+    assert {one.split()[1] for one in ours.sent} == {"row"}
+    assert [ours.rows[one]["enabled"] for one in ("list", "number", "text", "row")] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize(("enabled", "sent"), [(None, 1), (True, 1), (False, 0)])
+def test_the_cleanup_of_results_runs_unless_its_row_is_disabled(
+    stage: Stage, tmp_path: Path, enabled: bool | None, sent: int
+) -> None:
+    stage.clean()
+    project = stage.project(Case(lambda: None, []), catchup_source="django", result_expires=60)
+    project.app.conf.result_backend = f"file://{tmp_path}"
+    if enabled is not None:
+        row(HOUSEKEEPING, **cron("0", "4"), task=HOUSEKEEPING, enabled=enabled)
+
+    project.tick()
+    stage.clock.set("2026-02-08T04:00:01Z")
+    project.tick()
+
+    with redis.Redis.from_url(stage.url) as client:
+        assert client.llen("celery") == sent
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_row_with_a_policy_is_disabled_when_all_slots_up_to_its_end_are_decided(
+    stage: Stage, paused: bool
+) -> None:
+    from django_celery_beat.models import PeriodicTask
+
+    stage.clean()
+    row(**cron(), start_time=at("09:30"), expires=at("11:30"))
+    project = Project(stage.url, stage.clock, policies={"row": ALL}, catchup_source="django")
+    project.app.conf.beat_schedule = {}
+    project.tick()
+    if paused:
+        project.text("pause", "row")
+
+    stage.clock.set(f"{DAY}T12:02:00Z")
+    project.tick()
+
+    found = PeriodicTask.objects.get(name="row")
+    assert [slot[11:16] for slot, _ in project.slots("row")] == ([] if paused else ["10:00", "11:00"])
+    assert found.enabled is paused
+    if not paused:
+        assert found.total_run_count == 2
+
+
+def test_last_runs_are_imported_from_rows(stage: Stage) -> None:
+    stage.clean()
+    row(**cron(), last_run_at=at("08:00"), total_run_count=7)
+    project = stage.project(Case(lambda: None, []), catchup_source="django")
+    stage.clock.set(f"{DAY}T{START}:00Z")
+
+    assert "taken over" in project.text("import", "django")
