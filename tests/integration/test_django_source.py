@@ -308,3 +308,24 @@ def test_a_row_that_ran_once_is_not_sent_again_although_the_database_never_heard
 
     with project.desk() as desk:
         assert desk.store.client.llen("celery") == 1
+
+
+def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that_is_ahead(
+    redis_url: str, rows: Any, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from celery_catchup import django_source
+
+    desk_clock.set((datetime.now(UTC) - timedelta(hours=3)).isoformat())
+    project = Project(redis_url, desk_clock, {}, {"*": ALL}, catchup_source="django")
+    project.app.conf.beat_schedule = {}
+    row = once(rows)
+    row.clocked.clocked_time = desk_clock.now()
+    row.clocked.save()
+    monkeypatch.setattr(django_source, "_EVERY", 3600.0)
+    with project.beat() as scheduler:
+        for _ in range(5):
+            desk_clock.advance(minutes=6)
+            scheduler.tick()
+
+    with project.desk() as desk:
+        assert desk.store.client.llen("celery") == 1
