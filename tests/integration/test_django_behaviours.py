@@ -209,6 +209,11 @@ TABLE = {
     "a row that ran before, is disabled, and is enabled again after a restart": Case(
         lambda: row(**interval(1, "days"), enabled=False), [], then={"10:30": lambda: change(enabled=True)}
     ),
+    "a row with a start_time that is enabled again runs at once": Case(
+        lambda: row(**interval(1, "days"), start_time=at("09:30")),
+        ["09:30 row", "11:30 row"],
+        then={"10:30": lambda: change(enabled=False), "11:30": lambda: change(enabled=True)},
+    ),
     "a row that the admin's action enables again counts from its last change": Case(
         lambda: row(**cron()),
         ["10:00 row", "11:30 row", "12:00 row"],
@@ -515,3 +520,16 @@ def test_last_runs_are_imported_from_rows(stage: Stage) -> None:
     stage.clock.set(f"{DAY}T{START}:00Z")
 
     assert "taken over" in project.text("import", "django")
+
+
+def test_bounds_hold_without_use_tz_although_crontabs_are_left_aware(stage: Stage) -> None:
+    from django.test import override_settings
+
+    case = Case(lambda: row(**cron(), start_time=at("10:30"), expires=at("11:30")), [])
+    with override_settings(USE_TZ=False, DJANGO_CELERY_BEAT_TZ_AWARE=True):
+        theirs = stage.theirs(case).sent
+        ours = stage.ours(case)
+
+    assert ours.sent == ["11:00 row"]
+    assert ours.rows["row"]["enabled"] is False
+    assert theirs != ours.sent
