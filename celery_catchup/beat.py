@@ -321,6 +321,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         send = partial(self._send, now=now)
         sender = _AsOverridden(self, work) if self._overridden(*_SENDING) else work.sender
         plain.send_due(now, sender, send, limit=self._batch_size, has_time=engine.has_time)
+        if self._source is not None:
+            self._source.retire(now, engine.has_decided)
         work.fleet.look(engine.server_ms)
         work.reflect()
         self._troubles.over("broker")

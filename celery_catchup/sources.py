@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -26,6 +26,9 @@ class EntrySource(Protocol):
     def flush(self) -> None:
         """Tell on what was sent, however soon it is."""
 
+    def retire(self, now: Instant, decided: Callable[[str], bool]) -> None:
+        """Let go of entries that have ended; ``decided`` says whether all slots of one are. Asked often."""
+
 
 class SettingsSource:
     """``beat_schedule`` itself; it is read once."""
@@ -47,6 +50,9 @@ class SettingsSource:
 
     def flush(self) -> None:
         """Nothing is kept back."""
+
+    def retire(self, now: Instant, decided: Callable[[str], bool]) -> None:
+        """Settings stay as they are."""
 
 
 def open_source(app: Any, chosen: Source) -> EntrySource:

@@ -245,6 +245,13 @@ class Engine:
             self._advance.unpublished = False
             self._report(now)
 
+    def has_decided(self, name: str) -> bool:
+        """Whether an entry has no slot left: none missed, none to come. One without a policy has none."""
+        line = self.roster.lines.get(name)
+        if line is None:
+            return name not in self._unread
+        return line.wake_at is None and line.session is None and not line.state.paused
+
     def has_time(self) -> bool:
         """Whether this tick may publish more: this beat leads, and the lease did not have to be renewed
         just now. After a third of the lease the rest is left to the next tick, live slots first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import kombu
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from celery_catchup.operations import Desk
 from celery_catchup.testing import FakeClock
 from tests.integration import beats
+
+if TYPE_CHECKING:
+    from tests.integration.django_projects import DjangoProject
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +39,13 @@ def queue(rabbitmq_url: str) -> Iterator[str]:
     yield name
     with kombu.Connection(rabbitmq_url) as connection:
         connection.default_channel.queue_delete(name)
+
+
+@pytest.fixture(scope="session")
+def django_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DjangoProject]:
+    """Django, set up once a process, with databases of its own."""
+    from tests.integration.django_projects import DjangoProject  # Django takes a while to import
+
+    project = DjangoProject(tmp_path_factory.mktemp("django") / "db.sqlite3")
+    yield project
+    project.close()

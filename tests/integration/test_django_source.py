@@ -5,39 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import django
 import pytest
-from django.conf import settings
-from django.core.management import call_command
 from django.db import DatabaseError, connection
 
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
-START = datetime(2026, 2, 7, 9, 5, tzinfo=UTC)
-
-
-@pytest.fixture(scope="session")
-def django_project(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Django, set up once a process, with a database of its own."""
-    file: Path = tmp_path_factory.mktemp("django") / "db.sqlite3"
-    settings.configure(
-        USE_TZ=True,
-        TIME_ZONE="UTC",
-        SECRET_KEY="test",
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        INSTALLED_APPS=["django_celery_beat"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file)}},
-    )
-    django.setup()
-    call_command("migrate", verbosity=0)
-
 
 @pytest.fixture
-def rows(django_project: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def rows(django_project: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The table of periodic tasks, empty; the source looks at it in every tick."""
     from django_celery_beat.models import PeriodicTask
 
@@ -164,14 +142,76 @@ def test_a_row_with_a_mistake_in_it_fails_alone_and_the_entries_before_go_on(
     assert dispatched(project) == ["10:00"]
 
 
-def test_a_row_that_cannot_be_read_is_said_and_the_others_go_on(
-    project: Project, rows: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"kwargs": "[1]"}, "kwargs: expected a JSON object, got '[1]'"),
+        ({"kwargs": '"text"'}, "kwargs: expected a JSON object"),
+        ({"args": "5"}, "args: expected a JSON array, got '5'"),
+        ({"args": '{"a": 1}'}, "args: expected a JSON array"),
+        ({"args": "[1,"}, "args: expected a JSON array, got '[1,' ("),
+        ({"kwargs": "{not json"}, "kwargs: expected a JSON object, got '{not json' ("),
+        ({"headers": "[1]"}, "headers: expected a JSON object"),
+    ],
+    ids=str,
+)
+def test_a_row_with_wrong_fields_fails_visibly_and_alone(
+    redis_url: str, desk_clock: FakeClock, rows: Any, caplog: Any, fields: dict[str, str], reason: str
 ) -> None:
+    project = Project(
+        redis_url, desk_clock, {"settled": HOURLY}, {"hourly-etl": ALL, "*": ALL}, catchup_source="django"
+    )
     hourly(rows)
-    hourly(rows, "broken", kwargs="{not json")
+    hourly(rows, "broken", **fields)
 
-    assert {one["name"] for one in project.json("entries")["entries"]} == {"hourly-etl", "settled"}
-    assert 'msg="Row cannot be made an entry" entry=broken' in caplog.text
+    with project.beat() as scheduler:
+        for at in ("09:05:00", "09:05:01", "09:05:02", "10:00:01"):
+            desk_clock.set(f"2026-02-07T{at}Z")
+            scheduler.tick()
+        status = project.text("status")
+
+    assert dispatched(project) == dispatched(project, "settled") == ["10:00"]
+    assert "broken" in {one["name"] for one in project.json("entries")["entries"]}
+    assert "broken" in status
+    assert reason in status
+    assert caplog.text.count("Entry cannot be dispatched") < 4
+
+
+def test_a_row_without_a_usable_schedule_fails_alone(
+    project: Project, rows: Any, desk_clock: FakeClock
+) -> None:
+    from django_celery_beat.models import CrontabSchedule
+
+    hourly(rows)
+    strange = CrontabSchedule.objects.create(minute="often", hour="*", timezone="UTC")
+    rows.create(name="strange", task="proj.etl", crontab=strange)
+    hourly(rows, "without")
+    rows.filter(name="without").update(crontab=None)
+    with project.beat() as scheduler:
+        for at in ("09:05:00", "09:05:01", "10:00:01"):
+            desk_clock.set(f"2026-02-07T{at}Z")
+            scheduler.tick()
+        status = project.text("status")
+
+    assert dispatched(project) == ["10:00"]
+    assert "strange" in status
+    assert "without" in status
+    strange.delete()
+
+
+def test_a_row_that_is_corrected_runs_again(project: Project, rows: Any, desk_clock: FakeClock) -> None:
+    row = hourly(rows, args="5")
+    with project.beat() as scheduler:
+        scheduler.tick()
+        row.args = "[]"
+        row.save()
+        for at in ("09:30:00", "10:00:01"):
+            desk_clock.set(f"2026-02-07T{at}Z")
+            scheduler.tick()
+        status = project.text("status")
+
+    assert dispatched(project) == ["10:00"]
+    assert "hourly-etl" not in status
 
 
 def test_a_database_that_is_away_delays_the_start_and_loses_nothing(
@@ -265,6 +305,27 @@ def test_a_row_that_ran_once_is_not_sent_again_although_the_database_never_heard
     rows.filter(name="once").update(enabled=True)
 
     project.tick()
+
+    with project.desk() as desk:
+        assert desk.store.client.llen("celery") == 1
+
+
+def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that_is_ahead(
+    redis_url: str, rows: Any, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from celery_catchup import django_source
+
+    desk_clock.set((datetime.now(UTC) - timedelta(hours=3)).isoformat())
+    project = Project(redis_url, desk_clock, {}, {"*": ALL}, catchup_source="django")
+    project.app.conf.beat_schedule = {}
+    row = once(rows)
+    row.clocked.clocked_time = desk_clock.now()
+    row.clocked.save()
+    monkeypatch.setattr(django_source, "_EVERY", 3600.0)
+    with project.beat() as scheduler:
+        for _ in range(5):
+            desk_clock.advance(minutes=6)
+            scheduler.tick()
 
     with project.desk() as desk:
         assert desk.store.client.llen("celery") == 1

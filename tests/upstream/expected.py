@@ -11,7 +11,6 @@ HEAP = "reads or sets the private heap of Celery's scheduler, its error logger, 
 REPR = "expects the class name ScheduleEntry in repr()"
 FROM_5_7 = {"test_Scheduler::test_schedule_no_remain"}
 """Differences that the tests of Celery 5.5 and 5.6 do not show: they expect another wait."""
-RUN_TIME = "adds the entry at run time, or overrides send_task"
 CLOCK = (
     "moves the entry's own clock between ticks; ours waits for as long as is_due() said, by the real clock"
 )
@@ -30,15 +29,6 @@ CELERY = {
         "test_Scheduler::test_tick_uses_fresh_time_when_heap_top_changes[True]",
         "test_Scheduler::test_ticks_microseconds",
         "test_Scheduler::test_ticks_schedule_change",
-    ],
-    RUN_TIME: [
-        "test_Scheduler::test_due_tick",
-        "test_Scheduler::test_due_tick_SchedulingError",
-        "test_Scheduler::test_pending_left_10_milliseconds_tick",
-        "test_Scheduler::test_pending_tick",
-        "test_Scheduler::test_tick_dispatches_missed_cron_on_deadline_boundary_non_uniform",
-        "test_Scheduler::test_tick_dispatches_missed_cron_within_deadline_non_uniform",
-        "test_Scheduler::test_ticks",
     ],
     CLOCK: [
         "test_Scheduler::test_tick_solar_across_dst[fall-back]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from importlib import import_module
 from typing import Any
 
@@ -19,4 +20,8 @@ def django_runs(desk: Desk) -> dict[str, LastRun]:
         raise RefusedError(f"django-celery-beat cannot be used: {error}; run this in its project") from error
     rows = models.PeriodicTask.objects.filter(enabled=True, last_run_at__isnull=False)
     found = rows.values_list("name", "last_run_at", "total_run_count")
-    return {name: LastRun(at, count or 0) for name, at, count in found.iterator()}
+    # Without a zone (USE_TZ = False) it is UTC, as for django-celery-beat.
+    return {
+        name: LastRun(at if at.tzinfo else at.replace(tzinfo=UTC), count or 0)
+        for name, at, count in found.iterator()
+    }
