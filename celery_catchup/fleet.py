@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from celery_catchup.events import Events, MixedFleet
@@ -30,6 +31,8 @@ _REPEAT = 3_600_000
 """Milliseconds between two warnings about the same queue."""
 _ANSWER = 2.0
 """Seconds that workers have to answer."""
+_NOW = 2**62
+"""Later than any instant of the server's clock."""
 
 
 def ask_workers(app: Any, *, timeout: float = _ANSWER) -> dict[str, list[str]] | None:
@@ -55,12 +58,23 @@ class Fleet:
         self._asked_at = 0.0
         self._asking: threading.Thread | None = None
         self._answers: Mapping[str, Sequence[str]] | None = None
+        self._answered: tuple[float, Collection[str]] | None = None
         self._warned: dict[str, Instant] = {}
 
     def presence(self) -> Presence:
-        """Who consumes which queue; asked when a run waits unclaimed, so the workers are asked soon, too."""
+        """Who consumes which queue; asked when a run waits unclaimed, so the workers are asked soon, too.
+
+        A worker that has answered this leader is there, whatever the server's clock did meanwhile.
+        """
         self._ask_at = min(self._ask_at, self._asked_at + _HURRY)
-        return self._workers.presence()
+        at, names = self._answered or (-inf, ())
+        lately = time.monotonic() - at < LATELY / 1000
+        found = self._workers.presence()
+        plain = {
+            name: one._replace(at=_NOW) if lately and name in names else one
+            for name, one in found.plain.items()
+        }
+        return Presence(found.plugin, plain, asked=lately)
 
     def look(self, server_ms: Instant) -> None:
         """Once per tick: record what workers have answered, and ask them again when it is time."""
@@ -75,7 +89,8 @@ class Fleet:
             self._asking.start()
 
     def _ask(self) -> None:
-        self._answers = ask_workers(self._app)
+        answers = ask_workers(self._app)
+        self._answers, self._answered = answers, (time.monotonic(), tuple(answers or ()))
 
     def _warn(self, server_ms: Instant) -> None:
         """Say which workers lack the plugin: at once, and every hour while it lasts."""

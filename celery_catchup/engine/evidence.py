@@ -32,6 +32,7 @@ class QueueView:
     plain_now     a worker without the plugin consumes it now
     drained       when the latest message was sent that a worker has claimed from it
     depth         messages that wait there or are unacknowledged; None when the broker does not tell
+    asked         the leader has asked the workers lately, so that ``plain_now`` can be relied on
     """
 
     ever_claimed: bool = False
@@ -39,6 +40,7 @@ class QueueView:
     plain_now: bool = False
     drained: Instant = 0
     depth: int | None = None
+    asked: bool = True
 
 
 def evidence_of(run: Mapping[str, Any], queue: QueueView, *, now: Instant) -> Evidence:
@@ -58,7 +60,7 @@ def evidence_of(run: Mapping[str, Any], queue: QueueView, *, now: Instant) -> Ev
     if not queue.ever_claimed:
         seen_to_work = queue.plain_now and (queue.depth == 0 or now - sent >= _ASSUMED_AFTER)
         return Evidence.ASSUMED if seen_to_work else Evidence.NONE
-    if queue.plain_now:
+    if queue.plain_now or not queue.asked:
         return Evidence.NONE  # it may have run without a report: a copy would run twice
     overtaken = queue.drained > sent
     gone = queue.depth == 0 and queue.claims_now

@@ -113,6 +113,7 @@ class Reaper:
                 plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
                 drained=drained.get(place.routing_key, 0),
                 depth=depths[place.queue, place.routing_key],
+                asked=presence.asked,
             )
             for template, place in places.items()
         }

@@ -46,6 +46,8 @@ class Presence:
 
     plugin: Mapping[str, Instant] = field(default_factory=dict)
     plain: Mapping[str, PlainWorker] = field(default_factory=dict)
+    asked: bool = True
+    """Whether the leader has asked the workers lately, so that it knows of those without the plugin."""
 
     def ever_claimed(self, queue: str) -> bool:
         """Whether a worker with the plugin has ever consumed the queue."""

@@ -156,3 +156,20 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
     assert time.monotonic() - begun < 0.25
     assert len(asked) == 1
     until(lambda: fleet._asking is not None and not fleet._asking.is_alive())
+
+
+def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plugin(
+    site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleets, "ask_workers", lambda app: {"celery@without": ["celery"]})
+    fleet = Fleet(site.app, workers, Events(), needed=False)
+    workers.attend("celery@with", ["celery"])
+    before = fleet.presence()
+
+    fleet._ask()
+    fleet.look(NOW)
+    fleet._asking = None
+    after = fleet.presence()
+
+    assert (before.asked, after.asked) == (False, True)
+    assert after.plain_since("celery", NOW + 24 * HOUR) == ["celery@without"]  # the server's clock has jumped

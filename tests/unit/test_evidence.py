@@ -46,6 +46,12 @@ def test_a_run_is_taken_to_have_run_only_where_workers_are_seen_and_none_ever_ha
     assert assumed == (view.plain_now and not view.ever_claimed)
 
 
+def test_nothing_counts_as_lost_before_the_workers_were_asked() -> None:
+    view = QueueView(ever_claimed=True, claims_now=True, drained=SENT + 1, depth=0, asked=False)
+
+    assert judged(view) is Evidence.NONE
+
+
 def test_while_messages_wait_in_a_queue_without_the_plugin_a_run_has_an_hour() -> None:
     deep, empty = QueueView(plain_now=True, depth=9), QueueView(plain_now=True, depth=0)
 
