@@ -119,6 +119,8 @@ class RowEntry(CatchupEntry):
         following.since = None
         return following
 
+    __next__ = next  # what Celery's `reserve` calls
+
     def is_due(self) -> schedstate:
         """Without a policy: as the row says; one that runs once is due no more when it has run."""
         now = maybe_make_aware(self.default_now())
