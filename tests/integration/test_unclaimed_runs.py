@@ -394,3 +394,15 @@ def test_an_expired_copy_does_not_end_a_run_whose_latest_message_has_not_expired
 
     assert (before, after) == (Finish.SUPERSEDED, Finish.RECORDED)
     assert fleet.states[0] == "revoked"
+
+
+def test_a_run_that_is_claimed_before_its_confirmation_knows_when_its_message_expires(fleet: Fleet) -> None:
+    run = {key: value for key, value in fleet.beat.ledger.run(fleet.first).items() if key != "sent"}
+    fleet.beat.client.hset(fleet.beat.keys.ledger, fleet.first, json.dumps(run))
+    fleet.claim(fleet.first)
+    leased = fleet.beat.client.zscore(fleet.beat.keys.leases, fleet.first)
+
+    fleet.beat.ledger.published({fleet.first: {"expires_ms": 30 * MINUTE}})
+
+    assert fleet.beat.ledger.run(fleet.first)["expires"] >= fleet.now + 30 * MINUTE
+    assert fleet.beat.client.zscore(fleet.beat.keys.leases, fleet.first) == leased

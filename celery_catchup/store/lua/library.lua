@@ -273,7 +273,7 @@ local function record_sent(keys, id, run, sent, countdown, expires)
   run.sent, run.countdown = sent + (countdown or 0), countdown
   run.expires = expires and sent + expires or nil
   redis.call('HSET', keys.ledger, id, cjson.encode(run))
-  redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id)
+  if keys.leases then redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id) end
 end
 
 -- Send a run's message: pushed here and now on an atomic broker, else put into the outbox. A run in the

@@ -1,6 +1,7 @@
 -- Take runs off the outbox whose messages the broker has confirmed. The lease of each begins now.
 --
--- A run that was claimed before its confirmation arrived keeps the lease of its claim.
+-- A run that was claimed before its confirmation arrived keeps the lease of its claim. When its message expires
+-- is recorded all the same: a retry of its task has the same expiry.
 --
 -- KEYS ledger     hash  run id -> run as JSON
 -- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
@@ -13,8 +14,9 @@ for i = 2, #ARGV, 3 do
   local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   count = count + redis.call('ZREM', KEYS[3], id)
   local run = read_run(redis.call('HGET', KEYS[1], id))
-  if run and run.state == 'queued' and not run.sent then
-    record_sent({ ledger = KEYS[1], leases = KEYS[2] }, id, run, now, countdown, expires > 0 and expires or nil)
+  if run and (run.state == 'queued' or run.state == 'running') and not run.sent then
+    local leases = run.state == 'queued' and KEYS[2] or nil
+    record_sent({ ledger = KEYS[1], leases = leases }, id, run, now, countdown, expires > 0 and expires or nil)
   end
 end
 return count
