@@ -329,7 +329,7 @@ MUTANTS: dict[str, Mutant] = {
     "received_not_renewed": Mutant(
         "workers do not say which messages wait inside them",
         changes=_received_is_not_renewed,
-        stress="slow_times",
+        stress="rate_limited",
     ),
     "expired_resent": Mutant(
         "an expired run is sent again",
@@ -359,7 +359,7 @@ MUTANTS: dict[str, Mutant] = {
     "revoked_by_run_id": Mutant(
         "later attempts are revoked under the id of the first",
         (
-            ("commit", r"revocations, task_id\(id, run\.attempt\), kind", "revocations, id, kind"),
+            ("commit", r"revocations, task_id\(id, attempt\), kind", "revocations, id, kind"),
             ("commit", r"if run\.task_id then redis\.call\('HSET', revocations[^\n]*", ""),
         ),
         stress="kill_a_worker",
