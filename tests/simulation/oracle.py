@@ -229,7 +229,7 @@ class Oracle:
             elif self._at_work(self.leader):
                 self.fail("a leader at work lost its lease", life, "from", self.leader, "after", silent)
         self.leader, self.led_at = life, self.hub.now
-        self.beats[life] = process
+        self.beats.setdefault(life, process)
         if args[4]:
             self._watermarks(process, said=False)
 
