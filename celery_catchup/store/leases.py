@@ -53,6 +53,8 @@ class Finish(StrEnum):
     UNKNOWN = "unknown"
 
 
+_CLAIM_KEYS = ("ledger", "leases", "hours", "drained", "contact", "meta")
+_REJOIN_KEYS = ("ledger", "leases", "outbox", "policies", "ended")
 _FINISH_KEYS = (
     "ledger",
     "leases",
@@ -99,33 +101,39 @@ class Leases:
         from: a claim shows that messages get through there. Raises `UnfitStoreError` when a newer version
         has written the stored state.
         """
-        answer = self._scripts.call(
-            "claim",
-            {
-                "ledger": self._keys.ledger,
-                "leases": self._keys.leases,
-                "hours": self._keys.hours,
-                "entry_hours": self._keys.hours_of(entry),
-                "drained": self._keys.drained,
-                "contact": self._keys.contact,
-                "meta": self._keys.meta,
-            },
-            {
-                "run_id": run_id,
-                "owner": owner,
-                "task": task,
-                "task_id": run_id if task_id is None else task_id,
-                "worker": worker,
-                "entry": entry,
-                "routing_key": routing_key,
-                "ttl_ms": self.ttl_ms,
-                "now_ms": self.now_ms,
-                "schema": SCHEMA,
-            },
-        )
-        _check_schema(answer)
+        args = {
+            "run_id": run_id,
+            "owner": owner,
+            "task": task,
+            "task_id": run_id if task_id is None else task_id,
+            "worker": worker,
+            "entry": entry,
+            "routing_key": routing_key,
+        }
+        answer = self._claim(entry, args)
+        if answer[0] == b"assumed":
+            self._rejoin(run_id, lane=answer[1].decode())
+            answer = self._claim(entry, args)
         kind = Answer(answer[0].decode())
         return Claim(kind, json.loads(answer[1]) if kind is Answer.GRANTED else {})
+
+    def _claim(self, entry: str, args: Mapping[str, str]) -> Any:
+        keys = {name: getattr(self._keys, name) for name in _CLAIM_KEYS}
+        answer = self._scripts.call(
+            "claim",
+            {**keys, "entry_hours": self._keys.hours_of(entry)},
+            {**args, "ttl_ms": self.ttl_ms, "now_ms": self.now_ms, "schema": SCHEMA},
+        )
+        _check_schema(answer)
+        return answer
+
+    def _rejoin(self, run_id: str, *, lane: str) -> None:
+        """Give a run that was assumed to have run its place in the chain back."""
+        keys = {name: getattr(self._keys, name) for name in _REJOIN_KEYS}
+        lane_keys = {"active": self._keys.active(lane), "chain": self._keys.chain(lane)}
+        self._scripts.call(
+            "rejoin", keys | lane_keys, {"run_id": run_id, "lane": lane, "now_ms": self.now_ms}
+        )
 
     def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
         """Keep the leases of ``(run id, owner)``; the runs that were lost come back.

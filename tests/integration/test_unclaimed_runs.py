@@ -202,6 +202,48 @@ def test_a_run_that_is_taken_to_have_run_can_still_be_claimed(fleet: Fleet) -> N
     assert fleet.states[0] == "succeeded"
 
 
+@pytest.fixture
+def backlog(fleet: Fleet) -> Fleet:
+    """Workers without the plugin are seen, but the messages of two runs of the chain still wait."""
+    fleet.broker.held = 2
+    fleet.pass_minutes(100, plain=True)
+    assert fleet.beat.sent() == [TEN, ELEVEN]
+    return fleet
+
+
+def test_a_run_that_was_wrongly_assumed_to_have_run_goes_before_its_successor(backlog: Fleet) -> None:
+    first, second, _ = (str(run["id"]) for run in backlog.beat.ledger.runs_of("etl"))
+
+    answers = [backlog.claim(first), backlog.claim(second, "b")]
+    backlog.end(first)
+
+    assert answers == [Answer.GRANTED, Answer.HELD]
+    assert backlog.states == ["succeeded", "queued", "waiting"]
+    assert backlog.beat.sent() == [TEN, ELEVEN, ELEVEN]
+    assert backlog.claim(second, "b") is Answer.GRANTED
+
+
+def test_a_run_that_was_wrongly_assumed_to_have_run_waits_for_a_successor_that_runs(backlog: Fleet) -> None:
+    first, second, _ = (str(run["id"]) for run in backlog.beat.ledger.runs_of("etl"))
+
+    answers = [backlog.claim(second, "b"), backlog.claim(first)]
+    backlog.end(second, "b")
+
+    assert answers == [Answer.GRANTED, Answer.HELD]
+    assert backlog.states == ["queued", "succeeded", "waiting"]
+    assert backlog.beat.sent() == [TEN, ELEVEN, TEN]
+
+
+def test_a_run_that_rejoins_its_chain_is_missed_when_its_worker_dies_before_the_claim(backlog: Fleet) -> None:
+    first = backlog.first
+    backlog.beat.leases.now_ms = backlog.now
+
+    backlog.beat.leases._rejoin(first, lane="etl")
+
+    assert backlog.beat.client.zscore(backlog.beat.keys.leases, first) is not None
+    assert backlog.claim(first) is Answer.GRANTED
+
+
 def test_a_countdown_is_no_delay(redis_url: str, broker: Broker) -> None:
     broker.timing, broker.held = {"countdown_ms": 120 * MINUTE}, 0
     fleet = Fleet(redis_url, broker, {})
@@ -406,3 +448,17 @@ def test_a_run_that_is_claimed_before_its_confirmation_knows_when_its_message_ex
 
     assert fleet.beat.ledger.run(fleet.first)["expires"] >= fleet.now + 30 * MINUTE
     assert fleet.beat.client.zscore(fleet.beat.keys.leases, fleet.first) == leased
+
+
+def test_a_run_that_is_retried_before_its_confirmation_knows_when_its_message_expires(redis_url: str) -> None:
+    fleet = Fleet(redis_url, Broker(atomic=False), {})
+    beat, run_id = fleet.beat, fleet.first
+    beat.client.zadd(beat.keys.outbox, {run_id: 1})
+    run = {name: value for name, value in beat.ledger.run(run_id).items() if name not in ("sent", "expires")}
+    beat.client.hset(beat.keys.ledger, run_id, json.dumps(run))
+    fleet.claim(run_id)
+    beat.workers.retry(run_id, owner="a", delay_ms=1000)
+
+    beat.ledger.published({run_id: {"expires_ms": 30 * MINUTE}})
+
+    assert beat.ledger.run(run_id)["expires"] >= fleet.now + 30 * MINUTE

@@ -7,6 +7,9 @@ from random import Random
 
 from tests.simulation.expectations import HOUR
 
+LATE = ("late_workers", "strangers_first")
+"""Misfortunes in which the beats run for hours before the first worker with the plugin starts."""
+
 
 @dataclass(frozen=True)
 class Climate:
@@ -28,6 +31,6 @@ class Climate:
             concurrency=draw.choice((1, 2, 4, 16)),
             prefetch=draw.choice((1, 4)),
             plugin=not rare,
-            mixed=mixed or stress == "stranger_joins",
-            workers_from=14 * HOUR if draw.random() < 0.15 or stress == "late_workers" else 0,
+            mixed=mixed or stress in ("stranger_joins", "strangers_first"),
+            workers_from=14 * HOUR if draw.random() < 0.15 or stress in LATE else 0,
         )

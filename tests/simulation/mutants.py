@@ -321,6 +321,11 @@ MUTANTS: dict[str, Mutant] = {
         changes=_judging(lambda run, queue, found: found if queue.ever_claimed else Evidence.ASSUMED),
         stress="late_workers",
     ),
+    "assumed_run_overlaps": Mutant(
+        "a run that was wrongly assumed to have run starts beside its successor",
+        (("claim", r"if run\.unreported and not unsent then [^\n]*", ""),),
+        stress="strangers_first",
+    ),
     "mixed_fleet_resent": Mutant(
         "what a worker without the plugin has executed is sent again",
         changes=_mixed_fleet_is_not_seen,

@@ -54,7 +54,8 @@ class Weather:
         if not world.broker.atomic:
             self._kinds += [(self.broker_away, 6), (self.broker_away_for_long, 2), (self.slow_confirms, 5)]
         if world.climate.mixed:
-            self._kinds.append((self.stranger_joins, 5))
+            often = world.stress == "strangers_first"
+            self._kinds.append((self.stranger_joins, STRESS if often else 5))
         if world.may_roll_back:
             self._kinds += [(self.take_snapshot, 12), (self.roll_back, 3), (self.forgetful_failover, 4)]
 

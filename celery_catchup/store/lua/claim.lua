@@ -18,8 +18,9 @@
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- ARGV schema        the newest version of the stored state that the worker knows
 -- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"later"} when it is held and nothing but this
---         message can start it, {"unknown"} when there is no run that could be read, {"foreign"} when the message
---         is none of this run, or {"newer", schema}
+--         message can start it, {"assumed", lane} when its chain has gone on without it (see rejoin.lua),
+--         {"unknown"} when there is no run that could be read, {"foreign"} when the message is none of this run,
+--         or {"newer", schema}
 local ledger, leases = KEYS[1], KEYS[2]
 local id, owner, task, message = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local newer = newer_schema(KEYS[7], ARGV[10])
@@ -36,6 +37,8 @@ if unsent and run.state == 'dead' and not run.started then return { 'foreign' } 
 -- A copy of an earlier message must not start a run that waits for its turn.
 if run.state == 'waiting' then return { 'held' } end
 if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.state } end
+-- The run was assumed to have run, and its chain went on; its message shows that it did not run.
+if run.unreported and not unsent then return { 'assumed', lane_of(run) } end
 
 local now, ttl = server_now(ARGV[9]), tonumber(ARGV[8])
 local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')

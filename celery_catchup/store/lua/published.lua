@@ -1,7 +1,7 @@
 -- Take runs off the outbox whose messages the broker has confirmed. The lease of each begins now.
 --
--- A run that was claimed before its confirmation arrived keeps the lease of its claim. When its message expires
--- is recorded all the same: a retry of its task has the same expiry.
+-- A run that was claimed, or even retried, before its confirmation arrived keeps its lease. When its message
+-- expires is recorded all the same: a retry of its task has the same expiry.
 --
 -- KEYS ledger     hash  run id -> run as JSON
 -- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
@@ -14,9 +14,13 @@ for i = 2, #ARGV, 3 do
   local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   count = count + redis.call('ZREM', KEYS[3], id)
   local run = read_run(redis.call('HGET', KEYS[1], id))
-  if run and (run.state == 'queued' or run.state == 'running') and not run.sent then
+  local open = run and (run.state == 'queued' or run.state == 'running')
+  if open and not run.sent then
     local leases = run.state == 'queued' and KEYS[2] or nil
     record_sent({ ledger = KEYS[1], leases = leases }, id, run, now, countdown, expires > 0 and expires or nil)
+  elseif open and expires > 0 and not run.expires then
+    run.expires = now + expires
+    redis.call('HSET', KEYS[1], id, cjson.encode(run))
   end
 end
 return count
