@@ -27,6 +27,7 @@ from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleSpec, read_
 from celery_catchup.schedules import NotReplayableError, stable_text, timetable_of
 from celery_catchup.stepped import SteppedTable
 from celery_catchup.timetables import Timetable
+from celery_catchup.wiring import key_prefix
 from celery_catchup.wording import did_you_mean, error_told, path, shown
 from celery_catchup.zones import usable_zone
 
@@ -191,11 +192,6 @@ def destination_of(app: Any) -> str:
     """Where the app's messages go, as a text to be compared: two beats of one app have it in common."""
     where = (key_prefix(app), app.conf.task_default_queue, app.connection_for_write().virtual_host)
     return stable_text(where)
-
-
-def key_prefix(app: Any) -> str:
-    """What the app puts before the names of its queues on a Redis server that it shares with others."""
-    return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
 
 
 def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:

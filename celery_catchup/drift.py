@@ -150,3 +150,18 @@ def _plain(value: object) -> object:
         return sorted(map(repr, value))
     text = repr(value)
     return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
+
+
+_DIGEST_VERSION = 2
+"""Beats whose digests have different versions are not compared; version 0.1 wrote no number."""
+
+
+def digest(records: Mapping[str, str], destination: str) -> str:
+    """Summarise entries and broker: equal for two beats that declare the same, in any order."""
+    told = [destination, *sorted(f"{name} {record}" for name, record in records.items())]
+    return f"{_DIGEST_VERSION}:{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+
+
+def is_current(declares: str | None) -> bool:
+    """Whether a beat of this version has written the digest."""
+    return (declares or "").startswith(f"{_DIGEST_VERSION}:")

@@ -20,6 +20,7 @@ from celery_catchup.cron import CronTable
 from celery_catchup.durations import format_duration
 from celery_catchup.entries import Entry, Role, Schedule
 from celery_catchup.errors import Mistake
+from celery_catchup.header_names import RESERVED_OPTIONS
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.policy import OverlapPolicy, Policy, Select
 from celery_catchup.schedule_forms import ScheduleForm
@@ -27,9 +28,6 @@ from celery_catchup.settings import Settings
 from celery_catchup.wording import error_told, path, shown
 
 _dumps: Any = dumps  # kombu's functions carry no types
-
-OURS = ("task_id", "producer", "publisher", "connection")
-"""Options that an entry cannot set: the identity of a run and its way to the broker are ours."""
 
 _DEVELOPMENT = ("memory", "filesystem")
 _REDIS = ("redis", "rediss", "redis+socket")
@@ -45,7 +43,7 @@ _SECONDS_EACH = 1.0
 def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
     """What no message can be made of, found by trying."""
     place = path("beat_schedule", str(entry.name))
-    for name in OURS:
+    for name in RESERVED_OPTIONS:
         if name in entry.options:
             yield Mistake(
                 f"{place}.options.{name}", "each run has its own, and this one is for all; remove it"

@@ -1,4 +1,4 @@
-"""The names of the headers that a message of a run carries."""
+"""Names in a message that belong to this package: the headers of a run, and options that no entry may set."""
 
 from __future__ import annotations
 
@@ -9,3 +9,6 @@ IS_CATCHUP = "is_catchup"
 TRIGGER_TYPE = "trigger_type"
 DATA_INTERVAL_START = "data_interval_start"
 DATA_INTERVAL_END = "data_interval_end"
+
+RESERVED_OPTIONS = ("task_id", "producer", "publisher", "connection")
+"""Options that an entry cannot set: they decide the identity of a run and its way to the broker."""

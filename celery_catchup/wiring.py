@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from celery_catchup.declarations import key_prefix
-from celery_catchup.engine import is_current
+from celery_catchup.drift import is_current
 from celery_catchup.errors import Mistake
 from celery_catchup.mistakes import refuse
 from celery_catchup.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
@@ -49,6 +48,11 @@ class StoreHandle:
     def close(self) -> None:
         """Let go of the connections."""
         self.client.close()
+
+
+def key_prefix(app: Any) -> str:
+    """What the app puts before the names of its queues on a Redis server that it shares with others."""
+    return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
 
 
 def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:

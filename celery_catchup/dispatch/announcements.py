@@ -19,7 +19,6 @@ from typing import Any
 from celery import beat
 from celery.schedules import ParseException, crontab
 
-from celery_catchup.declarations import WrittenSchedule
 from celery_catchup.dispatch.messages import is_original
 from celery_catchup.model import Trigger
 from celery_catchup.settings import Checkins
@@ -92,9 +91,8 @@ def _is_watched() -> bool:
 
 def _as_crontab(schedule: Any) -> Any:
     """A cron string as the crontab that others know, where Celery can read it."""
-    written = schedule.written if isinstance(schedule, WrittenSchedule) else None
     try:
-        minute, hour, day, month, weekday = str(written).split()
+        minute, hour, day, month, weekday = str(getattr(schedule, "written", None)).split()
         return crontab(minute, hour, weekday, day, month, app=schedule.app)
     except (ValueError, ParseException):
         return schedule

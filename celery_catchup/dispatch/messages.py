@@ -28,7 +28,6 @@ from celery_catchup import header_names as names
 from celery_catchup.dispatch.capture import encodes_alike
 from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.marks import mark, seal, value_mark, with_marks
-from celery_catchup.foresight import OURS
 from celery_catchup.settings import MarkTasks
 from celery_catchup.store.rendering import facts, is_catchup
 from celery_catchup.wording import shown
@@ -208,7 +207,7 @@ def sends_its_own_way(app: Any, entry: ScheduleEntry) -> bool:
     return (
         app.conf.task_protocol == 1
         or app.conf.task_always_eager
-        or any(name in entry.options for name in OURS)
+        or any(name in entry.options for name in names.RESERVED_OPTIONS)
         or _has_its_own_way(app, app.tasks.get(entry.task))
     )
 
@@ -249,7 +248,7 @@ def _is_theirs(receiver: Any) -> bool:
 
 
 def _check(app: Any, entry: ScheduleEntry) -> None:
-    for name in OURS:
+    for name in names.RESERVED_OPTIONS:
         if name in entry.options:
             raise DispatchError(
                 "invalid",

@@ -6,7 +6,6 @@ from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.roster import Declared
-from celery_catchup.engine.standby import digest, is_current
 
 __all__ = [
     "Declared",
@@ -16,6 +15,4 @@ __all__ = [
     "Failures",
     "Office",
     "Reaper",
-    "digest",
-    "is_current",
 ]

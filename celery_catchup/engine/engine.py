@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from celery_catchup.drift import digest
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
@@ -16,7 +17,7 @@ from celery_catchup.engine.office import SKEW, Known, adopt, check_drift, read_r
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.roster import Declared, Roster
-from celery_catchup.engine.standby import Standby, digest
+from celery_catchup.engine.standby import Standby
 from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-
 from celery_catchup.clock import Clock
 from celery_catchup.events import Events, StandingBy, StateSuspect
 from celery_catchup.model import to_instant
 from celery_catchup.store import Leadership
 
-_VERSION = 2
-"""Of the digest. Beats of two versions are not compared; version 0.1 wrote no number."""
 _LOOK_EVERY = 20.0
 """Seconds between two comparisons with the leader."""
 _LASTS = 30_000
 """Milliseconds after which a difference is no coincidence: two beats do not read a changed row at once."""
 _SAY_EVERY = 3600.0
 """Seconds between two warnings about the same difference."""
-
-
-def digest(records: Mapping[str, str], destination: str) -> str:
-    """The same for two beats with the same entries, in any order, whose messages go to the same place."""
-    told = [destination, *sorted(f"{name} {record}" for name, record in records.items())]
-    return f"{_VERSION}:{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
-
-
-def is_current(declares: str | None) -> bool:
-    """Whether a beat of this version has written the digest."""
-    return (declares or "").startswith(f"{_VERSION}:")
 
 
 class Standby:

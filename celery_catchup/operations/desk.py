@@ -22,7 +22,8 @@ from celery_catchup.declarations import (
     made_entries,
 )
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.engine import Declared, digest, is_current
+from celery_catchup.drift import digest, is_current
+from celery_catchup.engine import Declared
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant, to_milliseconds

@@ -14,7 +14,7 @@ from redis import Redis
 
 from celery_catchup.beat import Scheduler
 from celery_catchup.doctor import processes
-from celery_catchup.engine import digest
+from celery_catchup.drift import digest
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 from celery_catchup.wiring import open_store
