@@ -14,7 +14,7 @@ from benchmarks.measuring import Findings, Row, bars_table, printed
 from benchmarks.page import write
 from benchmarks.scales import SCALES
 from benchmarks.stage import Stage
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 BENCHMARKS = {
     "slots": "listing and planning slots",

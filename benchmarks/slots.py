@@ -11,12 +11,12 @@ from croniter import croniter
 
 from benchmarks.measuring import Findings, Row, Table, best_of, memory_of
 from benchmarks.stage import Stage
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import Entry, EntryState, Schedule
+from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, to_datetime, to_instant
-from celery_catchup.planner import plan
-from celery_catchup.policy import Policy
-from celery_catchup.scopes import replay
+from celery_catchup.planning.entry import Entry, EntryState, Schedule
+from celery_catchup.planning.planner import plan
+from celery_catchup.planning.scope import replay
+from celery_catchup.timetables.cron_dialects import parse_cron
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZONES = ("UTC", "Europe/Berlin", "America/New_York")

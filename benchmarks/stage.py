@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from benchmarks.scales import Scale
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0

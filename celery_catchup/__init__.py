@@ -12,11 +12,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Scheduler": "celery_catchup.beat",
-    "current_run": "celery_catchup.context",
-    "install": "celery_catchup.plugin",
-    "run_headers": "celery_catchup.triggers",
-    "trigger": "celery_catchup.triggers",
+    "Scheduler": "celery_catchup.beat.scheduler",
+    "current_run": "celery_catchup.worker_plugin.context",
+    "install": "celery_catchup.worker_plugin.installation",
+    "run_headers": "celery_catchup.operations.triggers",
+    "trigger": "celery_catchup.operations.triggers",
 }
 """Each public name, and the module it lives in."""
 

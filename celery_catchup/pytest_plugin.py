@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
-from celery_catchup.manual import ManualBeat
+from celery_catchup.testing.embedded_server import EmbeddedServer
+from celery_catchup.testing.manual_beat import ManualBeat
 
 
 @pytest.fixture(scope="session")

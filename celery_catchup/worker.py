@@ -11,7 +11,7 @@ from typing import Any
 from celery import current_app, signals
 from celery._state import _get_active_apps
 
-from celery_catchup.plugin import install
+from celery_catchup.worker_plugin.installation import install
 
 __all__ = ["install"]
 

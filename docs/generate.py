@@ -22,30 +22,31 @@ from pydantic.fields import FieldInfo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from celery_catchup import doctor, events, signals
+from celery_catchup import events, signals
 from celery_catchup.cli import catchup
-from celery_catchup.configuration import Declaration, load
-from celery_catchup.durations import LONGEST, format_duration
+from celery_catchup.config.configuration import Declaration, load
+from celery_catchup.config.durations import LONGEST, format_duration
+from celery_catchup.config.fields import Reads
+from celery_catchup.config.policy import Policy, SchedulePolicy
+from celery_catchup.config.settings import PREFIX, Settings
+from celery_catchup.config.user_model import Written
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.metrics import catalogue, reading
 from celery_catchup.operations import (
     backfills,
     dead_letters,
+    doctor,
     drift,
     entries,
-    inheriting,
     pauses,
     previews,
     runs,
-    starting,
     watermarks,
 )
+from celery_catchup.operations import import_state as inheriting
+from celery_catchup.operations import manual_runs as starting
 from celery_catchup.operations import status as states
-from celery_catchup.operations.forms import camel
-from celery_catchup.policy import Policy, SchedulePolicy
-from celery_catchup.readings import Reads
-from celery_catchup.settings import PREFIX, Settings
-from celery_catchup.written import Written
+from celery_catchup.operations.json_form import camel
 from docs import http_api
 
 HERE = Path(__file__).resolve().parent

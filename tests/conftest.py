@@ -8,7 +8,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests import services
 from tests.results import pytest_runtest_logreport, pytest_terminal_summary, record_result
 

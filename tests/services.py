@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import kombu
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 RABBITMQ_URL = "amqp://guest:guest@127.0.0.1:5672//"
 

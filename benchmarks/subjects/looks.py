@@ -13,7 +13,7 @@ from celery.schedules import crontab
 from benchmarks.subjects.ours import NAMESPACE, ShiftedClock, scheduler_of
 from benchmarks.subjects.trials import TASK, new_app, timed
 from celery_catchup.model import RunState
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs, show_run
 from celery_catchup.operations.status import status

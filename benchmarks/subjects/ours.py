@@ -10,7 +10,7 @@ import redis
 from celery.schedules import crontab
 
 from benchmarks.subjects.trials import TASK, contest, counted, drain, new_app, peak, resident
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.store import Keys
 
 NAMESPACE = "benchmarks"

@@ -11,20 +11,20 @@ from typing import Any
 from celery.beat import ScheduleEntry
 from kombu.exceptions import OperationalError
 
+from celery_catchup.beat.declared_entries import Division, destination_of
+from celery_catchup.beat.worker_inspection import Fleet
 from celery_catchup.clock import Clock
-from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import Division, destination_of
+from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.policy import OverlapPolicy
+from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Office, Reaper
+from celery_catchup.engine.watermark_file import Mirror
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import Event, Events, RunDispatched, RunResent
-from celery_catchup.fleet import Fleet
-from celery_catchup.logs import logfmt, process_events
+from celery_catchup.events.log_lines import logfmt, process_events
 from celery_catchup.metrics import served
-from celery_catchup.mirror import Mirror
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
-from celery_catchup.policy import OverlapPolicy
-from celery_catchup.settings import Settings
 from celery_catchup.store import (
     Backfills,
     Batch,
@@ -38,7 +38,7 @@ from celery_catchup.store import (
 )
 from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
-from celery_catchup.wiring import StoreHandle, left_behind, open_store
+from celery_catchup.store.opening import StoreHandle, left_behind, open_store
 
 logger = logging.getLogger(__name__)
 

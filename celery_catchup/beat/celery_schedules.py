@@ -17,15 +17,15 @@ from typing import Any
 from celery.schedules import BaseSchedule, crontab, solar
 from celery.schedules import schedule as interval
 
-from celery_catchup.calendar import Days
-from celery_catchup.cron import Border, CronTable, cron_table
-from celery_catchup.durations import format_duration
+from celery_catchup.beat.simulated_schedules import NotReplayableError, Simulation, class_path, solar_step
+from celery_catchup.config.durations import format_duration
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.simulated import NotReplayableError, Simulation, class_path, solar_step
-from celery_catchup.stepped import Step, SteppedTable
-from celery_catchup.timetables import IntervalTable, Timetable
-from celery_catchup.zones import usable_zone, zone_named
+from celery_catchup.timetables.cron_table import Border, CronTable, cron_table
+from celery_catchup.timetables.days import Days
+from celery_catchup.timetables.forward_only import Step, SteppedTable
+from celery_catchup.timetables.timetable import IntervalTable, Timetable
+from celery_catchup.timetables.zones import usable_zone, zone_named
 
 __all__ = ["NotReplayableError", "describe", "fingerprint", "timetable_of", "zone_of"]
 

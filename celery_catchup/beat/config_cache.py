@@ -13,8 +13,8 @@ from typing import Any
 
 from celery.beat import ScheduleEntry
 
-from celery_catchup.configuration import Configuration, Declaration, load
-from celery_catchup.declarations import Division, divide
+from celery_catchup.beat.declared_entries import Division, divide
+from celery_catchup.config.configuration import Configuration, Declaration, load
 
 _PLACE = "_celery_catchup_read"
 """Where it is kept: on the app itself, and let go of with it."""

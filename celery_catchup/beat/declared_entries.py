@@ -11,25 +11,25 @@ from typing import Any, TypeVar
 from celery.beat import ScheduleEntry
 from celery.schedules import BaseSchedule, schedstate
 
-from celery_catchup.configuration import UNSET, Configuration, Declaration
-from celery_catchup.cron import CronTable
-from celery_catchup.cron_dialects import Dialect, parse_cron
-from celery_catchup.drift import record_of
+from celery_catchup.beat.celery_schedules import NotReplayableError, stable_text, timetable_of
+from celery_catchup.beat.fingerprints import Shape
+from celery_catchup.beat.startup_checks import app_mistakes, entry_cautions, entry_mistakes
+from celery_catchup.config.configuration import UNSET, Configuration, Declaration
+from celery_catchup.config.drift import record_of
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
 from celery_catchup.engine import Declared
-from celery_catchup.engine.roster import Anchors
-from celery_catchup.entries import Entry, Schedule, too_frequent
+from celery_catchup.engine.tracked_entries import Anchors
+from celery_catchup.error_text import did_you_mean, error_told, path, shown
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
-from celery_catchup.fingerprints import Shape
-from celery_catchup.foresight import app_mistakes, entry_cautions, entry_mistakes
 from celery_catchup.model import Instant, to_datetime, to_instant
-from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
-from celery_catchup.schedules import NotReplayableError, stable_text, timetable_of
-from celery_catchup.stepped import SteppedTable
-from celery_catchup.timetables import Timetable
-from celery_catchup.wiring import key_prefix
-from celery_catchup.wording import did_you_mean, error_told, path, shown
-from celery_catchup.zones import usable_zone
+from celery_catchup.planning.entry import Entry, Schedule, too_frequent
+from celery_catchup.store.opening import key_prefix
+from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
+from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.zones import usable_zone
 
 HOUSEKEEPING = "celery.backend_cleanup"
 """Celery's own entry; a policy for "every other entry" does not mean it."""

@@ -22,12 +22,12 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 from kombu.utils import json as kombu_json
 
+from celery_catchup.beat.declared_entries import HOUSEKEEPING, CatchupEntry
 from celery_catchup.clock import SystemClock
-from celery_catchup.configuration import Declaration
-from celery_catchup.declarations import HOUSEKEEPING, CatchupEntry
+from celery_catchup.config.configuration import Declaration
 from celery_catchup.errors import ScheduleError, SourceError
+from celery_catchup.events.recurring_problems import Trouble
 from celery_catchup.model import Instant, to_datetime, to_instant
-from celery_catchup.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 

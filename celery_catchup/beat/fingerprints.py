@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import tzinfo
 
-from celery_catchup.drift import FINGERPRINT_VERSION
-from celery_catchup.entries import Role
+from celery_catchup.beat.celery_schedules import fingerprint
+from celery_catchup.config.drift import FINGERPRINT_VERSION
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
 from celery_catchup.model import to_instant, to_rfc3339
-from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec
-from celery_catchup.schedules import fingerprint
-from celery_catchup.zones import zone_named
+from celery_catchup.planning.entry import Role
+from celery_catchup.timetables.zones import zone_named
 
 _BETWEEN = " | "
 

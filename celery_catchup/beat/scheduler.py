@@ -15,11 +15,9 @@ from typing import Any, ClassVar, NoReturn
 
 from celery import beat
 
-from celery_catchup.beatwork import Beatwork, assemble
-from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.collecting import collected_later, keep_what_is_there, let_go_of_it
-from celery_catchup.configuration import Configuration
-from celery_catchup.declarations import (
+from celery_catchup.beat.assembly import Beatwork, assemble
+from celery_catchup.beat.config_cache import read
+from celery_catchup.beat.declared_entries import (
     HOUSEKEEPING,
     CatchupEntry,
     Division,
@@ -27,21 +25,29 @@ from celery_catchup.declarations import (
     declaration_of,
     made_entries,
 )
+from celery_catchup.beat.garbage_collection import collected_later, keep_what_is_there, let_go_of_it
+from celery_catchup.beat.simulated_schedules import class_path
+from celery_catchup.beat.sources import EntrySource, SettingsSource, open_source
+from celery_catchup.beat.startup_checks import app_cautions
+from celery_catchup.beat.unmanaged import PlainEntries
+from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
-from celery_catchup.foresight import app_cautions
-from celery_catchup.logs import logfmt, speak_at_info, warn_of
-from celery_catchup.mistakes import Mistakes
+from celery_catchup.events.log_lines import logfmt, speak_at_info, warn_of
+from celery_catchup.events.recurring_problems import BeatTroubles
 from celery_catchup.model import Instant, Trigger, to_instant
-from celery_catchup.plain import PlainEntries
-from celery_catchup.rereading import read
-from celery_catchup.simulated import class_path
-from celery_catchup.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.store import PlainBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
-from celery_catchup.troubles import BeatTroubles
-from celery_catchup.wiring import masked_url, misplaced_settings, open_store, raw_settings, read_settings
+from celery_catchup.store.opening import (
+    masked_url,
+    misplaced_settings,
+    open_store,
+    raw_settings,
+    read_settings,
+)
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from celery.schedules import BaseSchedule, crontab, solar
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
-from celery_catchup.stepped import Step
-from celery_catchup.zones import LAST_INSTANT
+from celery_catchup.timetables.forward_only import Step
+from celery_catchup.timetables.zones import LAST_INSTANT
 
 # Calls of is_due for one slot: a weekly slot that is looked for every five seconds needs half of them.
 _MOST_CHECKS = 250_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
-from celery_catchup.mistakes import refuse
+from celery_catchup.config.mistakes import refuse
+from celery_catchup.config.settings import PREFIX, Source
 from celery_catchup.model import Instant
-from celery_catchup.settings import PREFIX, Source
 
 
 class EntrySource(Protocol):
@@ -61,7 +61,7 @@ def open_source(app: Any, chosen: Source) -> EntrySource:
         return SettingsSource(app)
     try:
         # By its name: what it imports is there only in a Django project.
-        source: EntrySource = import_module("celery_catchup.django_source").DjangoSource(app)
+        source: EntrySource = import_module("celery_catchup.beat.django_source").DjangoSource(app)
     except Exception as error:
         raise refuse(
             f"{PREFIX}source",

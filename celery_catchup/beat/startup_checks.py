@@ -15,17 +15,17 @@ from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.schedules import BaseSchedule
 from kombu.serialization import dumps
 
-from celery_catchup.configuration import Configuration
-from celery_catchup.cron import CronTable
-from celery_catchup.durations import format_duration
-from celery_catchup.entries import Entry, Role, Schedule
+from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.schedule_syntax import ScheduleForm
+from celery_catchup.config.settings import Settings
+from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
+from celery_catchup.error_text import error_told, path, shown
 from celery_catchup.errors import Mistake
-from celery_catchup.header_names import RESERVED_OPTIONS
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
-from celery_catchup.policy import OverlapPolicy, Policy, Select
-from celery_catchup.schedule_forms import ScheduleForm
-from celery_catchup.settings import Settings
-from celery_catchup.wording import error_told, path, shown
+from celery_catchup.planning.entry import Entry, Role, Schedule
+from celery_catchup.timetables.cron_table import CronTable
 
 _dumps: Any = dumps  # kombu's functions carry no types
 

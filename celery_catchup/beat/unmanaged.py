@@ -18,15 +18,15 @@ from celery.beat import ScheduleEntry
 from celery.schedules import crontab
 from celery.utils.time import maybe_make_aware
 
-from celery_catchup.cron import CronTable
+from celery_catchup.beat.celery_schedules import timetable_of
 from celery_catchup.engine import DispatchFailedError, Failures
 from celery_catchup.errors import ScheduleError
-from celery_catchup.logs import logfmt, process_events
+from celery_catchup.events.log_lines import logfmt, process_events
 from celery_catchup.model import Instant, SkipReason, to_datetime, to_instant, to_rfc3339
-from celery_catchup.schedules import timetable_of
 from celery_catchup.store import PlainBatch
-from celery_catchup.store.advice import STORE_FAILS
 from celery_catchup.store.batches import MOST_BYTES
+from celery_catchup.store.error_advice import STORE_FAILS
+from celery_catchup.timetables.cron_table import CronTable
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from celery_catchup.events import Events, MixedFleet
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant
 from celery_catchup.store import Presence, Workers
 from celery_catchup.store.workers import LATELY

@@ -9,7 +9,7 @@ import click
 from celery.bin.base import handle_preload_options
 
 from celery_catchup.cli.groups import VerbGroup
-from celery_catchup.discretion import hide_the_url
+from celery_catchup.config.report_masking import hide_the_url
 
 # Here, because ``celery report`` imports nothing else of ours.
 hide_the_url()

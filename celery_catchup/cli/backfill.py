@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.groups import DefaultGroup
-from celery_catchup.cli.screen import Screen, clean, counted, moment, precision, stamp
-from celery_catchup.cli.slots import show_preview
-from celery_catchup.cli.verbs import (
+from celery_catchup.cli.command import (
     Moment,
     dry_run_option,
     entry_argument,
@@ -21,6 +18,9 @@ from celery_catchup.cli.verbs import (
     option,
     verb,
 )
+from celery_catchup.cli.groups import DefaultGroup
+from celery_catchup.cli.preview_table import show_preview
+from celery_catchup.cli.screen import Screen, clean, counted, moment, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk
@@ -195,7 +195,7 @@ def _asked(
     entry: str, *, start: datetime, end: datetime, reprocess: str, max_active: int, newest_first: bool
 ) -> Asked:
     from celery_catchup.operations.backfills import Asked
-    from celery_catchup.scopes import Reprocess
+    from celery_catchup.planning.scope import Reprocess
 
     return Asked(
         entry=entry,

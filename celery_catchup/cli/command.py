@@ -50,7 +50,7 @@ class Verb(CeleryCommand):  # type: ignore[misc]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it; what goes wrong is told without a traceback."""
-        from celery_catchup.cli.failures import failures
+        from celery_catchup.cli.errors import failures
 
         with failures(ctx):
             return super().invoke(ctx)
@@ -152,8 +152,8 @@ class Moment(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The moment, or a usage error."""
+        from celery_catchup.config.times import parse_since, parse_time
         from celery_catchup.operations import Desk
-        from celery_catchup.times import parse_since, parse_time
 
         if ctx is None or ctx.obj is None or not isinstance(value, str):
             return value
@@ -176,7 +176,7 @@ class Length(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The duration, or a usage error."""
-        from celery_catchup.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
+        from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
 
         if not isinstance(value, str):
             return value

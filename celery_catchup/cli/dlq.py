@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_facts
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, precision, stamp
-from celery_catchup.cli.verbs import (
+from celery_catchup.cli.command import (
     EX_FAILURE,
     dry_run_option,
     entry_names,
@@ -19,6 +17,8 @@ from celery_catchup.cli.verbs import (
     refuse_usage,
     verb,
 )
+from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_facts
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import EX_FAILURE, force_option, json_option, option, verb
 from celery_catchup.cli.screen import Screen, clean, counted
-from celery_catchup.cli.verbs import EX_FAILURE, force_option, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk
@@ -20,7 +20,7 @@ def command(desk: Desk, screen: Screen, *, fix: bool, force: bool, as_json: bool
 
     The exit code is 1 when something does not work or could not be examined; warnings leave it 0.
     """
-    from celery_catchup.doctor import examine, repairs
+    from celery_catchup.operations.doctor import examine, repairs
 
     for repair in repairs(desk) if fix else ():
         screen.note(clean(f"{repair.what}; {repair.fix}"))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from celery_catchup.cli.command import EX_MISSED, dry_run_option, json_option, verb
 from celery_catchup.cli.groups import DefaultGroup
 from celery_catchup.cli.screen import Screen, clean, counted
-from celery_catchup.cli.verbs import EX_MISSED, dry_run_option, json_option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import json_option, verb
 from celery_catchup.cli.screen import Screen, moment, precision
-from celery_catchup.cli.verbs import json_option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -10,13 +10,13 @@ from redis.exceptions import AuthenticationError, RedisClusterException, RedisEr
 from redis.exceptions import ConnectionError as UnreachableError
 from redis.exceptions import TimeoutError as SilentError
 
+from celery_catchup.cli.command import EX_FAILURE, EX_UNAVAILABLE, EX_USAGE
 from celery_catchup.cli.screen import RefusalError
-from celery_catchup.cli.verbs import EX_FAILURE, EX_UNAVAILABLE, EX_USAGE
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import CatchupError, ConfigurationError
 from celery_catchup.operations import UnknownEntryError
 from celery_catchup.store.connection import explain
-from celery_catchup.wiring import masked_url
+from celery_catchup.store.opening import masked_url
 
 
 class MistakesError(RefusalError):

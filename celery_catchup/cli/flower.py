@@ -6,8 +6,8 @@ from importlib import import_module
 
 import click
 
+from celery_catchup.cli.command import EX_USAGE, Verb
 from celery_catchup.cli.screen import RefusalError
-from celery_catchup.cli.verbs import EX_USAGE, Verb
 
 
 @click.command(

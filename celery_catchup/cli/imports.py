@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from celery_catchup.cli.command import dry_run_option, json_option, option, verb
+from celery_catchup.cli.preview_table import summary
 from celery_catchup.cli.screen import Screen, counted, stamp
-from celery_catchup.cli.slots import summary
-from celery_catchup.cli.verbs import dry_run_option, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk
-    from celery_catchup.operations.inheriting import LastRun, Legacy
+    from celery_catchup.operations.import_state import LastRun, Legacy
 
 _REASONS = {
     "known already": "known here already, and left alone",
@@ -75,7 +75,7 @@ command.add_command(django, "django")
 def _import(
     desk: Desk, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool, as_json: bool
 ) -> None:
-    from celery_catchup.operations.inheriting import Fate, inherit
+    from celery_catchup.operations.import_state import Fate, inherit
 
     told = inherit(desk, found, dry_run=dry_run)
     if as_json:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import dry_run_option, entries_argument, json_option, option, verb
 from celery_catchup.cli.screen import Screen
-from celery_catchup.cli.verbs import dry_run_option, entries_argument, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_catchup.cli.screen import Screen
-from celery_catchup.cli.slots import show_preview, summary, title
-from celery_catchup.cli.verbs import (
+from celery_catchup.cli.command import (
     EX_MISSED,
     Length,
     Moment,
@@ -18,6 +16,8 @@ from celery_catchup.cli.verbs import (
     option,
     verb,
 )
+from celery_catchup.cli.preview_table import show_preview, summary, title
+from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import dry_run_option, entries_argument, json_option, option, verb
+from celery_catchup.cli.preview_table import show_preview, summary, title
 from celery_catchup.cli.screen import Screen, clean
-from celery_catchup.cli.slots import show_preview, summary, title
-from celery_catchup.cli.verbs import dry_run_option, entries_argument, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import Moment, dry_run_option, entry_argument, json_option, option, verb
 from celery_catchup.cli.screen import Screen, stamp
-from celery_catchup.cli.verbs import Moment, dry_run_option, entry_argument, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk
@@ -25,7 +25,7 @@ def command(
     A manual run counts: slots before this moment that were still to be caught up are taken as done.
     Use 'backfill' to run slots without that. The id of the run is printed.
     """
-    from celery_catchup.operations.starting import start_run
+    from celery_catchup.operations.manual_runs import start_run
 
     started = start_run(desk, entry, at=at, dry_run=dry_run)
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from celery_catchup.cli.command import Moment, entries_argument, json_option, option, refuse_usage, verb
 from celery_catchup.cli.groups import DefaultGroup
 from celery_catchup.cli.run_tables import (
     checkpoint_facts,
@@ -22,7 +23,6 @@ from celery_catchup.cli.run_tables import (
     show_table,
 )
 from celery_catchup.cli.screen import Screen, stamp
-from celery_catchup.cli.verbs import Moment, entries_argument, json_option, option, refuse_usage, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -62,7 +62,7 @@ class Screen:
 
     def json(self, value: Any, *, line: bool = False) -> None:
         """Data, for programs; on one line, where many follow each other."""
-        from celery_catchup.operations.forms import as_json
+        from celery_catchup.operations.json_form import as_json
 
         # ASCII only, so that no character of a name means anything to a terminal.
         click.echo(json.dumps(as_json(value), indent=None if line else 2), color=self._color)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from celery_catchup.cli.command import EX_FAILURE, Length, json_option, option, verb
 from celery_catchup.cli.screen import Screen, length, stamp
-from celery_catchup.cli.verbs import EX_FAILURE, Length, json_option, option, verb
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

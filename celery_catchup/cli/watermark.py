@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_catchup.cli.screen import Screen, clean, moment, precision, stamp
-from celery_catchup.cli.slots import summary
-from celery_catchup.cli.verbs import (
+from celery_catchup.cli.command import (
     Moment,
     dry_run_option,
     entries_argument,
@@ -21,6 +19,8 @@ from celery_catchup.cli.verbs import (
     refuse_usage,
     verb,
 )
+from celery_catchup.cli.preview_table import summary
+from celery_catchup.cli.screen import Screen, clean, moment, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Desk

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from itertools import islice
 
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.durations import format_duration
-from celery_catchup.entry_policies import cautions_of, joined
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.entry_policies import cautions_of, joined
+from celery_catchup.config.fields import text
+from celery_catchup.config.mistakes import Mistakes, refuse
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import ScheduleForm, read_schedule
+from celery_catchup.config.settings import ENTRY_PRESETS, PREFIX, Settings, Source
+from celery_catchup.error_text import did_you_mean, path
 from celery_catchup.errors import CronError, Mistake
-from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import Policy
-from celery_catchup.readings import text
-from celery_catchup.schedule_forms import ScheduleForm, read_schedule
-from celery_catchup.settings import ENTRY_PRESETS, PREFIX, Settings, Source
-from celery_catchup.wording import did_you_mean, path
-from celery_catchup.zones import usable_zone, zone_named
+from celery_catchup.timetables.cron_dialects import parse_cron
+from celery_catchup.timetables.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
 EVERY_OTHER = "*"

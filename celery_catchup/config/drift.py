@@ -15,9 +15,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from celery_catchup.durations import format_duration
-from celery_catchup.policy import Policy, SchedulePolicy
-from celery_catchup.schedule_forms import ScheduleForm
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.policy import Policy, SchedulePolicy
+from celery_catchup.config.schedule_syntax import ScheduleForm
 
 FINGERPRINT_VERSION = "v2:"
 """How the fingerprint of a schedule begins; one of version 0.1 begins with the schedule itself."""

@@ -13,8 +13,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeAlias
 
+from celery_catchup.error_text import listed, shown
 from celery_catchup.errors import DurationError
-from celery_catchup.wording import listed, shown
 
 Units: TypeAlias = Mapping[str, timedelta]
 

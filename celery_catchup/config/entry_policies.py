@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from celery_catchup.mistakes import Mistakes
-from celery_catchup.policy import OverlapPolicy, Policy, Select
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec
-from celery_catchup.wording import shown
+from celery_catchup.config.mistakes import Mistakes
+from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
+from celery_catchup.error_text import shown
 
 # What a schedule selects that recovers none of its missed slots by itself.
 _NOTHING = (None, Select.OFF)

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic_core import core_schema
 
-from celery_catchup.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
-from celery_catchup.wording import did_you_mean, listed, shown
-from celery_catchup.zones import usable_zone, zone_named
+from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
+from celery_catchup.error_text import did_you_mean, listed, shown
+from celery_catchup.timetables.zones import usable_zone, zone_named
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler

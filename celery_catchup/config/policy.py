@@ -10,8 +10,7 @@ from typing import Annotated, Self
 from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from celery_catchup.mistakes import refuse
-from celery_catchup.readings import (
+from celery_catchup.config.fields import (
     COUNT,
     FACTOR,
     FLAG,
@@ -25,9 +24,10 @@ from celery_catchup.readings import (
     placed,
     word,
 )
-from celery_catchup.wording import shown
-from celery_catchup.written import Written
-from celery_catchup.zones import zone_named
+from celery_catchup.config.mistakes import refuse
+from celery_catchup.config.user_model import Written
+from celery_catchup.error_text import shown
+from celery_catchup.timetables.zones import zone_named
 
 
 class Select(StrEnum):

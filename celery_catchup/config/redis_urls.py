@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl
 
-from celery_catchup.wording import did_you_mean, listed, shown
+from celery_catchup.error_text import did_you_mean, listed, shown
 
 _NETWORK = ("redis", "rediss")
 _SOCKETS = ("unix", "redis+socket")

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, timedelta, tzinfo
 from typing import Annotated, Any, TypeAlias
 
-from celery_catchup.durations import FINE_UNITS, parse_duration
-from celery_catchup.mistakes import Mistakes, refuse
-from celery_catchup.policy import Policy, SchedulePolicy
-from celery_catchup.readings import Reads, text
-from celery_catchup.wording import did_you_mean, nearest, path, shown
+from celery_catchup.config.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.fields import Reads, text
+from celery_catchup.config.mistakes import Mistakes, refuse
+from celery_catchup.config.policy import Policy, SchedulePolicy
+from celery_catchup.error_text import did_you_mean, nearest, path, shown
 
 _ROLES = ("start", "stop", "restart")
 # Only start slots are ever caught up, so these would promise what never happens.

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from celery_catchup.cron_dialects import Dialect
-from celery_catchup.durations import format_duration
-from celery_catchup.policy import Policy
-from celery_catchup.readings import COUNT, ERRORS, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
-from celery_catchup.redis_urls import read_redis_url
-from celery_catchup.wording import masked, nearest, shown
-from celery_catchup.written import Written
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.fields import COUNT, ERRORS, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.redis_urls import read_redis_url
+from celery_catchup.config.user_model import Written
+from celery_catchup.error_text import masked, nearest, shown
+from celery_catchup.timetables.cron_dialects import Dialect
 
 PREFIX = "catchup_"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from celery_catchup.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.fields import moment, placed
+from celery_catchup.error_text import shown
 from celery_catchup.errors import DurationError
-from celery_catchup.readings import moment, placed
-from celery_catchup.wording import shown
 
 _EXPECTED = "expected a time such as 2026-02-07T10:00Z, 2026-02-07, '6h ago' or now"
 _DAYS = {"yesterday": -1, "today": 0}

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from celery_catchup.error_text import nearest, path
 from celery_catchup.errors import ConfigurationError, Mistake
-from celery_catchup.wording import nearest, path
 
 
 class Written(BaseModel):

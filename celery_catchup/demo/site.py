@@ -11,9 +11,9 @@ from typing import Any
 
 from celery_catchup.demo.processes import Child, Tail
 from celery_catchup.demo.project import JOURNAL, NAMESPACE, write_project
-from celery_catchup.embedded import EmbeddedServer
 from celery_catchup.model import Instant
 from celery_catchup.store import Keys, Ledger, Scripts, States, connect
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 OURS = "celery_catchup.Scheduler"
 CELERYS = "celery.beat.PersistentScheduler"

@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from celery_catchup.dispatch.capture import counting, is_redis, size_of, watch
-from celery_catchup.dispatch.entities import restored
 from celery_catchup.dispatch.failures import publish_error, unreachable, unroutable
-from celery_catchup.wording import shown
+from celery_catchup.dispatch.kombu_entities import restored
+from celery_catchup.error_text import shown
 
 _kombu: Any = kombu  # its classes carry no types
 

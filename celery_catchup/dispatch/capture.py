@@ -27,7 +27,7 @@ from kombu.serialization import registry
 from kombu.transport.redis import Transport as RedisTransport
 from kombu.utils import json as kombu_json
 
-from celery_catchup.dispatch.entities import described
+from celery_catchup.dispatch.kombu_entities import described
 
 # kombu's functions carry no types
 _dumps: Any = kombu_json.dumps

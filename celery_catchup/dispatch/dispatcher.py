@@ -18,7 +18,7 @@ from kombu.utils import json as kombu_json
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from celery_catchup.dispatch.announcements import Announcements
+from celery_catchup.config.settings import Checkins, MarkTasks
 from celery_catchup.dispatch.broker import Broker, destination
 from celery_catchup.dispatch.capture import Capture, capture, looks_right
 from celery_catchup.dispatch.failures import (
@@ -29,7 +29,6 @@ from celery_catchup.dispatch.failures import (
     unreachable,
     unroutable,
 )
-from celery_catchup.dispatch.kinds import Kinds
 from celery_catchup.dispatch.messages import (
     Message,
     counted_publications,
@@ -38,13 +37,14 @@ from celery_catchup.dispatch.messages import (
     sends_its_own_way,
 )
 from celery_catchup.dispatch.sent_events import SentEvents
+from celery_catchup.dispatch.sentry_checkins import Announcements
+from celery_catchup.dispatch.shared_messages import Kinds
 from celery_catchup.dispatch.templates import Caught, Entries, Known
-from celery_catchup.logs import logfmt
+from celery_catchup.error_text import shown
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, Trigger
-from celery_catchup.settings import Checkins, MarkTasks
 from celery_catchup.store import Template
 from celery_catchup.store.rendering import is_catchup, render
-from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from redis.exceptions import (
 )
 
 from celery_catchup.engine import DispatchFailedError
+from celery_catchup.error_text import masked
 from celery_catchup.store.connection import explain
-from celery_catchup.wording import masked
 
 # Reply codes of AMQP.
 _NO_ROUTE, _NOT_FOUND = 312, 404  # no queue takes a mandatory message; no such exchange

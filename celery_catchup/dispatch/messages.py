@@ -23,14 +23,14 @@ from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.utils.nodenames import anon_nodename
 from kombu.messaging import Producer
 
-from celery_catchup import badges
-from celery_catchup import header_names as names
+from celery_catchup.config.settings import MarkTasks
+from celery_catchup.dispatch import badges
+from celery_catchup.dispatch import header_names as names
 from celery_catchup.dispatch.capture import encodes_alike
 from celery_catchup.dispatch.failures import DispatchError
-from celery_catchup.dispatch.marks import mark, seal, value_mark, with_marks
-from celery_catchup.settings import MarkTasks
+from celery_catchup.dispatch.placeholders import mark, seal, value_mark, with_marks
+from celery_catchup.error_text import shown
 from celery_catchup.store.rendering import facts, is_catchup
-from celery_catchup.wording import shown
 
 _SENDER = "celery-catchup"
 # header -> mark

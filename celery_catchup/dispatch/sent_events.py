@@ -16,10 +16,10 @@ from typing import Any
 
 from celery_catchup.dispatch.broker import Broker
 from celery_catchup.dispatch.failures import told
+from celery_catchup.events.recurring_problems import Trouble
 from celery_catchup.model import RunState
 from celery_catchup.store import Ledger
 from celery_catchup.store.rendering import render
-from celery_catchup.troubles import Trouble
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import Any
 from celery import beat
 from celery.schedules import ParseException, crontab
 
+from celery_catchup.config.settings import Checkins
 from celery_catchup.dispatch.messages import is_original
 from celery_catchup.model import Trigger
-from celery_catchup.settings import Checkins
 
 _MOST = 10_000
 """Announced runs that are remembered, so that one that has to be made again is not announced again."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from celery.beat import ScheduleEntry
 from kombu import serialization
 
-from celery_catchup import badges
-from celery_catchup.dispatch.marks import mark, sealed
-from celery_catchup.settings import MarkTasks
+from celery_catchup.config.settings import MarkTasks
+from celery_catchup.dispatch import badges
+from celery_catchup.dispatch.placeholders import mark, sealed
 from celery_catchup.store import Template
 from celery_catchup.store.batches import SharedTemplate
 from celery_catchup.store.rendering import Form, Shared, form_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from celery.beat import ScheduleEntry
 
+from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch.messages import Message, is_watched
-from celery_catchup.settings import MarkTasks
 from celery_catchup.store import Template
 
 

@@ -5,7 +5,7 @@ from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
-from celery_catchup.engine.roster import Declared
+from celery_catchup.engine.tracked_entries import Declared
 
 __all__ = [
     "Declared",

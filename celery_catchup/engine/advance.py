@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
+from celery_catchup.config.settings import Settings
 from celery_catchup.engine.catchup import Catchup, look_up
 from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
 from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.roster import Line, Roster
-from celery_catchup.entries import NOTHING, Entry
+from celery_catchup.engine.tracked_entries import Line, Roster
 from celery_catchup.events import Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
-from celery_catchup.planner import plan
-from celery_catchup.settings import Settings
+from celery_catchup.planning.entry import NOTHING, Entry
+from celery_catchup.planning.planner import plan
 from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 from itertools import islice
 from math import inf
 
-from celery_catchup.candidates import Candidates, Stretch
 from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
 from celery_catchup.engine.failures import Failures, told
-from celery_catchup.engine.office import stored_policy
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Role
+from celery_catchup.engine.takeover import stored_policy
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.events import BackfillAdvanced, Events, RunDispatched
 from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
-from celery_catchup.planner import plan
-from celery_catchup.scopes import Reprocess, part_of_backfill
+from celery_catchup.planning.candidates import Candidates, Stretch
+from celery_catchup.planning.entry import Role
+from celery_catchup.planning.planner import plan
+from celery_catchup.planning.scope import Reprocess, part_of_backfill
 from celery_catchup.store import Backfill, Backfills, FencedError, Leadership, States
-from celery_catchup.store.advice import STORE_FAILS, is_damage
 from celery_catchup.store.backfills import Part
 from celery_catchup.store.batches import MOST_BYTES
+from celery_catchup.store.error_advice import STORE_FAILS, is_damage
 
 _PART = 200
 """Slots that are decided of one backfill in one tick."""

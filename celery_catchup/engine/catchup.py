@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
 from celery_catchup.engine.drafts import Draft
-from celery_catchup.engine.roster import Line, Roster, Session
-from celery_catchup.entries import EntryState
+from celery_catchup.engine.tracked_entries import Line, Roster, Session
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan, Trigger
-from celery_catchup.pacing import earliest_send, room, share
-from celery_catchup.planner import plan, survey
+from celery_catchup.planning.entry import EntryState
+from celery_catchup.planning.overlap import earliest_send, room, share
+from celery_catchup.planning.planner import plan, survey
 from celery_catchup.store import States
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry
+from celery_catchup.config.policy import OverlapPolicy
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
-from celery_catchup.pacing import REPLACING
-from celery_catchup.policy import OverlapPolicy
+from celery_catchup.planning.entry import Entry
+from celery_catchup.planning.overlap import REPLACING
 from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render

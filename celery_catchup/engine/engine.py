@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from celery_catchup.drift import digest
+from celery_catchup.config.drift import digest
+from celery_catchup.config.settings import FirstStart, Settings
 from celery_catchup.engine.advance import Advance, Office
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.changes import report_moved
+from celery_catchup.engine.entry_changes import report_moved
 from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.housekeeping import Housekeeping
-from celery_catchup.engine.memory import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.office import SKEW, Known, adopt, check_drift, read_roster, read_store
 from celery_catchup.engine.release import Releases
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.roster import Declared, Roster
 from celery_catchup.engine.standby import Standby
+from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
+from celery_catchup.engine.takeover import SKEW, Known, adopt, check_drift, read_roster, read_store
+from celery_catchup.engine.tracked_entries import Declared, Roster
 from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
-from celery_catchup.settings import FirstStart, Settings
 from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Stored, Term
-from celery_catchup.store.advice import STORE_FAILS
 from celery_catchup.store.batches import portions
+from celery_catchup.store.error_advice import STORE_FAILS
 from celery_catchup.store.records import read_json
 
 _NOTEWORTHY = 10_000

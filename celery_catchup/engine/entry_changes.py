@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from celery_catchup.engine.roster import Roster
+from celery_catchup.engine.tracked_entries import Roster
 from celery_catchup.events import Events, StateSuspect
 from celery_catchup.model import Instant
 from celery_catchup.store import Stored

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.events import Events, StateSuspect
-from celery_catchup.settings import Settings
 from celery_catchup.store import Leadership, Retention
 from celery_catchup.store.batches import portions
 from celery_catchup.store.states import COLUMNS

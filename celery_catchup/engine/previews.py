@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from celery_catchup.config.settings import FirstStart, Settings
 from celery_catchup.engine.catchup import Catchup, look_up
 from celery_catchup.engine.failures import told
-from celery_catchup.engine.office import read_roster
-from celery_catchup.engine.roster import Declared, Line
-from celery_catchup.entries import EntryState
+from celery_catchup.engine.takeover import read_roster
+from celery_catchup.engine.tracked_entries import Declared, Line
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Plan
-from celery_catchup.planner import plan
-from celery_catchup.settings import FirstStart, Settings
+from celery_catchup.planning.entry import EntryState
+from celery_catchup.planning.planner import plan
 from celery_catchup.store import States, Stored
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from celery_catchup.engine.evidence import QueueView, evidence_of, next_look, sent_at
+from celery_catchup.engine.loss_evidence import QueueView, evidence_of, next_look, sent_at
 from celery_catchup.events import (
     EntryFailed,
     Events,
@@ -17,7 +17,7 @@ from celery_catchup.events import (
 )
 from celery_catchup.model import Instant
 from celery_catchup.store import Evidence, Leadership, Presence, Recovered, Recovery, Retention
-from celery_catchup.store.advice import STORE_FAILS, explain, is_damage
+from celery_catchup.store.error_advice import STORE_FAILS, explain, is_damage
 from celery_catchup.store.workers import LATELY
 
 _MOST = 200

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.reaper import Reaper
-from celery_catchup.engine.roster import Roster
+from celery_catchup.engine.tracked_entries import Roster
 from celery_catchup.events import EntryFailed, Events
 from celery_catchup.model import Instant, to_milliseconds
-from celery_catchup.settings import Settings
 from celery_catchup.store import Leadership, Ledger, Term
 
 _WORKERS_TIME = 2000

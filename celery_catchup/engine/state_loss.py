@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from celery_catchup.engine.roster import Roster
+from celery_catchup.engine.tracked_entries import Roster
 from celery_catchup.events import Events, StateLost
 from celery_catchup.model import Instant
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery_catchup.command_lines import command_line
-from celery_catchup.drift import Change, Difference, differences, listed
-from celery_catchup.engine.changes import SANE, read_instant, removals
-from celery_catchup.engine.roster import Declared, Line, Roster
-from celery_catchup.entries import Entry, EntryState, Pause, first_sight
+from celery_catchup.config.drift import Change, Difference, differences, listed
+from celery_catchup.config.policy import OnScheduleChange, Policy
+from celery_catchup.config.settings import OnDrift
+from celery_catchup.engine.entry_changes import SANE, read_instant, removals
+from celery_catchup.engine.tracked_entries import Declared, Line, Roster
 from celery_catchup.errors import DriftError, UnfitStoreError
 from celery_catchup.events import EntryDrifted, Events, StateSuspect
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
-from celery_catchup.policy import OnScheduleChange, Policy
-from celery_catchup.settings import OnDrift
+from celery_catchup.planning.entry import Entry, EntryState, Pause, first_sight
 from celery_catchup.store import Leadership, States, Stored
 from celery_catchup.store.records import read_json
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeAlias
 
-from celery_catchup.drift import FINGERPRINT_VERSION
-from celery_catchup.entries import Entry, EntryState
+from celery_catchup.config.drift import FINGERPRINT_VERSION
+from celery_catchup.config.policy import OverlapPolicy, Policy
 from celery_catchup.model import Instant, RunState, Slot
-from celery_catchup.policy import OverlapPolicy, Policy
-from celery_catchup.scopes import Scope, replay
+from celery_catchup.planning.entry import Entry, EntryState
+from celery_catchup.planning.scope import Scope, replay
 
 Anchors: TypeAlias = Instant | Mapping[str, Instant]
 """Where schedules count from: one instant for all, or under "" that of the entry's intervals, and the last

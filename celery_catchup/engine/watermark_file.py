@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
-from celery_catchup.command_lines import command_line
 from celery_catchup.events import (
     AttemptEnded,
     BackfillAdvanced,
@@ -40,6 +39,7 @@ from celery_catchup.events import (
     TickFailed,
     everyone,
 )
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")

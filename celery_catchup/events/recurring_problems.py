@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from celery_catchup.events import Event, TickFailed
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 
 _INTERVALS = (0.0, 10.0, 60.0, 600.0)
 """Seconds between two lines about the same trouble; the last one repeats."""

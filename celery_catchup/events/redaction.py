@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from celery_catchup.wording import masked
+from celery_catchup.error_text import masked
 
 _HIDDEN = "***"
 _WORDS = r"\w*(?:password|passwd|token|secret|cookie|api_?key)\w*"

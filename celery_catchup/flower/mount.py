@@ -10,7 +10,7 @@ from tornado.web import authenticated
 
 from celery_catchup import __version__
 from celery_catchup.flower import guard, host
-from celery_catchup.flower.desks import at_desk
+from celery_catchup.flower.operators import at_desk
 from celery_catchup.operations import Desk
 
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from celery_catchup.errors import StoreError
 from celery_catchup.operations import Desk
 from celery_catchup.store.connection import explain
-from celery_catchup.wiring import masked_url
+from celery_catchup.store.opening import masked_url
 
 Result = TypeVar("Result")
 

@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from celery_catchup.clock import Clock
-from celery_catchup.logs import logfmt
-from celery_catchup.settings import Settings
+from celery_catchup.config.settings import Settings
+from celery_catchup.events.log_lines import logfmt
 
 if TYPE_CHECKING:
     from celery_catchup.metrics.beat import BeatMetrics

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from celery_catchup.clock import Clock
 from celery_catchup.events import EntryFailed, Event, Ticked, TickFailed, subscribe
+from celery_catchup.events.recurring_problems import OF_A_BEAT
 from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
 from celery_catchup.metrics.stored import StoreCollector
-from celery_catchup.troubles import OF_A_BEAT
 
 _MOST_ENTRIES = 1000
 """Entries that fail and are counted by name; what is beyond is counted together, under no name."""

@@ -10,7 +10,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
-from celery_catchup.wiring import StoreHandle
+from celery_catchup.store.opening import StoreHandle
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """By the metric's name, then by the values of its labels."""

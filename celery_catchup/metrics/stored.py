@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.errors import CatchupError
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.metrics.catalogue import LAG_BOUNDS, METRICS, Kind
 from celery_catchup.metrics.reading import Samples, read
 from celery_catchup.store.connection import STORE_FAILS, explain
-from celery_catchup.wiring import StoreHandle, open_store
+from celery_catchup.store.opening import StoreHandle, open_store
 
 logger = logging.getLogger(__name__)
 

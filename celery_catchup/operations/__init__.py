@@ -4,8 +4,8 @@ Each takes a `Desk`, an app opened for whoever operates it, prints nothing, and 
 that `as_json` brings into the one form in which they leave the package.
 """
 
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.forms import as_json
+from celery_catchup.operations.json_form import as_json
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError, UnknownRunError
 
 __all__ = ["Desk", "RefusedError", "UnknownEntryError", "UnknownRunError", "as_json"]

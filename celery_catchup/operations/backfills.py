@@ -6,20 +6,20 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import EntryState
-from celery_catchup.logs import logfmt
+from celery_catchup.config.policy import OnFailure
+from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.error_text import shown
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.previews import Preview, told
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
-from celery_catchup.planner import plan, survey
-from celery_catchup.policy import OnFailure
-from celery_catchup.scopes import Reprocess, Scope
-from celery_catchup.scopes import backfill as scope_of
+from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.planning.entry import EntryState
+from celery_catchup.planning.planner import plan, survey
+from celery_catchup.planning.scope import Reprocess, Scope
+from celery_catchup.planning.scope import backfill as scope_of
 from celery_catchup.store import Backfill
-from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from celery_catchup.logs import logfmt
+from celery_catchup.error_text import shown
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState, to_datetime
 from celery_catchup.operations.decisions import Decision, decision_of
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.operations.runs import Checkpoint, Run, last_checkpoint, record_like, run_of
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Finish
 from celery_catchup.store.listing import Record
-from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
 

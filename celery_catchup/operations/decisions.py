@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
 from celery_catchup.model import RunState, to_datetime
 
 _SHOWN_IN = (RunState.WAITING, RunState.FAILED, RunState.DEAD)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from celery_catchup.drift import Difference, differences
-from celery_catchup.operations.desk import Desk
+from celery_catchup.config.drift import Difference, differences
+from celery_catchup.operations.operator import Desk
 
 
 @dataclass(frozen=True, slots=True)

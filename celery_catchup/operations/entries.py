@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.declarations import CatchupEntry, WrittenSchedule
-from celery_catchup.durations import format_duration
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry, Role
+from celery_catchup.beat.celery_schedules import describe
+from celery_catchup.beat.declared_entries import CatchupEntry, WrittenSchedule
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.policy import Policy, Select
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.model import Instant, to_datetime
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import lines_of
-from celery_catchup.policy import Policy, Select
-from celery_catchup.schedules import describe
+from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import Backfill, Stored
 from celery_catchup.store.records import read_json
 from celery_catchup.store.states import Busy

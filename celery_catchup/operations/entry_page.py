@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Role
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import next_slots, slot_after
-from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.outages import Outage, list_outages
 from celery_catchup.operations.overview import EntryRow, rows_of
+from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.planning.entry import Role
 
 WEEK = timedelta(days=7)
 

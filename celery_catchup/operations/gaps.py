@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from celery_catchup.model import Instant
-from celery_catchup.timetables import Timetable
+from celery_catchup.timetables.timetable import Timetable
 
 _LISTED = 20_000
 """Slots of a stretch that are looked at one by one; of more, the ones between two records are counted."""

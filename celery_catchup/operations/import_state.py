@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from celery_catchup.declarations import HOUSEKEEPING
-from celery_catchup.logs import logfmt
+from celery_catchup.beat.declared_entries import HOUSEKEEPING
+from celery_catchup.config.policy import OnResume
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.previews import preview
-from celery_catchup.policy import OnResume
 from celery_catchup.store import Stored
-from celery_catchup.store.inheritance import Heir, inherited
+from celery_catchup.store.import_state import Heir, inherited
 
 logger = logging.getLogger(__name__)
 

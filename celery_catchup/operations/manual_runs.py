@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry, Role
+from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.error_text import shown
 from celery_catchup.events import RunDispatched, everyone
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import (
     Instant,
     PlannedRun,
@@ -21,11 +21,11 @@ from celery_catchup.model import (
     to_instant,
     to_rfc3339,
 )
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
-from celery_catchup.wording import shown
+from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.planning.entry import Entry, Role
 
 logger = logging.getLogger(__name__)
 

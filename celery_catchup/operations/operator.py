@@ -11,9 +11,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
-from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
-from celery_catchup.declarations import (
+from celery_catchup.beat.declared_entries import (
     HOUSEKEEPING,
     CatchupEntry,
     Division,
@@ -21,24 +19,32 @@ from celery_catchup.declarations import (
     divide,
     made_entries,
 )
+from celery_catchup.beat.sources import EntrySource, SettingsSource, open_source
+from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
+from celery_catchup.config.drift import digest, is_current
+from celery_catchup.config.mistakes import Mistakes
+from celery_catchup.config.settings import PREFIX
 from celery_catchup.dispatch import Dispatcher
-from celery_catchup.drift import digest, is_current
 from celery_catchup.engine import Declared
+from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.mistakes import Mistakes
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
-from celery_catchup.settings import PREFIX
-from celery_catchup.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Stored
 from celery_catchup.store.history import History
-from celery_catchup.store.inheritance import Inheritance
+from celery_catchup.store.import_state import Inheritance
 from celery_catchup.store.listing import Listing
+from celery_catchup.store.opening import (
+    StoreHandle,
+    misplaced_settings,
+    open_store,
+    raw_settings,
+    read_settings,
+)
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
-from celery_catchup.wiring import StoreHandle, misplaced_settings, open_store, raw_settings, read_settings
-from celery_catchup.wording import did_you_mean, shown
 
 _POLL_INTERVAL = PREFIX + "poll_interval"
 _ANY_INTERVAL = "1ms"

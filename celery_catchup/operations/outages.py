@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.model import Instant, SkipReason, Trigger, to_datetime
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import EntryView, list_entries
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.status import LATELY, LOST, Status, status
 from celery_catchup.store.history import last_catchup
 

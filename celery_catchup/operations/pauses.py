@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from celery_catchup.logs import logfmt
-from celery_catchup.operations.desk import Desk
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.operations.entries import pauses
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.previews import Preview, preview
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from celery_catchup.configuration import Configuration
+from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.policy import OverlapPolicy, Policy, Select
 from celery_catchup.engine import previews
 from celery_catchup.engine.previews import nothing_planned
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Entry, EntryState
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -26,10 +26,10 @@ from celery_catchup.model import (
     to_datetime,
     to_instant,
 )
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import windows_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError
-from celery_catchup.policy import OverlapPolicy, Policy, Select
+from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.store import Stored
 
 _SET_WITH_ALL_ONLY = ("max_active_runs", "max_pending")

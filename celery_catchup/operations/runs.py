@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.attempts import Attempt, attempts_of
 from celery_catchup.operations.decisions import Decision, decision_of
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.inputs import Inputs, inputs_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import UnknownRunError
+from celery_catchup.operations.run_inputs import Inputs, inputs_of
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, Wanted
-from celery_catchup.wording import shown
 
 SHORTEST_ID = 4
 """Characters of an id that are enough to ask for it, when no other begins so."""

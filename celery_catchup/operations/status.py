@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from celery_catchup.error_text import listed, shown
 from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import Failing, failing, pauses
+from celery_catchup.operations.operator import Desk
 from celery_catchup.store.leadership import standbys
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
-from celery_catchup.wording import listed, shown
 
 FRESH = timedelta(seconds=60)
 """How old the last tick of a beat that is alive may be, unless somebody says otherwise."""

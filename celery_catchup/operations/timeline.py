@@ -10,14 +10,14 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from celery_catchup.engine.roster import Line
-from celery_catchup.entries import Role
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.gaps import Span, clipped, gaps
-from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.pieces import pieces
 from celery_catchup.operations.status import LOST
+from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.planning.entry import Role
 from celery_catchup.store.listing import Record
 from celery_catchup.store.survey import Stretch, share
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from celery_catchup.engine.office import read_roster
-from celery_catchup.engine.roster import Line
+from celery_catchup.config.settings import FirstStart
+from celery_catchup.engine.takeover import read_roster
+from celery_catchup.engine.tracked_entries import Line
 from celery_catchup.events import Events
 from celery_catchup.model import Instant
-from celery_catchup.operations.desk import Desk
-from celery_catchup.settings import FirstStart
+from celery_catchup.operations.operator import Desk
 from celery_catchup.store import Stored
 
 

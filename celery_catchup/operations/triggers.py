@@ -8,11 +8,11 @@ from typing import Any
 
 from celery import current_app
 
-from celery_catchup import header_names as names
+from celery_catchup.dispatch import header_names as names
 from celery_catchup.events import RunDispatched, everyone
 from celery_catchup.model import PlannedRun, Slot, Trigger, to_rfc3339
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.starting import start_run
+from celery_catchup.operations.manual_runs import start_run
+from celery_catchup.operations.operator import Desk
 
 
 def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:

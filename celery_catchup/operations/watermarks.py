@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_catchup.logs import logfmt
+from celery_catchup.error_text import shown
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
-from celery_catchup.operations.desk import Desk
 from celery_catchup.operations.entries import pauses
-from celery_catchup.operations.lines import lines_of
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
+from celery_catchup.operations.tracked_entries import lines_of
 from celery_catchup.store import Stored
 from celery_catchup.store.watermarks import moved
-from celery_catchup.wording import shown
 
 logger = logging.getLogger(__name__)
 

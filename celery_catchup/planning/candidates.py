@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import islice
 
 from celery_catchup.model import Instant, Skip, SkipReason, Slot
-from celery_catchup.timetables import Timetable
+from celery_catchup.timetables.timetable import Timetable
 
 _STEPS = 4
 """Slots from the beginning that are found one by one."""

@@ -10,11 +10,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
-from celery_catchup.cron import CronTable
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
+from celery_catchup.config.policy import Policy, SchedulePolicy, Select
 from celery_catchup.model import Instant, RunState, Slot, identity, to_instant, to_milliseconds
-from celery_catchup.policy import Policy, SchedulePolicy, Select
-from celery_catchup.timetables import Timetable
+from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.timetable import Timetable
 
 _MINUTE = 60_000
 

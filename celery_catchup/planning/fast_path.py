@@ -6,10 +6,10 @@ found without asking each of them; a property test holds the two together.
 
 from __future__ import annotations
 
-from celery_catchup.entries import Entry, EntryState
 from celery_catchup.model import Plan, PlannedRun, Slot, Trigger
-from celery_catchup.pacing import room
-from celery_catchup.scopes import Scope
+from celery_catchup.planning.entry import Entry, EntryState
+from celery_catchup.planning.overlap import room
+from celery_catchup.planning.scope import Scope
 
 
 def lone_run(entry: Entry, state: EntryState, scope: Scope) -> Plan | None:

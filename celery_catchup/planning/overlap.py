@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
+from celery_catchup.config.policy import OverlapPolicy, Policy
 from celery_catchup.model import Instant, Plan, SkipReason
-from celery_catchup.policy import OverlapPolicy, Policy
 
 
 def room(policy: Policy, *, active: int, waiting: int) -> int | None:

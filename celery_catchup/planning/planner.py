@@ -7,13 +7,13 @@ from functools import cached_property
 from itertools import islice
 from zlib import crc32
 
-from celery_catchup.candidates import Candidates, Stretch, skips_of
-from celery_catchup.entries import Entry, EntryState, Role
-from celery_catchup.lone import lone_run
+from celery_catchup.config.policy import Keep, Select
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
-from celery_catchup.pacing import REPLACING, Section, room, sections
-from celery_catchup.policy import Keep, Select
-from celery_catchup.scopes import Scope
+from celery_catchup.planning.candidates import Candidates, Stretch, skips_of
+from celery_catchup.planning.entry import Entry, EntryState, Role
+from celery_catchup.planning.fast_path import lone_run
+from celery_catchup.planning.overlap import REPLACING, Section, room, sections
+from celery_catchup.planning.scope import Scope
 
 
 def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:

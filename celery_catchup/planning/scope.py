@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from celery_catchup.entries import Entry, EntryState, Pause
+from celery_catchup.config.policy import OnResume, Select
 from celery_catchup.errors import BackfillError
 from celery_catchup.model import Instant, RunState, SkipReason, to_rfc3339
-from celery_catchup.policy import OnResume, Select
+from celery_catchup.planning.entry import Entry, EntryState, Pause
 
 
 class Reprocess(StrEnum):

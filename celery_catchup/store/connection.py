@@ -16,7 +16,7 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from celery_catchup.redis_urls import (
+from celery_catchup.config.redis_urls import (
     CREDENTIAL_PROVIDER,
     KOMBUS_DB,
     LOGIN_OPTIONS,
@@ -24,10 +24,10 @@ from celery_catchup.redis_urls import (
     cert_reqs,
     check_hostname,
 )
-from celery_catchup.store.advice import STORE_FAILS, explain, is_refusal
-from celery_catchup.store.following import FollowingRedis
-from celery_catchup.store.packing import Packer
-from celery_catchup.wording import shown
+from celery_catchup.error_text import shown
+from celery_catchup.store.command_packing import Packer
+from celery_catchup.store.error_advice import STORE_FAILS, explain, is_refusal
+from celery_catchup.store.following_client import FollowingRedis
 
 __all__ = ["STORE_FAILS", "TIMEOUT", "connect", "evicted", "explain", "is_refusal", "unverified"]
 

@@ -23,8 +23,8 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError
 
+from celery_catchup.error_text import masked
 from celery_catchup.errors import CatchupError
-from celery_catchup.wording import masked
 
 # RedisClusterException is no RedisError.
 STORE_FAILS = (RedisError, RedisClusterException, OSError)

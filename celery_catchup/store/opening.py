@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from celery_catchup.drift import is_current
+from celery_catchup.config.drift import is_current
+from celery_catchup.config.mistakes import refuse
+from celery_catchup.config.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
+from celery_catchup.config.settings import PREFIX, Settings
+from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.errors import Mistake
-from celery_catchup.mistakes import refuse
-from celery_catchup.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
-from celery_catchup.settings import PREFIX, Settings
 from celery_catchup.store import Keys, Scripts, connect
-from celery_catchup.wording import masked, nearest, shown
 
 NAMELESS = "celery"
 """The namespace of an app that was made without a name."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from redis import Redis
 
-from celery_catchup.entries import RecordedRun
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState
+from celery_catchup.planning.entry import RecordedRun
 from celery_catchup.store.batches import AT_ONCE, portions
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership

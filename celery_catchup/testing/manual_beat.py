@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.beatwork import Beatwork, assemble
+from celery_catchup.beat.assembly import Beatwork, assemble
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 from celery_catchup.store import Leases, Ledger
 from celery_catchup.testing import FakeClock
 

@@ -18,10 +18,10 @@ from typing import NoReturn
 
 from croniter import CroniterError, croniter
 
-from celery_catchup.calendar import LAST_OF_MONTH, Days
-from celery_catchup.cron import Border, CronTable, cron_table
+from celery_catchup.error_text import shown
 from celery_catchup.errors import CronError
-from celery_catchup.wording import shown
+from celery_catchup.timetables.cron_table import Border, CronTable, cron_table
+from celery_catchup.timetables.days import LAST_OF_MONTH, Days
 
 
 class Dialect(StrEnum):

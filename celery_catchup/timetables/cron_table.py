@@ -16,9 +16,9 @@ from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, TypeVar
 
-from celery_catchup.calendar import DAY, Days
 from celery_catchup.model import Instant
-from celery_catchup.zones import FIRST_INSTANT, LAST_INSTANT, Piece, piece_at
+from celery_catchup.timetables.days import DAY, Days
+from celery_catchup.timetables.zones import FIRST_INSTANT, LAST_INSTANT, Piece, piece_at
 
 Answer = TypeVar("Answer")
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_rfc3339
-from celery_catchup.zones import LAST_INSTANT, piece_at
+from celery_catchup.timetables.zones import LAST_INSTANT, piece_at
 
 Step: TypeAlias = Callable[[Instant], Instant | None]
 """The slot after an instant, or None when there will be no more; the same answer every time."""

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
-from celery_catchup.zones import LAST_INSTANT
+from celery_catchup.timetables.zones import LAST_INSTANT
 
 _MICROSECOND = timedelta(microseconds=1)
 # Instants are milliseconds; two slots within the same one would be one slot.

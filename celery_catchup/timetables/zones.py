@@ -14,9 +14,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from celery_catchup.calendar import DAY
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
+from celery_catchup.timetables.days import DAY
 
 # Offsets are looked up in blocks of days, so that a zone costs about half a millisecond
 # per block once per process and nothing for years that nobody asks for.

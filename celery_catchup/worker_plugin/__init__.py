@@ -1,5 +1,5 @@
-"""The worker's side: runs are claimed before they are executed, renewed meanwhile, and reported."""
+"""The worker's side: claim a run before its task, renew the lease meanwhile, report the outcome.
 
-from celery_catchup.plugin.installation import install
-
-__all__ = ["install"]
+`celery_catchup.worker` installs it. May import dispatch, store, events and what is below them. Start
+reading in `installation.py`; the claim is in `claims.py`, the report in `outcomes.py`.
+"""

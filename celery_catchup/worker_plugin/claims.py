@@ -11,21 +11,28 @@ from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject
 
-from celery_catchup.context import LeaseWatch, RunContext, enter_run
+from celery_catchup.config.settings import OnStoreFailure
+from celery_catchup.dispatch.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.events import RunRefused, RunStarted
-from celery_catchup.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Trigger, to_instant
-from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token, routing_key
-from celery_catchup.plugin.heartbeat import Execution
-from celery_catchup.plugin.notebook import StoredNotebook
-from celery_catchup.plugin.reports import NOBODY, STORE_TROUBLE
-from celery_catchup.plugin.station import Station, arrivals, station
-from celery_catchup.plugin.tracing import annotate
-from celery_catchup.settings import OnStoreFailure
 from celery_catchup.store import Claim
 from celery_catchup.store.connection import explain
 from celery_catchup.store.leases import Answer
+from celery_catchup.worker_plugin.context import LeaseWatch, RunContext, enter_run
+from celery_catchup.worker_plugin.deliveries import (
+    TOKEN,
+    Delivery,
+    delivery_of,
+    header,
+    new_token,
+    routing_key,
+)
+from celery_catchup.worker_plugin.heartbeat import Execution
+from celery_catchup.worker_plugin.reports import NOBODY, STORE_TROUBLE
+from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
+from celery_catchup.worker_plugin.tracing import annotate
+from celery_catchup.worker_plugin.worker_process import Station, arrivals, station
 
 logger = logging.getLogger(__name__)
 

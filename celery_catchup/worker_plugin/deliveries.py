@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from celery.worker.state import active_requests
 
-from celery_catchup.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
+from celery_catchup.dispatch.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
 from celery_catchup.model import Trigger
 
 TOKEN = "catchup_token"

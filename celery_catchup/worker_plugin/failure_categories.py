@@ -8,8 +8,8 @@ from pkgutil import resolve_name
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from celery_catchup.logs import logfmt
-from celery_catchup.settings import PREFIX, Settings
+from celery_catchup.config.settings import PREFIX, Settings
+from celery_catchup.events.log_lines import logfmt
 
 logger = logging.getLogger(__name__)
 

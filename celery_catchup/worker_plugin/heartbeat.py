@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
-from celery_catchup.context import RunContext
 from celery_catchup.events import Events, LeaseLost
-from celery_catchup.logs import logfmt
-from celery_catchup.plugin.reports import STORE_TROUBLE, Report
+from celery_catchup.events.log_lines import logfmt
+from celery_catchup.events.recurring_problems import Trouble
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import explain
-from celery_catchup.troubles import Trouble
+from celery_catchup.worker_plugin.context import RunContext
+from celery_catchup.worker_plugin.reports import STORE_TROUBLE, Report
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from weakref import WeakSet
 from celery import bootsteps, signals
 from celery._state import connect_on_app_finalize
 
-from celery_catchup.discretion import hide_the_url
-from celery_catchup.logs import logfmt
-from celery_catchup.plugin.claims import begin
-from celery_catchup.plugin.endings import listen
-from celery_catchup.plugin.started import store_started, store_started_after_claim
-from celery_catchup.plugin.station import station, worker_settings
-from celery_catchup.wiring import store_url
+from celery_catchup.config.report_masking import hide_the_url
+from celery_catchup.events.log_lines import logfmt
+from celery_catchup.store.opening import store_url
+from celery_catchup.worker_plugin.claims import begin
+from celery_catchup.worker_plugin.outcomes import listen
+from celery_catchup.worker_plugin.started_state import store_started, store_started_after_claim
+from celery_catchup.worker_plugin.worker_process import station, worker_settings
 
 logger = logging.getLogger(__name__)
 

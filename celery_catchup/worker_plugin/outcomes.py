@@ -13,15 +13,15 @@ from typing import Any
 
 from celery import signals, states
 
-from celery_catchup.context import leave_run
-from celery_catchup.header_names import RUN_ID
+from celery_catchup.dispatch.header_names import RUN_ID
 from celery_catchup.model import RunState
-from celery_catchup.plugin.deliveries import TOKEN, Delivery, delivery_among, delivery_of, header
-from celery_catchup.plugin.heartbeat import Execution
-from celery_catchup.plugin.replacements import follow_replacement
-from celery_catchup.plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
-from celery_catchup.plugin.retries import keep_badge
-from celery_catchup.plugin.station import Station, arrivals, flush, station
+from celery_catchup.worker_plugin.context import leave_run
+from celery_catchup.worker_plugin.deliveries import TOKEN, Delivery, delivery_among, delivery_of, header
+from celery_catchup.worker_plugin.heartbeat import Execution
+from celery_catchup.worker_plugin.replacements import follow_replacement
+from celery_catchup.worker_plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
+from celery_catchup.worker_plugin.retry_badge import keep_badge
+from celery_catchup.worker_plugin.worker_process import Station, arrivals, flush, station
 
 # -- where the task was executed -------------------------------------------------------------
 

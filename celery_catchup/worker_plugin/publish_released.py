@@ -19,11 +19,11 @@ from redis.exceptions import RedisError
 
 from celery_catchup.clock import Clock
 from celery_catchup.dispatch import Dispatcher, DispatchError
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
+from celery_catchup.events.recurring_problems import Trouble
 from celery_catchup.model import to_instant
 from celery_catchup.store import Ledger
-from celery_catchup.troubles import Trouble
-from celery_catchup.wiring import StoreHandle
+from celery_catchup.store.opening import StoreHandle
 
 logger = logging.getLogger(__name__)
 

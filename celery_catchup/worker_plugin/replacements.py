@@ -6,9 +6,9 @@ from typing import Any
 
 from celery import current_task
 
-from celery_catchup import header_names as names
-from celery_catchup.plugin.deliveries import TOKEN, header
-from celery_catchup.plugin.station import station
+from celery_catchup.dispatch import header_names as names
+from celery_catchup.worker_plugin.deliveries import TOKEN, header
+from celery_catchup.worker_plugin.worker_process import station
 
 _HEADERS = (
     names.RUN_ID,

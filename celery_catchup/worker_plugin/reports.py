@@ -10,13 +10,13 @@ from typing import Any
 
 from celery_catchup.errors import StoreError
 from celery_catchup.events import AttemptEnded, Events, ReportRefused, RunDied
+from celery_catchup.events.redaction import redacted
 from celery_catchup.model import RunState
-from celery_catchup.plugin.categories import Categories
-from celery_catchup.redaction import redacted
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import Ending, Finish
 from celery_catchup.store.workers import Workers
+from celery_catchup.worker_plugin.failure_categories import Categories
 
 STORE_TROUBLE = (*STORE_FAILS, StoreError)
 """What it looks like when the store cannot be used; it may be over a second later."""

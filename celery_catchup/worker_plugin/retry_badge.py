@@ -6,9 +6,9 @@ from typing import Any
 
 from celery import current_task
 
-from celery_catchup.badges import badge_of, badged_kwargs
-from celery_catchup.header_names import RUN_ID
-from celery_catchup.plugin.deliveries import header
+from celery_catchup.dispatch.badges import badge_of, badged_kwargs
+from celery_catchup.dispatch.header_names import RUN_ID
+from celery_catchup.worker_plugin.deliveries import header
 
 
 def keep_badge(headers: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from celery_catchup.context import RunContext
 from celery_catchup.model import to_rfc3339
+from celery_catchup.worker_plugin.context import RunContext
 
 
 def annotate(run: RunContext) -> None:

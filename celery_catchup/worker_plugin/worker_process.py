@@ -10,17 +10,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
-from celery_catchup.logs import process_events
+from celery_catchup.config.settings import Settings
+from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import to_milliseconds
-from celery_catchup.plugin.categories import ERROR_SETTINGS, Categories
-from celery_catchup.plugin.deliveries import Arrivals
-from celery_catchup.plugin.heartbeat import Heartbeat
-from celery_catchup.plugin.outflow import Outflow
-from celery_catchup.plugin.reports import NOBODY, Report, deliver
-from celery_catchup.settings import Settings
 from celery_catchup.store import Leases, Notes
+from celery_catchup.store.opening import open_store, read_settings
 from celery_catchup.store.workers import Workers
-from celery_catchup.wiring import open_store, read_settings
+from celery_catchup.worker_plugin.deliveries import Arrivals
+from celery_catchup.worker_plugin.failure_categories import ERROR_SETTINGS, Categories
+from celery_catchup.worker_plugin.heartbeat import Heartbeat
+from celery_catchup.worker_plugin.publish_released import Outflow
+from celery_catchup.worker_plugin.reports import NOBODY, Report, deliver
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests import services
 from tests.acceptance.messages import RabbitQueue
 from tests.acceptance.nursery import Nursery

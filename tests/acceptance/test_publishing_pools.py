@@ -19,7 +19,11 @@ from tests.acceptance.sites import Site
 from tests.results import Recorder
 
 POOLS = ["prefork", "threads", "gevent"]
-BUSY = ("celery_catchup/plugin/outflow.py", "celery_catchup/dispatch/", "basic_publish_confirm")
+BUSY = (
+    "celery_catchup/worker_plugin/publish_released.py",
+    "celery_catchup/dispatch/",
+    "basic_publish_confirm",
+)
 """What stands in the stack of a thread that publishes; an idle worker has none."""
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests import services
 from tests.acceptance.messages import Message, RabbitQueue, on_redis
 from tests.acceptance.processes import Process, until

@@ -49,15 +49,16 @@ def test_the_contracts_hold() -> None:
         ("newcomer.py", "", "celery_catchup.newcomer"),
         (
             "errors.py",
-            "import celery_catchup.policy",
-            "errors is not allowed to import celery_catchup.policy",
+            "import celery_catchup.config.policy",
+            "errors is not allowed to import celery_catchup.config",
         ),
         ("clock.py", "import celery_catchup.errors", "clock is not allowed to import celery_catchup.errors"),
         ("model.py", "import redis", "model is not allowed to import redis"),
-        ("policy.py", "import logging.handlers", "policy is not allowed to import logging"),
-        ("pacing.py", "from celery_catchup import clock", "pacing is not allowed to import time"),
+        ("config/policy.py", "import logging.handlers", "config is not allowed to import logging"),
+        ("planning/overlap.py", "from celery_catchup import clock", "planning is not allowed to import time"),
+        ("engine/reaper.py", "import celery", "engine is not allowed to import celery"),
     ],
-    ids=["no layer", "upwards", "sideways", "redis", "logging", "time by a detour"],
+    ids=["no layer", "upwards", "sideways", "redis", "logging", "time by a detour", "celery"],
 )
 def test_a_planted_violation_is_found(copy: Path, file: str, code: str, complaint: str) -> None:
     with (copy / PACKAGE.name / file).open("a") as module:

@@ -17,7 +17,7 @@ from benchmarks.page import BEGIN, END, PAGE, write
 from benchmarks.scales import TINY
 from benchmarks.stage import Stage, installed
 from benchmarks.ticks import NAMES, PEERS, trial
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from celery.schedules import crontab
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.clock import SystemClock
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Desk

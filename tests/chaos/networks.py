@@ -12,7 +12,7 @@ from typing import Protocol
 
 import redis
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.acceptance.processes import until
 from tests.acceptance.proxies import Proxy
 from tests.integration.servers import binary_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import until
 from tests.acceptance.sites import Site, seconds_since

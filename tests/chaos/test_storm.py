@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.acceptance.messages import RabbitQueue
 from tests.acceptance.sites import Site
 from tests.chaos.storms import LEASE, Storm

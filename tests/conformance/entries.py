@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from datetime import tzinfo
 from typing import Any
 
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import Entry, EntryState, Schedule
+from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.model import Instant, Plan, RunState, Skip, Slot
-from celery_catchup.policy import Policy, SchedulePolicy
-from celery_catchup.zones import zone_named
+from celery_catchup.planning.entry import Entry, EntryState, Schedule
+from celery_catchup.timetables.cron_dialects import parse_cron
+from celery_catchup.timetables.zones import zone_named
 from tests.conformance.fields import Fields, instant
 
 LONG_AGO: Instant = 0

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.cron_dialects import Dialect, parse_cron
-from celery_catchup.durations import FINE_UNITS, parse_duration
-from celery_catchup.entries import Entry, EntryState, first_sight, too_frequent
+from celery_catchup.config.durations import FINE_UNITS, parse_duration
 from celery_catchup.errors import BackfillError, CronError, DurationError
 from celery_catchup.events import RunSkipped
 from celery_catchup.model import (
@@ -28,10 +26,12 @@ from celery_catchup.model import (
     run_id,
     to_datetime,
 )
-from celery_catchup.pacing import earliest_send, share
-from celery_catchup.planner import plan
-from celery_catchup.scopes import Reprocess, backfill, replay
+from celery_catchup.planning.entry import Entry, EntryState, first_sight, too_frequent
+from celery_catchup.planning.overlap import earliest_send, share
+from celery_catchup.planning.planner import plan
+from celery_catchup.planning.scope import Reprocess, backfill, replay
 from celery_catchup.testing import FakeClock
+from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
 from tests.conformance.entries import (
     LONG_AGO,
     entry_of,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.configuration import Configuration, Declaration, load
-from celery_catchup.policy import OverlapPolicy, Select
+from celery_catchup.config.configuration import Configuration, Declaration, load
+from celery_catchup.config.policy import OverlapPolicy, Select
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import celery_catchup
 from celery_catchup import errors
-from celery_catchup.context import RunContext
 from celery_catchup.store import Keys
+from celery_catchup.worker_plugin.context import RunContext
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 

@@ -7,7 +7,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from celery_catchup.configuration import Declaration, load
+from celery_catchup.config.configuration import Declaration, load
 from tests.docs.test_blocks import blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -8,13 +8,12 @@ from typing import Any
 
 from redis import Redis
 
-from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.settings import Settings
 from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office, Reaper
-from celery_catchup.entries import Entry, Role, Schedule
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
-from celery_catchup.policy import Policy
-from celery_catchup.settings import Settings
+from celery_catchup.planning.entry import Entry, Role, Schedule
 from celery_catchup.store import (
     Backfills,
     Controls,
@@ -31,7 +30,8 @@ from celery_catchup.store import (
     connect,
 )
 from celery_catchup.testing import FakeClock
-from celery_catchup.zones import zone_named
+from celery_catchup.timetables.cron_dialects import parse_cron
+from celery_catchup.timetables.zones import zone_named
 
 NAMESPACE = "test"
 OPEN: list[Redis] = []

@@ -17,14 +17,14 @@ from celery.bin.celery import celery
 from celery.schedules import crontab
 from click.testing import CliRunner, Result
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.cli import catchup
-from celery_catchup.context import RunContext
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Desk
-from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
+from celery_catchup.worker_plugin.context import RunContext
+from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
 
 HOURLY = {"task": "proj.etl", "schedule": crontab(minute=0)}
 ALL = {"window": "6h", "overlap_policy": "all"}

@@ -16,9 +16,9 @@ import redis
 from celery import Celery
 from celery.schedules import crontab
 
-from celery_catchup.beat import Scheduler
-from celery_catchup.embedded import EmbeddedServerError, find_binary
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.testing import FakeClock
+from celery_catchup.testing.embedded_server import EmbeddedServerError, find_binary
 from tests.services import missing
 
 PATIENCE = 20.0  # seconds for something that usually takes a few milliseconds

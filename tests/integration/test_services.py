@@ -5,7 +5,7 @@ from __future__ import annotations
 import kombu
 import redis
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 
 def test_rabbitmq_returns_what_it_was_given(rabbitmq_url: str) -> None:

@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 from celery.schedules import crontab
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import RunState
 from celery_catchup.store import Keys, Leases, Scripts
 from celery_catchup.store.scripts import all_scripts

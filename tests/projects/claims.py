@@ -17,7 +17,8 @@ from celery.exceptions import Ignore, Reject
 
 import celery_catchup
 from celery_catchup import current_run
-from celery_catchup.plugin import claims, station
+from celery_catchup.worker_plugin import claims
+from celery_catchup.worker_plugin import worker_process as station
 
 app = Celery("claims")
 app.conf.update(json.loads(os.environ.get("CLAIMS_CONF", "{}")))

@@ -20,7 +20,7 @@ from celery import Celery
 from celery.beat import BeatLazyFunc
 from celery.schedules import crontab, schedule, solar
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.clock import SystemClock
 from tests.projects.mortal import become_mortal
 

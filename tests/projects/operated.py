@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 from celery.schedules import crontab
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.clock import SystemClock
 
 OFFSET = timedelta(seconds=float(os.environ.get("CATCHUP_TEST_OFFSET", "0")))

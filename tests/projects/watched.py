@@ -13,7 +13,7 @@ from celery.signals import celeryd_init
 from sentry_sdk.integrations.celery import CeleryIntegration
 from sentry_sdk.transport import Transport
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.clock import SystemClock
 
 OFFSET = timedelta(seconds=float(os.environ.get("CATCHUP_TEST_OFFSET", "0")))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
 from celery_catchup.model import to_datetime
-from celery_catchup.timetables import Timetable
+from celery_catchup.timetables.timetable import Timetable
 from tests.property.expressions import show, transitions
 
 MINUTE_MS = 60_000

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import Entry, EntryState, Pause, Schedule
+from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.model import Instant, RunState, Slot, to_instant
-from celery_catchup.policy import Policy, SchedulePolicy
+from celery_catchup.planning.entry import Entry, EntryState, Pause, Schedule
+from celery_catchup.timetables.cron_dialects import parse_cron
 
 NOON: Instant = to_instant(datetime(2026, 3, 29, 12, tzinfo=UTC))  # hours after Europe's change of clocks
 MINUTE = 60_000

@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.configuration import Declaration, load
+from celery_catchup.config.configuration import Declaration, load
+from celery_catchup.config.policy import Policy, SchedulePolicy
+from celery_catchup.config.schedule_syntax import read_schedule
+from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.policy import Policy, SchedulePolicy
-from celery_catchup.schedule_forms import read_schedule
-from celery_catchup.settings import PREFIX, Settings
 
 # Words that are right somewhere, so that wrong combinations of right parts are reached too.
 WORDS = [

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.timetables.cron_dialects import parse_cron
 from tests.property.expressions import DAY_MS, YEARS, ZONES, expression, moment, show, transitions
 from tests.property.neighbours import check_neighbours
 from tests.property.oracle_debian import Job, debian_fires

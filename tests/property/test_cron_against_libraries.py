@@ -11,8 +11,8 @@ import pytest
 from croniter import CroniterBadDateError, CroniterError, croniter
 from cronsim import CronSim, CronSimError
 
-from celery_catchup.cron_dialects import parse_cron
 from celery_catchup.model import to_datetime, to_instant
+from celery_catchup.timetables.cron_dialects import parse_cron
 from tests.property.expressions import expression, special_expression
 from tests.property.library_quirks import QUIRKS, Fields, Library, Quirk
 

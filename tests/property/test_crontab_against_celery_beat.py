@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from celery.schedules import crontab
 
+from celery_catchup.beat.celery_schedules import timetable_of
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.schedules import timetable_of
 from tests.property.expressions import (
     DAY_OF_MONTH,
     DAY_OF_WEEK,

@@ -11,10 +11,10 @@ from celery.schedules import BaseSchedule, crontab, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.configuration import load
-from celery_catchup.declarations import CatchupEntry, Division, divide
+from celery_catchup.beat.celery_schedules import timetable_of
+from celery_catchup.beat.declared_entries import CatchupEntry, Division, divide
+from celery_catchup.config.configuration import load
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.schedules import timetable_of
 
 START = datetime(2026, 2, 7, 9, 5, 13, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

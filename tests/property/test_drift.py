@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.configuration import UNSET, Declaration, load
-from celery_catchup.drift import Change, differences, record_of
+from celery_catchup.config.configuration import UNSET, Declaration, load
+from celery_catchup.config.drift import Change, differences, record_of
 from celery_catchup.errors import DriftError
 from celery_catchup.events import EntryDrifted
 from celery_catchup.testing import FakeClock

@@ -12,13 +12,13 @@ from celery.schedules import schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.entries import Entry, EntryState, Schedule
+from celery_catchup.beat.simulated_schedules import Simulation
+from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, SkipReason, to_instant
-from celery_catchup.planner import plan
-from celery_catchup.policy import Policy
-from celery_catchup.scopes import replay
-from celery_catchup.simulated import Simulation
-from celery_catchup.stepped import SteppedTable
+from celery_catchup.planning.entry import Entry, EntryState, Schedule
+from celery_catchup.planning.planner import plan
+from celery_catchup.planning.scope import replay
+from celery_catchup.timetables.forward_only import SteppedTable
 
 HOUR = 3_600_000
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Cairo"]

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from celery_catchup.entries import NOTHING, Entry, EntryState
-from celery_catchup.lone import lone_run
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
-from celery_catchup.pacing import room, share
-from celery_catchup.planner import plan, plan_in_full, survey
-from celery_catchup.scopes import Reprocess, Scope, backfill, replay
+from celery_catchup.planning.entry import NOTHING, Entry, EntryState
+from celery_catchup.planning.fast_path import lone_run
+from celery_catchup.planning.overlap import room, share
+from celery_catchup.planning.planner import plan, plan_in_full, survey
+from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
 
 planned = entries().flatmap(lambda entry: st.tuples(st.just(entry), states(entry), st.none() | instants))

@@ -19,10 +19,10 @@ _RECORDS = "reliability/test_broken_records.py::"
 _REPAIRS = "reliability/test_names_and_repairs.py::"
 _STATES = "reliability/test_states.py::"
 _PROCESSES = "reliability/test_processes.py::"
-_WAITS = "integration/test_server_states.py::test_a_beat_waits_out_a_server_that[{}]"
-_SERVERS = "integration/test_server_states.py::"
-_ENGINE = "integration/test_engine.py::"
-_RUNS = "integration/test_runs.py::"
+_WAITS = "integration/store/test_server_states.py::test_a_beat_waits_out_a_server_that[{}]"
+_SERVERS = "integration/store/test_server_states.py::"
+_ENGINE = "integration/engine/test_engine.py::"
+_RUNS = "integration/operations/test_runs.py::"
 _DROP_IN = "acceptance/test_drop_in.py::"
 _TROUBLED = "acceptance/test_troubled_servers.py::"
 
@@ -63,7 +63,7 @@ ROWS = (
         worst("window: an unknown unit", "window: a sign", "window: zero", "window: powers of ten",
               "window: infinity", "window: not a number", "window: nothing", "window: a bool")),
     Row(7, "a duration as timedelta, number, ISO 8601", START, "a timedelta works, the others need a unit",
-        ("unit/test_durations.py::test_a_timedelta_is_taken_as_it_is_also_where_text_is_coarser",
+        ("unit/config/test_durations.py::test_a_timedelta_is_taken_as_it_is_also_where_text_is_coarser",
          *worst("window: seconds as a number", "window: ISO 8601"))),
     Row(8, "an unknown policy word", START, "the nearest one", worst("policy: a misspelt overlap")),
     Row(9, "an unknown option", START, "the nearest one",
@@ -78,7 +78,7 @@ ROWS = (
                 "policy: no zone"),
          "security/test_input.py::test_without_zone_data_the_advice_is_to_install_it")),
     Row(13, "a date without an offset", WORKS, "it is of the app's time zone",
-        ("unit/test_policy.py::test_a_date_without_an_offset_is_wall_clock_time_of_the_app",)),
+        ("unit/config/test_policy.py::test_a_date_without_an_offset_is_wall_clock_time_of_the_app",)),
     Row(14, "a slot in a gap or a doubled hour", WORKS, "as Debian's cron, or as Celery's beat",
         ("property/test_cron_against_debian.py::test_slots_are_those_of_debians_cron",
          "property/test_crontab_against_celery_beat.py::test_slots_are_the_times_at_which_beat_fires",
@@ -112,12 +112,12 @@ ROWS = (
     Row(26, "arguments that cannot be serialised", START, "entry, serialiser and reason",
         (_UNSENT.format("an object"), _UNSENT.format("headers"))),
     Row(27, "arguments that fail when they are made", ENTRY, "the slot stays undecided and is tried again",
-        ("integration/test_dispatch_atomic.py::test_an_entry_that_cannot_be_a_message_is_an_error_of_its_own",
+        ("integration/dispatch/test_atomic.py::test_an_entry_that_cannot_be_a_message_is_an_error_of_its_own",
          _ENGINE + "test_an_entry_that_cannot_be_sent_is_tried_again_and_loses_nothing")),
     Row(28, "options that a run has of its own", START, "the option; an expiry in the past is said",
         (_UNSENT.format("a task id"), _SAID_ONCE.format("expired"))),
     Row(29, "headers shared between entries", WORKS, "nobody's are changed",
-        ("integration/test_dispatch_atomic.py::test_the_users_headers_are_never_changed",)),
+        ("integration/dispatch/test_atomic.py::test_the_users_headers_are_never_changed",)),
     Row(30, "messages that expire before they are reached", SAID, "the arithmetic",
         (_SAID_ONCE.format("expiry"),)),
     Row(31, "a lease that cannot be renewed in time", START, "the rule; time-outs follow the lease",
@@ -138,7 +138,7 @@ ROWS = (
     Row(36, "the state is away", WAIT, "nothing is sent",
         (_TROUBLED + "test_without_its_state_a_beat_sends_nothing_to_a_healthy_broker",)),
     Row(37, "replies are lost", WORKS, "no run twice",
-        ("integration/test_connections.py::test_a_commit_whose_reply_is_lost_is_not_made_twice",)),
+        ("integration/store/test_connections.py::test_a_commit_whose_reply_is_lost_is_not_made_twice",)),
     Row(38, "a password is missing or wrong", START, "one line; later WAIT",
         (_AT_START + "test_a_missing_password_is_one_line_and_the_end",
          _AT_START + "test_a_wrong_password_is_one_line_without_it",
@@ -155,9 +155,9 @@ ROWS = (
     Row(45, "the server has too few replicas", WAIT, "so", waits("has_no_replicas")),
     Row(46, "a cluster, a lost primary", WAIT, "what a cluster can be used for",
         (*waits("is_a_replica_without_a_primary"),
-         "integration/test_connections.py::test_a_node_that_dies_is_waited_for",
-         "integration/test_connections.py::test_the_state_may_be_in_a_cluster_whichever_node_is_named",
-         "integration/test_dispatch_atomic.py::test_a_cluster_has_no_queues_that_a_script_could_reach")),
+         "integration/store/test_connections.py::test_a_node_that_dies_is_waited_for",
+         "integration/store/test_connections.py::test_the_state_may_be_in_a_cluster_whichever_node_is_named",
+         "integration/dispatch/test_atomic.py::test_a_cluster_has_no_queues_that_a_script_could_reach")),
     Row(47, "too many clients", WAIT, "so", waits("has_too_many_clients")),
     Row(48, "scripts are flushed", WORKS, "nothing",
         (_SERVERS + "test_scripts_that_were_flushed_are_loaded_again_unseen",)),
@@ -197,7 +197,7 @@ ROWS = (
          + "test_a_leader_whose_fence_is_deleted_writes_nothing_and_leads_again_with_a_higher_one",)),
     Row(60, "state of a newer version", START, "both versions; looking still works",
         (_AT_START + "test_state_that_this_version_cannot_use_is_refused_and_the_lead_is_free",
-         "integration/test_cli_surface.py::test_state_of_a_newer_version_can_be_looked_at")),
+         "integration/cli/test_surface.py::test_state_of_a_newer_version_can_be_looked_at")),
     Row(61, "state of an older version", WORKS, "marked under the lease, as often as needed",
         (_STATES + "test_state_without_a_mark_of_its_version_is_marked_by_the_leader_once",)),
     Row(62, "old and new beat together", WAIT, "the old one leaves the lead to others",
@@ -216,27 +216,27 @@ ROWS = (
         (_RUNS + "test_of_three_missed_slots_the_overlap_policy_keeps",
          _RUNS + "test_a_chain_runs_in_order_one_after_another")),
     Row(68, "a run longer than its lease", WORKS, "its worker renews it",
-        ("integration/test_worker_leases.py::test_a_run_longer_than_its_lease_keeps_it",)),
+        ("integration/worker_plugin/test_leases.py::test_a_run_longer_than_its_lease_keeps_it",)),
     Row(69, "a worker that is killed", ENTRY, "the next attempt; a dead letter in the end",
         (_RUNS + "test_a_run_that_kills_its_workers_is_given_up_and_the_chain_goes_on",
          "acceptance/test_chain_storm.py::test_a_chain_keeps_its_order_while_workers_are_killed")),
     Row(70, "a worker that wakes past its lease", ENTRY, "its report is superseded",
-        ("integration/test_worker_leases.py::test_a_worker_that_was_stopped_past_its_lease_is_refused",)),
+        ("integration/worker_plugin/test_leases.py::test_a_worker_that_was_stopped_past_its_lease_is_refused",)),
     Row(71, "a message redelivered while it runs", WORKS, "one execution",
         ("acceptance/test_inside_a_run.py::"
          "test_a_message_that_is_delivered_again_while_it_is_executed_is_not_executed_twice",)),
     Row(72, "one message for three workers", WORKS, "one execution",
-        ("integration/test_worker_claims.py::test_three_workers_that_get_one_message_execute_it_once",)),
+        ("integration/worker_plugin/test_claims.py::test_three_workers_that_get_one_message_execute_it_once",)),
     Row(73, "a message that is lost", WORKS, "sent again",
-        ("integration/test_unclaimed_runs.py::"
+        ("integration/engine/test_unclaimed_runs.py::"
          "test_a_message_is_sent_again_when_its_queue_is_empty_and_workers_are_there",)),
     Row(74, "too many dead letters", SAID, "the oldest count as failed",
         (_REPAIRS
          + "test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_goes_on",)),
     Row(75, "a replay of nothing, twice, of a running one", ENTRY, "refused, or done once",
-        ("integration/test_cli_dlq.py::test_an_unknown_run_is_refused",
-         "integration/test_cli_dlq.py::test_replaying_twice_is_done_once_and_no_error",
-         "integration/test_cli_dlq.py::test_what_runs_or_has_succeeded_by_itself_is_refused")),
+        ("integration/cli/test_dlq.py::test_an_unknown_run_is_refused",
+         "integration/cli/test_dlq.py::test_replaying_twice_is_done_once_and_no_error",
+         "integration/cli/test_dlq.py::test_what_runs_or_has_succeeded_by_itself_is_refused")),
     Row(76, "the clock of beat is set", WORKS, "nothing early, nothing twice",
         (_STATES + "test_a_clock_that_is_set_while_beat_runs_makes_nothing_early_and_nothing_twice",)),
     Row(77, "the clock of the server is set", WORKS, "no lease depends on it",
@@ -268,7 +268,7 @@ ROWS = (
          "test_a_worker_executes_the_missed_slots_in_order_and_never_two_at_once",)),
     Row(87, "task_always_eager", SAID, "that nothing is sent",
         (_SAID_ONCE.format("eager"),
-         "integration/test_dispatch_atomic.py::test_eager_tasks_are_not_executed_inside_beat")),
+         "integration/dispatch/test_atomic.py::test_eager_tasks_are_not_executed_inside_beat")),
     Row(88, "a bare locale, no zones of the system", WORKS, "nothing",
         (_PROCESSES + "test_a_bare_locale_and_no_zones_of_the_system_are_enough",)),
 )  # fmt: skip

@@ -15,9 +15,9 @@ from celery.schedules import crontab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.beat import EX_CONFIG, Scheduler
-from celery_catchup.policy import Policy
-from celery_catchup.settings import PREFIX, Settings
+from celery_catchup.beat.scheduler import EX_CONFIG, Scheduler
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.settings import PREFIX, Settings
 from tests.property.test_any_configuration import anything, scalars
 from tests.results import Recorder
 from tests.security.test_keys import HOSTILE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from celery_catchup.mirror import Mirror
+from celery_catchup.engine.watermark_file import Mirror
 from celery_catchup.testing import FakeClock
 from tests.integration.servers import a_scheduler
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from celery_catchup.events import StateSuspect
+from celery_catchup.events.redaction import redacted
 from celery_catchup.model import RunState
-from celery_catchup.redaction import redacted
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat

@@ -13,19 +13,19 @@ from zoneinfo import ZoneInfo
 import pytest
 from celery.schedules import crontab, schedule
 
-from celery_catchup.cron_dialects import parse_cron
+from celery_catchup.beat.celery_schedules import timetable_of
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.settings import SHORTEST_LEASE, Settings
 from celery_catchup.engine import Declared
-from celery_catchup.entries import Entry, EntryState, Schedule
 from celery_catchup.events import CatchupStarted, EntryDrifted, StateSuspect
 from celery_catchup.model import to_instant
-from celery_catchup.planner import plan
-from celery_catchup.policy import Policy
-from celery_catchup.schedules import timetable_of
-from celery_catchup.scopes import replay
-from celery_catchup.settings import SHORTEST_LEASE, Settings
+from celery_catchup.planning.entry import Entry, EntryState, Schedule
+from celery_catchup.planning.planner import plan
+from celery_catchup.planning.scope import replay
 from celery_catchup.store import Keys, Leadership, Scripts, connect
 from celery_catchup.store.states import SCHEMA
 from celery_catchup.testing import FakeClock
+from celery_catchup.timetables.cron_dialects import parse_cron
 from tests.integration.beats import Beat, record
 from tests.integration.servers import a_scheduler, a_server
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 _SOURCES = "architecture/test_sources.py::"
 _INPUT = "security/test_input.py::"
 _KEYS = "security/test_keys.py::"
-_CLAIMS = "integration/test_worker_claims.py::"
-_CONNECTIONS = "integration/test_connections.py::"
-_API = "integration/test_flower_api.py::"
-_PAGES = "integration/test_flower_pages.py::"
+_CLAIMS = "integration/worker_plugin/test_claims.py::"
+_CONNECTIONS = "integration/store/test_connections.py::"
+_API = "integration/flower/test_api.py::"
+_PAGES = "integration/flower/test_pages.py::"
 _LETTERS = "security/test_dead_letters.py::"
 _WORST = "unit/test_worst_inputs.py::test_a_bad_input_gets_one_clear_sentence[{}]"
 
@@ -50,15 +50,15 @@ CHECKS = (
           (_CLAIMS + "test_strange_headers_are_executed_as_ordinary_tasks",
            _INPUT + "test_headers_of_any_type_are_a_delivery_of_ours_or_none")),
     Check(9, "no password is shown anywhere",
-          ("unit/test_settings.py::test_no_way_of_printing_settings_shows_a_password",
-           "unit/test_settings.py::test_no_error_shows_a_password_either",
-           "unit/test_wiring.py::test_no_password_is_shown",
+          ("unit/config/test_settings.py::test_no_way_of_printing_settings_shows_a_password",
+           "unit/config/test_settings.py::test_no_error_shows_a_password_either",
+           "unit/store/test_opening.py::test_no_password_is_shown",
            _CONNECTIONS + "test_no_password_is_shown_when_a_connect_fails",
            _CONNECTIONS + "test_no_password_is_shown_when_it_is_wrong",
            _CONNECTIONS + "test_a_worker_does_not_tell_the_url_when_it_is_asked_for_its_settings",
            _CONNECTIONS + "test_celery_report_does_not_show_the_url",
-           "integration/test_dispatch_outbox.py::test_a_password_is_not_in_an_error",
-           "integration/test_cli_doctor.py::test_an_unreachable_store_is_a_finding_without_a_password",
+           "integration/dispatch/test_outbox.py::test_a_password_is_not_in_an_error",
+           "integration/cli/test_doctor.py::test_an_unreachable_store_is_a_finding_without_a_password",
            "acceptance/test_drop_in.py::test_the_banner_shows_where_the_state_is_without_its_password",
            "reliability/test_at_start.py::test_a_wrong_password_is_one_line_without_it")),
     Check(10, "a password may have any characters",
@@ -72,7 +72,7 @@ CHECKS = (
     Check(12, "two apps on one server never touch each other",
           (_KEYS + "test_two_apps_on_one_server_never_touch_each_other",)),
     Check(13, "a namespace that a key cannot hold is refused",
-          ("unit/test_settings.py::test_a_namespace_must_fit_into_a_key",
+          ("unit/config/test_settings.py::test_a_namespace_must_fit_into_a_key",
            *(_WORST.format(f"settings: {name}")
              for name in ("an empty namespace", "braces", "a star", "a blank")))),
     Check(14, "Flower's tab asks who one is, on every route",
@@ -82,13 +82,13 @@ CHECKS = (
            _API + "test_a_request_that_another_site_could_have_made_changes_nothing",
            _API + "test_looking_never_changes_anything",
            _API + "test_answers_carry_the_headers_that_keep_browsers_from_guessing",
-           "integration/test_flower_mount.py::test_nobody_sees_the_tab_without_signing_in",
+           "integration/flower/test_mount.py::test_nobody_sees_the_tab_without_signing_in",
            _PAGES + "test_pages_name_no_other_host_and_no_inline_script",
            _PAGES + "test_a_page_may_not_be_framed_and_runs_only_files_of_its_own")),
     Check(15, "what somebody wrote stays text, in pages and terminals",
           (_API + "test_what_somebody_wrote_stays_text",
            _PAGES + "test_a_name_an_argument_and_an_error_stay_text",
-           "integration/test_cli_surface.py::test_nothing_that_a_terminal_obeys_gets_through")),
+           "integration/cli/test_surface.py::test_nothing_that_a_terminal_obeys_gets_through")),
     Check(16, "dead letters hold no secret, are bounded, and are gone when purged",
           (_LETTERS + "test_neither_line_nor_letter_has_a_value_that_is_named_like_a_secret",
            _LETTERS + "test_both_have_a_greatest_length",
@@ -97,7 +97,7 @@ CHECKS = (
            "reliability/test_names_and_repairs.py::"
            "test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_goes_on")),
     Check(17, "a replay needs a known task, and is on record",
-          ("integration/test_cli_dlq.py::test_a_run_whose_task_nobody_declares_is_not_replayed",
+          ("integration/cli/test_dlq.py::test_a_run_whose_task_nobody_declares_is_not_replayed",
            _LETTERS + "test_a_replay_is_on_record_with_who_asked_for_it")),
     Check(18, "no file format is read that can do more than hold data",
           (_INPUT + "test_no_file_format_that_can_do_more_than_hold_data_is_read",)),
@@ -109,11 +109,11 @@ CHECKS = (
     Check(21, "a zone is a key and never a path",
           (_INPUT + "test_a_zone_is_a_key_and_never_a_path", _WORST.format("policy: a zone as a path"))),
     Check(22, "labels of metrics are few",
-          ("integration/test_metrics.py::test_labels_are_few_and_never_a_run_or_a_time",
-           "integration/test_metrics.py::test_only_so_many_entries_have_a_series")),
+          ("integration/metrics/test_metrics.py::test_labels_are_few_and_never_a_run_or_a_time",
+           "integration/metrics/test_metrics.py::test_only_so_many_entries_have_a_series")),
     Check(23, "no dependency that is not named and tested at its lowest",
           (_INPUT + "test_the_package_needs_what_it_says_and_each_has_a_lowest_version_that_is_tested",)),
     Check(24, "scripts are bounded",
           (_INPUT + "test_scripts_are_bounded_and_read_no_keys_but_those_they_are_given",
-           "unit/test_settings.py::test_a_batch_is_from_one_to_a_thousand")),
+           "unit/config/test_settings.py::test_a_batch_is_from_one_to_a_thousand")),
 )  # fmt: skip

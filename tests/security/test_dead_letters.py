@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.model import RunState
-from celery_catchup.plugin.categories import Categories
-from celery_catchup.plugin.reports import LONGEST_ERROR, LONGEST_TRACEBACK, in_a_line, letter_of
-from celery_catchup.settings import Settings
 from celery_catchup.testing import FakeClock
+from celery_catchup.worker_plugin.failure_categories import Categories
+from celery_catchup.worker_plugin.reports import LONGEST_ERROR, LONGEST_TRACEBACK, in_a_line, letter_of
 from tests.integration.beats import Beat
 from tests.integration.operating import Project
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.cron_dialects import Dialect, parse_cron
+from celery_catchup.config.settings import MOST_PER_BATCH
 from celery_catchup.errors import CronError
-from celery_catchup.plugin.deliveries import LONGEST, read_delivery
-from celery_catchup.settings import MOST_PER_BATCH
 from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import all_scripts
-from celery_catchup.zones import zone_named
+from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
+from celery_catchup.timetables.zones import zone_named
+from celery_catchup.worker_plugin.deliveries import LONGEST, read_delivery
 from tests.architecture.sources import modules, tree
 from tests.integration import workers
 
@@ -79,7 +79,7 @@ def test_a_zone_is_a_key_and_never_a_path(name: str) -> None:
 
 
 def test_without_zone_data_the_advice_is_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("celery_catchup.zones._names", frozenset)
+    monkeypatch.setattr("celery_catchup.timetables.zones._names", frozenset)
 
     with pytest.raises(ValueError, match="pip install tzdata"):
         zone_named("Mars/Phobos")

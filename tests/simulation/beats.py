@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from tests.simulation.hub import HostClock, Hub, Process
 from tests.simulation.oracle import Oracle
 

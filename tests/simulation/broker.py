@@ -11,8 +11,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from celery_catchup import header_names as names
 from celery_catchup.dispatch import DispatchError, Mode, render
+from celery_catchup.dispatch import header_names as names
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.store import Template
 from tests.simulation.hub import Hub, Process

@@ -12,11 +12,14 @@ from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup import scopes, wiring
-from celery_catchup.engine import Reaper, reaper, roster
-from celery_catchup.plugin import deliveries, heartbeat, station
+from celery_catchup.engine import Reaper, reaper
+from celery_catchup.engine import tracked_entries as roster
+from celery_catchup.planning import scope as scopes
 from celery_catchup.store import Evidence, leadership, ledger
+from celery_catchup.store import opening as wiring
 from celery_catchup.store.scripts import Script
+from celery_catchup.worker_plugin import deliveries, heartbeat
+from celery_catchup.worker_plugin import worker_process as station
 from tests.simulation.shims import replaced
 
 Change = tuple[Any, str, Any]

@@ -8,8 +8,9 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.errors import CatchupError
-from celery_catchup.operations import backfills, dead_letters, pauses, starting
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations import backfills, dead_letters, pauses
+from celery_catchup.operations import manual_runs as starting
+from celery_catchup.operations.operator import Desk
 from tests.simulation.hub import HostClock, Hub, Process
 
 PAUSABLE = ("etl", "report", "cache", "sync")

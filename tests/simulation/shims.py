@@ -10,15 +10,21 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from celery_catchup import beatwork, fleet, troubles, wiring
-from celery_catchup.engine import evidence, reaper
+from celery_catchup.beat import assembly as beatwork
+from celery_catchup.beat import worker_inspection as fleet
+from celery_catchup.engine import loss_evidence as evidence
+from celery_catchup.engine import reaper
 from celery_catchup.events import Events
-from celery_catchup.operations import desk
-from celery_catchup.plugin import claims, endings, heartbeat, outflow
-from celery_catchup.plugin import station as stations
-from celery_catchup.plugin.deliveries import Delivery
+from celery_catchup.events import recurring_problems as troubles
+from celery_catchup.operations import operator as desk
+from celery_catchup.store import opening as wiring
 from celery_catchup.store import scripts as store_scripts
 from celery_catchup.store.scripts import Script
+from celery_catchup.worker_plugin import claims, heartbeat
+from celery_catchup.worker_plugin import outcomes as endings
+from celery_catchup.worker_plugin import publish_released as outflow
+from celery_catchup.worker_plugin import worker_process as stations
+from celery_catchup.worker_plugin.deliveries import Delivery
 from tests.simulation.broker import Broker, SimulatedDispatcher
 from tests.simulation.hub import Hub
 from tests.simulation.network import Network, lead_into

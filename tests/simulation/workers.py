@@ -11,10 +11,11 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError
 
-from celery_catchup import header_names as names
-from celery_catchup.plugin import claims, endings
-from celery_catchup.plugin import station as stations
-from celery_catchup.plugin.deliveries import TOKEN, new_token
+from celery_catchup.dispatch import header_names as names
+from celery_catchup.worker_plugin import claims
+from celery_catchup.worker_plugin import outcomes as endings
+from celery_catchup.worker_plugin import worker_process as stations
+from celery_catchup.worker_plugin.deliveries import TOKEN, new_token
 from tests.simulation.broker import Broker, Delivery
 from tests.simulation.expectations import HOUR, MINUTE
 from tests.simulation.hub import CrashError, Hub, Process

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from celery_catchup.wording import did_you_mean, listed, nearest, path, shown
+from celery_catchup.error_text import did_you_mean, listed, nearest, path, shown
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from datetime import UTC
 
 import pytest
 
-from celery_catchup.configuration import load
-from celery_catchup.cron_dialects import Dialect, parse_cron
-from celery_catchup.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.configuration import load
+from celery_catchup.config.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import read_schedule
 from celery_catchup.errors import ConfigurationError, CronError, DurationError
-from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import read_schedule
+from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
 from tests.unit.worst_crons import EXTENDED, POSIX
 from tests.unit.worst_settings import DECLARED, ENTRIES, SETTINGS, TOGETHER
 from tests.unit.worst_values import POLICIES, SCHEDULES, WINDOWS

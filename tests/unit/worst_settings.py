@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery_catchup.configuration import Declaration
+from celery_catchup.config.configuration import Declaration
 
 HOURLY = Declaration("0 * * * *")
 DECLARED = {"report": HOURLY, "hourly-etl": HOURLY}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from celery import beat
 
-from celery_catchup.beat import Scheduler
-from celery_catchup.declarations import CatchupEntry
+from celery_catchup.beat.declared_entries import CatchupEntry
+from celery_catchup.beat.scheduler import Scheduler
 
 _REPLACES = "UPSTREAM_REDIS_URL" in os.environ
 _USES_DJANGO = "DJANGO_SETTINGS_MODULE" in os.environ
@@ -91,7 +91,7 @@ def _replace_django_schedulers() -> None:
     from django.utils import timezone
     from django_celery_beat import schedulers
 
-    from celery_catchup.django_source import RowEntry, _entry
+    from celery_catchup.beat.django_source import RowEntry, _entry
 
     class AdaptedRowEntry(RowEntry):
         """Our entry of a row, made from the row as `ModelEntry` is, or from its fields as `next` does."""

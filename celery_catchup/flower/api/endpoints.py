@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import Mistake
 from celery_catchup.flower.api.kinds import Kind, Present
 from celery_catchup.flower.failures import FailedError
 from celery_catchup.operations import Desk
-from celery_catchup.wording import did_you_mean, shown
 
 ROOT = "/api/catchup"
 MOST_VALUES = {"query": 50, "body": 1000}

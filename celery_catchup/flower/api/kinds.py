@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Protocol
 
-from celery_catchup.durations import FINE_UNITS, parse_duration
-from celery_catchup.times import parse_since, parse_time
-from celery_catchup.wording import listed, shown
+from celery_catchup.config.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.times import parse_since, parse_time
+from celery_catchup.error_text import listed, shown
 
 _LONGEST_LENGTH = 20
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from celery_catchup.flower.api.endpoints import MOST_VALUES, ROOT, Endpoint, Fie
 from celery_catchup.flower.api.schemas import Schemas
 from celery_catchup.flower.failures import Failure
 from celery_catchup.flower.guard import SIGN
-from celery_catchup.operations.forms import as_json
+from celery_catchup.operations.json_form import as_json
 
 _TIMES = (
     "Times: RFC 3339, and as the commands take them: `2026-02-07`, `6h ago`, `yesterday`, `now`; without an "

@@ -8,7 +8,7 @@ from celery_catchup.flower.api.endpoints import Field, Values
 from celery_catchup.flower.api.kinds import Flag, Moment, Text, Whole, Word
 from celery_catchup.operations.backfills import Asked
 from celery_catchup.operations.dead_letters import Category
-from celery_catchup.scopes import Reprocess
+from celery_catchup.planning.scope import Reprocess
 
 ENTRY = Field(name="entry", kind=Text(shortest=1), help="Name of an entry.", required=True)
 ENTRIES = replace(ENTRY, required=False, many=True, help="Only these entries; may be given several times.")

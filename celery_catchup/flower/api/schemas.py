@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from celery_catchup.operations.forms import camel
+from celery_catchup.operations.json_form import camel
 from celery_catchup.operations.previews import PlannedSlots, PreviewSlot
 
 _PLAIN: dict[Any, dict[str, Any]] = {

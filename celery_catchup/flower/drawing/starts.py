@@ -10,7 +10,7 @@ from celery_catchup.flower.drawing.lanes import Down, bands
 from celery_catchup.flower.drawing.span import Span, axis, grid
 from celery_catchup.flower.drawing.svg import Markup, element, percent
 from celery_catchup.flower.drawing.tallies import Slots, tally, title
-from celery_catchup.flower.words import length
+from celery_catchup.flower.labels import length
 
 HEIGHT = 124
 _ABOVE, _BELOW = 36, 108

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
+from celery_catchup.config.times import parse_since
+from celery_catchup.error_text import did_you_mean, listed, shown
 from celery_catchup.operations import Desk
 from celery_catchup.operations.refusals import RefusedError
-from celery_catchup.times import parse_since
-from celery_catchup.wording import did_you_mean, listed, shown
 
 _Word = TypeVar("_Word", bound=StrEnum)
 

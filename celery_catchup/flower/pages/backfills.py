@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from celery_catchup.flower.labels import counted
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.pages.entry import backfill_range
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.backfills import backfill_row
-from celery_catchup.flower.words import counted
 from celery_catchup.operations import Desk
 from celery_catchup.operations.backfills import list_backfills
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from celery_catchup.flower.labels import counted
 from celery_catchup.flower.links import DEAD, Links
 from celery_catchup.flower.pages.asking import word
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.dead_letters import dead_row
 from celery_catchup.flower.views.filters import Choice
-from celery_catchup.flower.words import counted
 from celery_catchup.operations import Desk
 from celery_catchup.operations.dead_letters import Category, list_dead
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from celery_catchup.flower.labels import counted
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.pages.asking import moment, word
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.filters import Filter, choices
 from celery_catchup.flower.views.runs import RunRow, run_row, skip_row
-from celery_catchup.flower.words import counted
 from celery_catchup.model import RunState, Trigger
 from celery_catchup.operations import Desk
 from celery_catchup.operations.runs import list_runs, list_skips

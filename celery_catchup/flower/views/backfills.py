@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from celery_catchup.flower.buttons import action
 from celery_catchup.flower.drawing.svg import Markup, joined
-from celery_catchup.flower.words import slot
+from celery_catchup.flower.labels import slot
 from celery_catchup.operations.backfills import BackfillView
-from celery_catchup.scopes import Reprocess
+from celery_catchup.planning.scope import Reprocess
 
 _WHICH = {
     Reprocess.NONE: "missing only",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from celery_catchup.flower.drawing.svg import Markup
+from celery_catchup.flower.labels import slot, when
 from celery_catchup.flower.views.runs import SHORT
-from celery_catchup.flower.words import slot, when
 from celery_catchup.operations.dead_letters import DeadLetter
 
 

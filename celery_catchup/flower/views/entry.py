@@ -7,10 +7,10 @@ from datetime import datetime
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.drawing.tallies import stamp
+from celery_catchup.flower.labels import clock, counted, length, slot
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.filters import Choice
 from celery_catchup.flower.views.runs import TRIGGERS
-from celery_catchup.flower.words import clock, counted, length, slot
 from celery_catchup.operations.entry_page import EntryPage
 from celery_catchup.operations.previews import Preview, PreviewSlot
 

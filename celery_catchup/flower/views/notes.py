@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_catchup.flower.drawing.svg import Markup, joined
+from celery_catchup.flower.labels import clock, counted, length
 from celery_catchup.flower.links import DEAD, RUNS, asked
-from celery_catchup.flower.words import clock, counted, length
 from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.operations.overview import Banner, Overview
 from celery_catchup.operations.status import Health, Status

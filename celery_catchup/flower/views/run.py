@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from celery_catchup.flower.drawing.svg import Markup, element, joined
+from celery_catchup.flower.labels import DASH, length, slot, when
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.runs import state_badge
-from celery_catchup.flower.words import DASH, length, slot, when
 from celery_catchup.operations.attempts import Attempt
 from celery_catchup.operations.decisions import Decision
-from celery_catchup.operations.inputs import Inputs
+from celery_catchup.operations.run_inputs import Inputs
 from celery_catchup.operations.runs import Checkpoint, Run, RunDetails
 from celery_catchup.store.rendering import task_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from celery_catchup.flower.drawing.svg import Markup, element
-from celery_catchup.flower.words import DASH, counted, is_late, length, slot, when
+from celery_catchup.flower.labels import DASH, counted, is_late, length, slot, when
 from celery_catchup.model import RunState, Trigger
 from celery_catchup.operations.runs import Run, Skipped
 from celery_catchup.operations.status import LOST

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from celery_catchup.flower.drawing.lanes import Down, lane
 from celery_catchup.flower.drawing.span import Span
 from celery_catchup.flower.drawing.svg import Markup, element, joined
+from celery_catchup.flower.labels import clock, is_late, length
 from celery_catchup.flower.links import SCHEDULES, Links, asked
-from celery_catchup.flower.words import clock, is_late, length
 from celery_catchup.operations.overview import EntryRow, EntryRows
 from celery_catchup.operations.timeline import TimelineSlots
 

@@ -3,8 +3,8 @@
 Every check is a function that yields findings; one that cannot be made says so and stops nobody.
 """
 
-from celery_catchup.doctor.examination import examine
-from celery_catchup.doctor.findings import Examination, Finding, Verdict
-from celery_catchup.doctor.repairs import Repair, repairs
+from celery_catchup.operations.doctor.examination import examine
+from celery_catchup.operations.doctor.findings import Examination, Finding, Verdict
+from celery_catchup.operations.doctor.repairs import Repair, repairs
 
 __all__ = ["Examination", "Finding", "Repair", "Verdict", "examine", "repairs"]

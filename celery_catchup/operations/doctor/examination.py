@@ -8,17 +8,17 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import celery_catchup
-from celery_catchup.command_lines import command_line
-from celery_catchup.doctor import history, memory, processes, repairs, server
-from celery_catchup.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
-from celery_catchup.drift import listed
+from celery_catchup.beat.startup_checks import app_cautions
+from celery_catchup.config.drift import listed
+from celery_catchup.config.settings import OnDrift
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
-from celery_catchup.foresight import app_cautions
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.operations import Desk
+from celery_catchup.operations.doctor import history, memory, processes, repairs, server
+from celery_catchup.operations.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.operations.drift import show_drift
-from celery_catchup.settings import OnDrift
 from celery_catchup.store.connection import STORE_FAILS, explain
-from celery_catchup.wiring import masked_url, open_store, read_settings
+from celery_catchup.store.opening import masked_url, open_store, read_settings
 
 _PACKAGES = ("celery", "kombu", "redis", "flower")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from celery_catchup.command_lines import command_line
-from celery_catchup.doctor.findings import Finding, ok, warning
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
+from celery_catchup.error_text import shown
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import SkipReason, Trigger, to_rfc3339
 from celery_catchup.operations import Desk
+from celery_catchup.operations.doctor.findings import Finding, ok, warning
 from celery_catchup.operations.runs import list_runs
-from celery_catchup.wording import shown
 
 _DAYS = 7 * 24 * 3600 * 1000
 _RECENT = 500  # catch-up runs from which the length of outages is read

@@ -7,11 +7,11 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from celery_catchup.doctor.findings import Finding, ok, warning
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
 from celery_catchup.model import Trigger
 from celery_catchup.operations import Desk
-from celery_catchup.store.footprint import Footprint, measure
+from celery_catchup.operations.doctor.findings import Finding, ok, warning
+from celery_catchup.store.memory_usage import Footprint, measure
 
 _DAY = 24 * 3600 * 1000
 _DAYS = 7  # from which the growth is read

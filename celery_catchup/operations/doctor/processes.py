@@ -8,14 +8,14 @@ from typing import Any
 
 from kombu.exceptions import OperationalError
 
-from celery_catchup.doctor.findings import Finding, Verdict, failure, ok, warning
-from celery_catchup.durations import format_duration
+from celery_catchup.config.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
+from celery_catchup.error_text import listed, shown
 from celery_catchup.operations import Desk
+from celery_catchup.operations.doctor.findings import Finding, Verdict, failure, ok, warning
 from celery_catchup.operations.status import Health, Status, server_time, status
+from celery_catchup.store.opening import left_behind
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
-from celery_catchup.wiring import left_behind
-from celery_catchup.wording import listed, shown
 
 _PING = 1.0  # seconds that workers have to answer
 _LATELY = 10 * 60 * 1000

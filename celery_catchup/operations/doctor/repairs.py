@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from celery_catchup.doctor.findings import Finding, failure, ok, warning
+from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Desk
+from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
 from celery_catchup.operations.watermarks import orphans
-from celery_catchup.wording import shown
 
 _SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
 _SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200

@@ -7,9 +7,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from celery_catchup.doctor.findings import Finding, failure, ok, warning
 from celery_catchup.model import to_instant
 from celery_catchup.operations import Desk
+from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
 from celery_catchup.operations.status import server_time
 
 _OLDEST = (6, 2)

@@ -6,8 +6,8 @@ from datetime import UTC
 from importlib import import_module
 from typing import Any
 
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.operations.import_state import LastRun
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError
 
 

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 from redis import Redis
 
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.operations.import_state import LastRun
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import connect
-from celery_catchup.wiring import broker_store_url
+from celery_catchup.store.opening import broker_store_url
 
 _PREFIX = "redbeat:"
 _PAGE = 500

@@ -10,10 +10,10 @@ from typing import Any
 from celery.beat import PersistentScheduler
 from celery.utils.time import maybe_make_aware
 
-from celery_catchup.operations.desk import Desk
-from celery_catchup.operations.inheriting import LastRun
+from celery_catchup.error_text import shown
+from celery_catchup.operations.import_state import LastRun
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import RefusedError
-from celery_catchup.wording import shown
 
 
 def shelved_runs(desk: Desk, path: str | None = None) -> dict[str, LastRun]:

@@ -22,9 +22,9 @@ import redis
 from celery import _state
 from celery.schedules import crontab
 
-from celery_catchup.beat import Scheduler
-from celery_catchup.declarations import HOUSEKEEPING
-from celery_catchup.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
+from celery_catchup.beat.declared_entries import HOUSEKEEPING
+from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.dispatch.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.testing import FakeClock
 from tests.integration.django_projects import DjangoProject, let_django_read
 from tests.integration.operating import ALL, Project, TimedCelery
@@ -385,7 +385,7 @@ def stage(
     desk_clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Stage]:
-    from celery_catchup import django_source
+    from celery_catchup.beat import django_source
 
     monkeypatch.setattr(django_source, "_EVERY", 0.0)
     let_django_read(desk_clock, monkeypatch)

@@ -19,7 +19,7 @@ def rows(django_project: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The table of periodic tasks, empty; the source looks at it in every tick."""
     from django_celery_beat.models import PeriodicTask
 
-    from celery_catchup import django_source
+    from celery_catchup.beat import django_source
 
     monkeypatch.setattr(django_source, "_EVERY", 0.0)
     PeriodicTask.objects.all().delete()
@@ -313,7 +313,7 @@ def test_a_row_that_ran_once_is_not_sent_again_although_the_database_never_heard
 def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that_is_ahead(
     redis_url: str, rows: Any, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from celery_catchup import django_source
+    from celery_catchup.beat import django_source
 
     desk_clock.set((datetime.now(UTC) - timedelta(hours=3)).isoformat())
     project = Project(redis_url, desk_clock, {}, {"*": ALL}, catchup_source="django")

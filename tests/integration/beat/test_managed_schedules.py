@@ -13,9 +13,9 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz
 
-from celery_catchup.manual import ManualBeat
+from celery_catchup.config.policy import OverlapPolicy
 from celery_catchup.model import to_rfc3339
-from celery_catchup.policy import OverlapPolicy
+from celery_catchup.testing.manual_beat import ManualBeat
 
 pytest_plugins = ["celery_catchup.pytest_plugin"]
 

@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 from celery.beat import ScheduleEntry
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 

@@ -12,12 +12,12 @@ import pytest
 from celery.schedules import crontab
 from redis import Redis
 
-from celery_catchup.beat import Scheduler
-from celery_catchup.doctor import processes
-from celery_catchup.drift import digest
+from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.config.drift import digest
+from celery_catchup.operations.doctor import processes
 from celery_catchup.store import Keys
+from celery_catchup.store.opening import open_store
 from celery_catchup.testing import FakeClock
-from celery_catchup.wiring import open_store
 from tests.integration.operating import Project
 
 DIFFERS = "the schedule hash differs"

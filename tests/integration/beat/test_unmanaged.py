@@ -15,12 +15,12 @@ import redis
 from celery import Celery
 from celery.schedules import crontab, schedule
 
-from celery_catchup import rereading
-from celery_catchup.beat import Scheduler
-from celery_catchup.declarations import CatchupEntry, divide
+from celery_catchup.beat import config_cache as rereading
+from celery_catchup.beat.declared_entries import CatchupEntry, divide
+from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.beat.unmanaged import PlainEntries
 from celery_catchup.dispatch import DispatchError
 from celery_catchup.model import Instant, to_datetime, to_instant
-from celery_catchup.plain import PlainEntries
 from celery_catchup.store import Batch, Keys, Ledger, PlainBatch
 from celery_catchup.testing import FakeClock
 from tests.services import private_server

@@ -24,7 +24,7 @@ import redis
 from celery import Celery, _state, beat
 from celery.schedules import crontab, schedule, solar
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.testing import FakeClock
 
 Sent = list[tuple[str, datetime]]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from celery_catchup import fleet as fleets
+from celery_catchup.beat import worker_inspection as fleets
+from celery_catchup.beat.worker_inspection import Fleet, ask_workers
 from celery_catchup.events import Event, Events, MixedFleet
-from celery_catchup.fleet import Fleet, ask_workers
 from celery_catchup.store import Scripts, Workers
 from tests.integration.workers import Site, Worker, until
 

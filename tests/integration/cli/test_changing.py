@@ -350,8 +350,8 @@ def test_on_another_broker_the_leading_beat_publishes_the_run(redis_url: str, de
 def test_what_a_preview_assumes_of_a_move_is_what_the_store_then_holds(
     project: Project, at: str, *, paused: bool
 ) -> None:
+    from celery_catchup.config.times import parse_time
     from celery_catchup.store.watermarks import moved
-    from celery_catchup.times import parse_time
 
     if paused:
         project.catchup("pause", "hourly-etl", "--reason", "x")

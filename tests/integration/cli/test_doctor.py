@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
-from celery_catchup.logs import logfmt
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Desk
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests import services
 from tests.integration import ledgers
 from tests.integration.operating import ALL, HOURLY, Project

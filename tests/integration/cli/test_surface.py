@@ -15,7 +15,7 @@ from celery.bin.celery import celery
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from celery_catchup import beat
+from celery_catchup.beat import scheduler as beat
 from celery_catchup.cli import catchup
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project

@@ -19,11 +19,11 @@ import pytest
 import redis
 from celery import Celery, signals
 
+from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch import Dispatcher, render
 from celery_catchup.dispatch.messages import is_shared
 from celery_catchup.model import Trigger
-from celery_catchup.plugin.endings import listen
-from celery_catchup.settings import MarkTasks
+from celery_catchup.worker_plugin.outcomes import listen
 from tests.integration.dispatching import (
     NOW,
     RUN_ID,

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_catchup.dispatch import render
-from celery_catchup.dispatch.marks import mark, seal, value_mark
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.dispatch.placeholders import mark, seal, value_mark
 from celery_catchup.model import Trigger
+from celery_catchup.testing.embedded_server import EmbeddedServer
 
 RENDER = "return render(cjson.decode(ARGV[1]), ARGV[2], cjson.decode(ARGV[3]), tonumber(ARGV[4]))"
 

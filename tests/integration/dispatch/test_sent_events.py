@@ -18,14 +18,14 @@ from celery.schedules import crontab
 from kombu import Exchange, Queue
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.clock import SystemClock
 from celery_catchup.dispatch import SentEvents
 from celery_catchup.model import RunState
-from celery_catchup.plugin.outflow import Outflow
 from celery_catchup.store import Leases, Ledger
+from celery_catchup.store.opening import open_store
 from celery_catchup.testing import FakeClock
-from celery_catchup.wiring import open_store
+from celery_catchup.worker_plugin.publish_released import Outflow
 from tests.integration.dispatching import stock_send
 from tests.services import private_server
 

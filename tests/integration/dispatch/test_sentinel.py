@@ -13,8 +13,8 @@ import redis
 
 from celery_catchup.dispatch import Dispatcher, DispatchError, Mode
 from celery_catchup.dispatch.broker import TIMEOUT
-from celery_catchup.embedded import EmbeddedServer, find_binary
 from celery_catchup.store import connect
+from celery_catchup.testing.embedded_server import EmbeddedServer, find_binary
 from tests.integration.dispatching import an_app, an_entry
 
 OPTIONS = {"master_name": "mymaster"}

@@ -16,8 +16,8 @@ from celery import Celery
 from celery.schedules import crontab
 from redis.connection import AbstractConnection
 
-from celery_catchup import planner
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.planning import planner
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 

@@ -9,6 +9,7 @@ import pytest
 from celery.schedules import schedule
 from prometheus_client import CollectorRegistry, generate_latest
 
+from celery_catchup.config.times import parse_time
 from celery_catchup.metrics import collector
 from celery_catchup.operations.backfills import Asked, create_backfill, list_backfills
 from celery_catchup.operations.entries import list_entries
@@ -16,7 +17,6 @@ from celery_catchup.operations.status import status
 from celery_catchup.operations.timeline import timeline
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
-from celery_catchup.times import parse_time
 from tests.integration.flowers import flower
 from tests.integration.operating import Project
 
@@ -141,7 +141,8 @@ def test_health_is_judged_by_the_oldest_due_slot_and_not_by_ticks(
         assert any("entry 'custom' fails" in one["detail"] for one in failing)
         told = project.text("status")
         assert (
-            f"custom: custom: tests.integration.test_isolation.Lookup failed with KeyError('{WHY}')" in told
+            f"custom: custom: tests.integration.engine.test_isolation.Lookup failed with KeyError('{WHY}')"
+            in told
         )
         assert "Oldest undecided slot" in told
 

@@ -15,11 +15,11 @@ from celery import Celery
 from celery.schedules import crontab
 from redis import Redis
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch.broker import Broker as Connection
 from celery_catchup.engine import catchup
 from celery_catchup.model import Instant, PlannedRun
-from celery_catchup.planner import survey
+from celery_catchup.planning.planner import survey
 from celery_catchup.store import Batch, FencedError, Keys, Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat, Broker

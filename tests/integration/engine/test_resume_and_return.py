@@ -10,8 +10,8 @@ import pytest
 from celery_catchup.operations.pauses import pause, resume
 from celery_catchup.operations.previews import preview
 from celery_catchup.testing import FakeClock
+from tests.integration.engine.test_caps_and_room import skips, times
 from tests.integration.operating import ALL, HOURLY, Project
-from tests.integration.test_caps_and_room import skips, times
 
 DISCARD = {**ALL, "window": "1d", "on_resume": "discard"}
 ENTRY = "hourly-etl"

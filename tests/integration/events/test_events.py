@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 
 from celery_catchup import signals
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.events import (
     BackfillAdvanced,
     CatchupCompleted,

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
 from celery_catchup.flower.api import ENDPOINTS, ROUTES
 from celery_catchup.flower.api.endpoints import ROOT
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.integration.flowers import SCRIPT, SIGNED, USER, Site, flower
 from tests.integration.operating import ALL, HOURLY, Project
 

@@ -9,7 +9,7 @@ import pytest
 from flower.urls import settings
 from tornado.web import create_signed_value
 
-from celery_catchup.flower.desks import desk_of
+from celery_catchup.flower.operators import desk_of
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import SIGNED, flower

@@ -20,7 +20,7 @@ import pytest
 from tests import services
 from tests.integration.flowers import PASSWORD, SCRIPT, USER, Site
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OLD = ROOT / ".venv-flower-2.0"
 STARTS_WITHIN = 60.0  # seconds; it takes two where nobody else is busy
 

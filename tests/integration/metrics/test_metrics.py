@@ -21,12 +21,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from celery_catchup import metrics
+from celery_catchup.config.settings import Settings
 from celery_catchup.events import EntryFailed, Ticked, TickFailed, everyone
 from celery_catchup.metrics import catalogue, reading, stored
 from celery_catchup.metrics.beat import BeatMetrics
 from celery_catchup.metrics.stored import StoreCollector
 from celery_catchup.model import RunState, SkipReason
-from celery_catchup.settings import Settings
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import flower
 from tests.integration.operating import Project
@@ -194,7 +194,7 @@ def test_the_number_of_commands_does_not_grow_with_the_ledger(
 
 
 def test_a_scrape_needs_no_rights_beyond_an_operators(project: Project, registry: CollectorRegistry) -> None:
-    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    text = (Path(__file__).parents[3] / "SECURITY.md").read_text()
     (rights,) = re.findall(r"^ACL SETUSER operator .*$", text, re.MULTILINE)
     allowed = {right.partition("|")[0] for right in re.findall(r" \+([a-z|]+)", rights)}
     with project.desk() as desk:

@@ -8,9 +8,9 @@ import pytest
 from celery import Celery
 
 from celery_catchup import run_headers, trigger
-from celery_catchup.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
+from celery_catchup.dispatch.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
 from celery_catchup.model import Slot, identity
-from celery_catchup.operations.desk import Desk
+from celery_catchup.operations.operator import Desk
 from celery_catchup.operations.refusals import UnknownEntryError
 
 

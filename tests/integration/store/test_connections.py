@@ -23,13 +23,13 @@ from celery import Celery
 from redis.exceptions import RedisError
 
 import celery_catchup
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch import Mode
-from celery_catchup.plugin import install
 from celery_catchup.store import Keys, connect
 from celery_catchup.store.connection import _BOUNDED, TIMEOUT, explain
+from celery_catchup.store.opening import open_store, read_settings
 from celery_catchup.testing import FakeClock
-from celery_catchup.wiring import open_store, read_settings
+from celery_catchup.worker_plugin.installation import install
 from tests.acceptance.proxies import Proxy
 from tests.integration.beats import NAMESPACE, Beat, Broker
 from tests.integration.servers import (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from celery_catchup.context import RunContext
 from celery_catchup.errors import LeaseLostError
-from celery_catchup.plugin.notebook import StoredNotebook
 from celery_catchup.store import Keys, Notes, Scripts, connect
 from celery_catchup.store.notes import LONGEST_NOTE, MOST_BYTES, MOST_NOTES
+from celery_catchup.worker_plugin.context import RunContext
+from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
 
 RUN = "8c8a2f2e-7f0c-5d55-8a55-0f5f3a4d2f10"
 RECORD = {

@@ -11,7 +11,7 @@ import redis
 from celery import Celery
 from celery.schedules import crontab
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import PlannedRun, RunState
 from celery_catchup.store import Keys, Ledger, Template
 from celery_catchup.store.batches import MOST_BYTES

@@ -17,7 +17,7 @@ import redis
 from celery.schedules import schedule
 from redis.exceptions import RedisError
 
-from celery_catchup.beat import Scheduler
+from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.events import Leading, StateLost
 from celery_catchup.store import Keys
 from celery_catchup.store.scripts import all_scripts

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from celery_catchup import embedded
-from celery_catchup.embedded import EmbeddedServer, EmbeddedServerError
+from celery_catchup.testing import embedded_server as embedded
+from celery_catchup.testing.embedded_server import EmbeddedServer, EmbeddedServerError
 from tests.services import private_server
 
 

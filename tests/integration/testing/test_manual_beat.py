@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 from celery.schedules import crontab
 
-from celery_catchup.manual import ManualBeat
+from celery_catchup.testing.manual_beat import ManualBeat
 
 pytest_plugins = ["celery_catchup.pytest_plugin"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.embedded import EmbeddedServer
+from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.integration.workers import Site, Worker, until
 from tests.services import private_server
 

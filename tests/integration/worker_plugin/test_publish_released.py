@@ -11,9 +11,9 @@ import kombu
 import pytest
 
 from celery_catchup.clock import SystemClock
-from celery_catchup.plugin.outflow import Outflow
 from celery_catchup.store import Template
-from celery_catchup.wiring import StoreHandle, open_store
+from celery_catchup.store.opening import StoreHandle, open_store
+from celery_catchup.worker_plugin.publish_released import Outflow
 from tests.integration.dispatching import SLOT, a_dispatcher, an_app, an_entry
 
 

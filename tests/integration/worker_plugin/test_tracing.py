@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from celery_catchup.context import RunContext
 from celery_catchup.model import Trigger
-from celery_catchup.plugin.tracing import annotate, attributes
+from celery_catchup.worker_plugin.context import RunContext
+from celery_catchup.worker_plugin.tracing import annotate, attributes
 from tests.integration.workers import PROJECT, SLOT, Site, Worker
 
 RUN = RunContext(
@@ -54,7 +54,7 @@ def test_without_opentelemetry_nothing_is_imported_and_nothing_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[RunContext] = []
-    monkeypatch.setattr("celery_catchup.plugin.tracing.attributes", made.append)
+    monkeypatch.setattr("celery_catchup.worker_plugin.tracing.attributes", made.append)
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
 
     annotate(RUN)
@@ -65,7 +65,7 @@ def test_without_opentelemetry_nothing_is_imported_and_nothing_is_made(
 
 def test_a_span_that_is_not_recorded_costs_no_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[RunContext] = []
-    monkeypatch.setattr("celery_catchup.plugin.tracing.attributes", made.append)
+    monkeypatch.setattr("celery_catchup.worker_plugin.tracing.attributes", made.append)
 
     annotate(RUN)
 

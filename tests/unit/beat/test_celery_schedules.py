@@ -15,12 +15,18 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz
 
-from celery_catchup.cron import CronTable
+from celery_catchup.beat.celery_schedules import (
+    NotReplayableError,
+    describe,
+    fingerprint,
+    timetable_of,
+    zone_of,
+)
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.schedules import NotReplayableError, describe, fingerprint, timetable_of, zone_of
-from celery_catchup.stepped import SteppedTable
-from celery_catchup.timetables import IntervalTable, Timetable
+from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.timetable import IntervalTable, Timetable
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING = datetime(2026, 3, 27, 10, 17, 23, tzinfo=UTC)  # two days before summer time begins in Berlin
@@ -574,7 +580,7 @@ def test_a_method_set_on_the_object_is_bound_to_the_real_one_and_cannot_be_repla
 
 
 def test_a_class_that_never_decides_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("celery_catchup.simulated._MOST_CHECKS", 1000)
+    monkeypatch.setattr("celery_catchup.beat.simulated_schedules._MOST_CHECKS", 1000)
 
     with pytest.raises(
         NotReplayableError, match="Mine is not due at any of 1000 checks, .* give longer waits"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.configuration import Declaration, load
-from celery_catchup.fingerprints import Shape
-from celery_catchup.policy import Policy
-from celery_catchup.schedule_forms import ScheduleForm
+from celery_catchup.beat.fingerprints import Shape
+from celery_catchup.config.configuration import Declaration, load
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import ScheduleForm
 
 NINE = "0 9 * * *"
 

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_catchup.configuration import UNSET, Configuration, Declaration, load
+from celery_catchup.config.configuration import UNSET, Configuration, Declaration, load
+from celery_catchup.config.policy import OverlapPolicy, Policy, Select
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.policy import OverlapPolicy, Policy, Select
 
 HOURLY, DAILY = "0 * * * *", "30 9 * * *"
 DECLARED = {"report": Declaration(HOURLY), "hourly-etl": Declaration(timedelta(hours=1))}

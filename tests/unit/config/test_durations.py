@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_catchup.durations import FINE_UNITS, LONGEST, WINDOW_UNITS, format_duration, parse_duration
+from celery_catchup.config.durations import FINE_UNITS, LONGEST, WINDOW_UNITS, format_duration, parse_duration
 from celery_catchup.errors import DurationError
 
 durations = st.integers(1, LONGEST // timedelta(milliseconds=1)).map(lambda ms: timedelta(milliseconds=ms))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from celery_catchup.redis_urls import read_redis_url
-from celery_catchup.wording import masked, shown
+from celery_catchup.config.redis_urls import read_redis_url
+from celery_catchup.error_text import masked, shown
 
 SECRET = "hunter2"
 

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from celery_catchup.config.policy import SchedulePolicy, Select
+from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec, read_schedule
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.policy import SchedulePolicy, Select
-from celery_catchup.schedule_forms import ScheduleForm, ScheduleSpec, read_schedule
 
 HOURLY, DAILY = "0 * * * *", "30 9 * * *"
 

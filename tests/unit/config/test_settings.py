@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from celery_catchup.cron_dialects import Dialect
+from celery_catchup.config.settings import FirstStart, OnDrift, Preset, Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.settings import FirstStart, OnDrift, Preset, Settings
+from celery_catchup.timetables.cron_dialects import Dialect
 
 
 def mistakes(raw: dict[str, object]) -> list[str]:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_catchup.times import parse_since, parse_time
+from celery_catchup.config.times import parse_since, parse_time
 
 NOW = datetime(2026, 2, 7, 12, 2, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

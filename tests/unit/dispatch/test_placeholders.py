@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.dispatch import render
-from celery_catchup.dispatch.marks import mark, seal, value_mark, with_marks
+from celery_catchup.dispatch.placeholders import mark, seal, value_mark, with_marks
 
 RUN: dict[str, Any] = {
     "slot": 1_770_458_400_000,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.engine.evidence import QueueView, evidence_of, next_look
+from celery_catchup.engine.loss_evidence import QueueView, evidence_of, next_look
 from celery_catchup.store import Evidence
 
 MINUTE, HOUR = 60_000, 3_600_000

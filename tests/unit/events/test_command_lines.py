@@ -7,7 +7,7 @@ import sys
 import pytest
 from celery import Celery
 
-from celery_catchup.command_lines import command_line
+from celery_catchup.events.command_lines import command_line
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,6 @@ def test_the_module_that_made_the_app_is_named_when_it_is_imported(monkeypatch: 
     monkeypatch.setattr(sys, "argv", ["beat.py"])
     monkeypatch.delenv("CELERY_APP", raising=False)
     app = Celery(__name__, set_as_current=False)
-    monkeypatch.setattr("celery_catchup.command_lines.current_app", app)
+    monkeypatch.setattr("celery_catchup.events.command_lines.current_app", app)
 
     assert command_line("status") == f"celery -A {__name__} catchup status"

@@ -22,7 +22,7 @@ from celery_catchup.events import (
     everyone,
     subscribe,
 )
-from celery_catchup.logs import LogLines, process_events
+from celery_catchup.events.log_lines import LogLines, process_events
 from celery_catchup.model import PlannedRun, RunState, Skip, SkipReason, Slot, Trigger, to_datetime
 
 TEN = 1_770_458_400_000  # 2026-02-07T10:00:00Z
@@ -134,7 +134,7 @@ def test_events_of_a_preview_stay_its_own(listen: Callable[..., list[Event]]) ->
 
 def test_a_live_run_is_not_put_into_words_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[str] = []
-    monkeypatch.setattr("celery_catchup.logs.logfmt", lambda msg, **_: words.append(msg) or msg)
+    monkeypatch.setattr("celery_catchup.events.log_lines.logfmt", lambda msg, **_: words.append(msg) or msg)
     monkeypatch.setattr(logging.getLogger("celery_catchup"), "level", logging.INFO)
     live = RunDispatched("hourly-etl", PlannedRun(Slot(TEN), Trigger.SCHEDULER, TEN), "a1b2")
 

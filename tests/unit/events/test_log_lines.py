@@ -17,7 +17,7 @@ from celery_catchup.events import (
     StandingBy,
     StateSuspect,
 )
-from celery_catchup.logs import MOST_LINES, LogLines, logfmt
+from celery_catchup.events.log_lines import MOST_LINES, LogLines, logfmt
 from celery_catchup.model import PlannedRun, Skip, SkipReason, Slot, Trigger
 
 TEN = 1_770_458_400_000  # 2026-02-07T10:00:00Z

@@ -16,7 +16,7 @@ from celery_catchup.flower.drawing.span import MOST_LABELS, Span, axis
 from celery_catchup.flower.drawing.starts import starts
 from celery_catchup.flower.drawing.svg import element, percent
 from celery_catchup.flower.drawing.tallies import tally
-from celery_catchup.flower.words import counted, length, when
+from celery_catchup.flower.labels import counted, length, when
 from celery_catchup.operations.timeline import WORST_FIRST, Mark, TimelineSlots, _joined
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)

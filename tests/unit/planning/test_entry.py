@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import Entry, Schedule
+from celery_catchup.config.policy import Policy
 from celery_catchup.model import RunState, Slot, to_instant
-from celery_catchup.policy import Policy
+from celery_catchup.planning.entry import Entry, Schedule
+from celery_catchup.timetables.cron_dialects import parse_cron
 
 TEN = to_instant(datetime(2026, 2, 7, 10, tzinfo=UTC))
 HOURLY, DAILY = parse_cron("0 * * * *"), parse_cron("30 6 * * *")

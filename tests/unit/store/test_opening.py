@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.settings import Settings
-from celery_catchup.wiring import (
+from celery_catchup.store.opening import (
     masked_url,
     misplaced_settings,
     open_store,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_catchup import stepped
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
-from celery_catchup.stepped import SteppedTable
-from celery_catchup.timetables import Timetable
-from celery_catchup.zones import LAST_INSTANT
+from celery_catchup.timetables import forward_only as stepped
+from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.zones import LAST_INSTANT
 
 NOON = 1_770_000_000_000
 

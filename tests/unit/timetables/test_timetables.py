@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_catchup.cron import CronTable
-from celery_catchup.cron_dialects import parse_cron
-from celery_catchup.entries import too_frequent
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
-from celery_catchup.timetables import IntervalTable, Timetable
-from celery_catchup.zones import LAST_INSTANT
+from celery_catchup.planning.entry import too_frequent
+from celery_catchup.timetables.cron_dialects import parse_cron
+from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.timetable import IntervalTable, Timetable
+from celery_catchup.timetables.zones import LAST_INSTANT
 
 NOON = 1_770_000_000_000
 

@@ -9,10 +9,10 @@ import pytest
 import pytz
 from dateutil import tz
 
-from celery_catchup.configuration import Declaration, load
-from celery_catchup.readings import placed
-from celery_catchup.times import parse_time
-from celery_catchup.zones import usable_zone
+from celery_catchup.config.configuration import Declaration, load
+from celery_catchup.config.fields import placed
+from celery_catchup.config.times import parse_time
+from celery_catchup.timetables.zones import usable_zone
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YEAR = datetime(2026, 1, 1)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from celery_catchup import current_run
-from celery_catchup.context import LeaseWatch, RunContext, enter_run, leave_run
 from celery_catchup.errors import LeaseLostError
 from celery_catchup.model import Trigger
 from celery_catchup.testing import FakeClock
+from celery_catchup.worker_plugin.context import LeaseWatch, RunContext, enter_run, leave_run
 
 RECORD = {
     "entry": "hourly-etl",

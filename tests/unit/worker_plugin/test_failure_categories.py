@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.plugin.categories import Categories
-from celery_catchup.settings import Settings
+from celery_catchup.worker_plugin.failure_categories import Categories
 
 
 class TaggedError(Exception):

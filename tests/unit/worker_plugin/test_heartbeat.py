@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from celery_catchup.context import LeaseWatch, RunContext
-from celery_catchup.logs import process_events
+from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import RunState, Trigger
-from celery_catchup.plugin.heartbeat import Execution, Heartbeat
-from celery_catchup.plugin.reports import Report
 from celery_catchup.testing import FakeClock
+from celery_catchup.worker_plugin.context import LeaseWatch, RunContext
+from celery_catchup.worker_plugin.heartbeat import Execution, Heartbeat
+from celery_catchup.worker_plugin.reports import Report
 
 
 class Store:

@@ -10,12 +10,14 @@ import pytest
 from celery import Celery, Task, shared_task
 from celery.app.trace import build_tracer
 
+from celery_catchup.config.settings import Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.plugin import install, installation, started
-from celery_catchup.plugin.categories import Categories
-from celery_catchup.plugin.deliveries import TOKEN, Arrivals, read_delivery
-from celery_catchup.plugin.reports import in_a_line, letter_of
-from celery_catchup.settings import Settings
+from celery_catchup.worker_plugin import installation
+from celery_catchup.worker_plugin import started_state as started
+from celery_catchup.worker_plugin.deliveries import TOKEN, Arrivals, read_delivery
+from celery_catchup.worker_plugin.failure_categories import Categories
+from celery_catchup.worker_plugin.installation import install
+from celery_catchup.worker_plugin.reports import in_a_line, letter_of
 
 CATEGORIES = Categories(Settings())
 
@@ -260,7 +262,7 @@ def test_each_delivery_gets_a_token_of_its_own(headers: dict[str, Any]) -> None:
 
 def test_what_celery_knows_to_be_executed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals, request, other = Arrivals(), Request(**RUN), Request(**RUN)
-    monkeypatch.setattr("celery_catchup.plugin.deliveries.active_requests", {request})
+    monkeypatch.setattr("celery_catchup.worker_plugin.deliveries.active_requests", {request})
     arrivals.arrived(request)
     arrivals.arrived(other)
 

@@ -1,0 +1,5 @@
+"""The path of version 0.1 to `celery_catchup.testing.ManualBeat`."""
+
+from celery_catchup.testing.manual_beat import ManualBeat
+
+__all__ = ["ManualBeat"]
