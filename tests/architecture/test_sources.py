@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import celery_catchup
 from tests.architecture.sources import ROOT, modules, name, project_files, tree
 
 LINES = 450  # more than a screenful of screenfuls: time to split
@@ -94,3 +95,51 @@ def test_no_file_that_git_ignores_is_tracked() -> None:
     tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
     assert tracked == ""
+
+
+def test_of_the_hidden_directories_only_those_of_ci_are_tracked() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    tops = {path.split("/")[0] for path in tracked.splitlines() if "/" in path}
+
+    assert {top for top in tops if top.startswith(".")} == {".ci", ".github"}
+
+
+def functions(path: Path) -> set[tuple[str, str]]:
+    """The module and the name of each public function that a file defines and that nothing decorates."""
+    return {
+        (dotted(path), one.name)
+        for one in tree(path).body
+        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_") and not one.decorator_list
+    }
+
+
+def mentions(path: Path) -> Iterator[tuple[str, str]]:
+    """The functions that a file uses by their names, imports, or asks a module for."""
+    module = tree(path)
+    origins: dict[str, str] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                yield node.module, alias.name
+                origins[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(module):
+        match node:
+            case ast.Name(id=called, ctx=ast.Load()):
+                yield dotted(path), called
+            case ast.Attribute(value=ast.Name(id=owner), attr=called) if owner in origins:
+                yield origins[owner], called
+
+
+def dotted(path: Path) -> str:
+    return name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_no_function_is_there_for_the_tests_alone() -> None:
+    defined = {one for path in modules() for one in functions(path)}
+    used = {one for path in modules() for one in mentions(path)}
+
+    offered = {(home, public) for public, home in celery_catchup._HOMES.items()}
+    assert sorted(defined - used - offered) == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from datetime import timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,10 +13,13 @@ import pytz
 from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz
+from redis import Redis
 
 from celery_catchup.config.policy import OverlapPolicy
 from celery_catchup.model import to_rfc3339
+from celery_catchup.testing import FakeClock
 from celery_catchup.testing.manual_beat import ManualBeat
+from tests.integration.operating import Project
 
 pytest_plugins = ["celery_catchup.pytest_plugin"]
 
@@ -28,6 +32,18 @@ def an_app(written: object, policy: object = None, **conf: Any) -> Celery:
     app.conf.catchup_entries = {} if policy is None else {"e": policy}
     app.conf.update(conf)
     return app
+
+
+class Halves(BaseSchedule):
+    """A class of the user's own: each half hour of the clock."""
+
+    def remaining_estimate(self, last_run_at: datetime) -> timedelta:
+        begun = last_run_at.replace(minute=last_run_at.minute // 30 * 30, second=0, microsecond=0)
+        return begun + timedelta(minutes=30) - self.now()
+
+    def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
+        left = self.remaining_estimate(last_run_at).total_seconds()
+        return left <= 0, left if left > 0 else 1800.0
 
 
 def times(beat: ManualBeat) -> list[str]:
@@ -64,6 +80,31 @@ def test_stop_and_restart_hold_without_a_policy(catchup_beat: Beats, monkeypatch
     assert ended == [run.run_id for run in beat.runs("e")]
     beat.advance(hours=2)
     assert times(beat) == ["07T08:00", "07T12:00"]
+
+
+@pytest.mark.parametrize(
+    ("written", "hours"),
+    [
+        ({"cron": "0 20 * * *", "timezone": "Asia/Tokyo"}, [11]),
+        ({"cron": "0 * * * *", "start_date": "2026-02-07T13:00Z"}, [13, 14]),
+        ({"cron": "0 * * * *", "end_date": "2026-02-07T11:00Z"}, [10, 11]),
+        ({"start": "0 10 * * *", "stop": "0 12 * * *", "restart": "0 13 * * *"}, [10, 13]),
+    ],
+    ids=["zone", "start", "end", "roles"],
+)
+def test_a_real_beat_sends_the_slots_of_a_mapping_without_a_policy(
+    redis_url: str, desk_clock: FakeClock, written: object, hours: list[int]
+) -> None:
+    project = Project(redis_url, desk_clock, {"e": {"task": "proj.etl", "schedule": written}}, {})
+
+    with project.beat() as beat, Redis.from_url(redis_url) as client:
+        for hour in range(9, 15):
+            desk_clock.set(f"2026-02-07T{hour:02}:00:01Z")
+            beat.tick()
+        messages = [json.loads(message) for message in reversed(client.lrange("celery", 0, -1))]
+
+    sent = [int(message["headers"]["scheduled_time"][11:13]) for message in messages]
+    assert sent == hours
 
 
 @pytest.mark.parametrize("written", [["0 * * * *"], {"cron": "0 * * * *"}, {"start": "0 * * * *"}])
@@ -136,8 +177,12 @@ def test_every_kind_of_zone_may_be_the_apps(catchup_beat: Beats, zone: tzinfo, w
 
 @pytest.mark.parametrize(
     ("other", "minutes"),
-    [(solar("sunset", 52.5, 13.4), 955), (schedule(timedelta(minutes=50), relative=True), 355)],
-    ids=["solar", "relative"],
+    [
+        (solar("sunset", 52.5, 13.4), 955),
+        (schedule(timedelta(minutes=50), relative=True), 355),
+        (Halves(), 355),
+    ],
+    ids=["solar", "relative", "custom"],
 )
 @pytest.mark.parametrize("front", [True, False])
 def test_an_interval_keeps_its_phase_when_the_last_run_was_of_a_schedule_that_steps(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from celery import Celery
 
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
@@ -171,6 +172,31 @@ def test_all_mistakes_are_listed_and_the_rest_is_still_examined(redis_url: str, 
     ]
     assert verdicts(found)["store"] == "ok"
     assert verdicts(found)["server"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "right"),
+    [
+        ("CELERY", "CATCHUP_ENTRIES", "write CELERY_CATCHUP_ENTRIES"),
+        (None, "CELERY_CATCHUP_ENTRIES", "write catchup_entries, or give config_from_object namespace="),
+    ],
+)
+def test_a_policy_that_celery_does_not_read_is_a_mistake(
+    redis_url: str, now_clock: FakeClock, namespace: str | None, key: str, right: str
+) -> None:
+    project = Project(redis_url, now_clock)
+    prefix, case = (f"{namespace}_", str.upper) if namespace else ("", str.lower)
+    ours = {"broker_url": redis_url, "beat_schedule": {"hourly-etl": HOURLY}}
+    written = {f"{prefix}{case(name)}": value for name, value in ours.items()} | {key: {"hourly-etl": "6h"}}
+    project.app = Celery("proj", set_as_current=False)
+    project.app.config_from_object(type("Conf", (), written), namespace=namespace)
+
+    found = project.json("doctor", code=1)
+
+    assert verdicts(found)["configuration"] == "failure"
+    (mistake,) = [one["detail"] for one in found["findings"] if one["check"] == "configuration"]
+    assert mistake.startswith(f"{key}: is not read")
+    assert right in mistake
 
 
 def test_an_unreachable_store_is_a_finding_without_a_password(now_clock: FakeClock) -> None:

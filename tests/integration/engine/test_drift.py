@@ -103,6 +103,28 @@ def test_every_difference_is_refused_and_shown_until_it_is_accepted(
     assert not starts(a_project(redis_url, desk_clock)), "what was accepted is what counts now"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"cron": "0 9 * * *", "timezone": "Europe/Berlin"}, {"cron": "0 9 * * *", "timezone": "Asia/Tokyo"}),
+        ({"start": "0 9 * * *", "stop": "0 17 * * *"}, {"start": "0 9 * * *", "restart": "0 17 * * *"}),
+        ({"start": "0 9 * * *", "stop": "0 17 * * *"}, ["0 9 * * *", "0 17 * * *"]),
+    ],
+    ids=["zone", "role", "no role"],
+)
+@pytest.mark.parametrize("policies", [{"a": "1d"}, {}], ids=["with a policy", "without one"])
+def test_another_zone_or_role_of_the_same_times_is_refused(
+    redis_url: str, desk_clock: FakeClock, before: object, after: object, policies: dict[str, str]
+) -> None:
+    was, now = ({"a": {"task": "proj.etl", "schedule": written}} for written in (before, after))
+    assert starts(a_project(redis_url, desk_clock, was, policies))
+
+    changed = a_project(redis_url, desk_clock, now, policies)
+
+    assert not starts(changed)
+    assert found(changed) == [("a", "changed", "schedule")]
+
+
 @pytest.mark.parametrize("on_drift", ["adopt", "warn"])
 @each_change
 def test_what_was_adopted_is_not_refused_later(
