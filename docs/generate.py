@@ -26,10 +26,10 @@ from celery_catchup import events, signals
 from celery_catchup.cli import catchup
 from celery_catchup.config.configuration import Declaration, load
 from celery_catchup.config.durations import LONGEST, format_duration
-from celery_catchup.config.fields import Reads
+from celery_catchup.config.fields import FieldParser
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
-from celery_catchup.config.user_model import Written
+from celery_catchup.config.user_model import UserModel
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.metrics import catalogue, reading
 from celery_catchup.operations import (
@@ -38,13 +38,13 @@ from celery_catchup.operations import (
     doctor,
     drift,
     entries,
+    import_state,
+    manual_runs,
     pauses,
     previews,
     runs,
     watermarks,
 )
-from celery_catchup.operations import import_state as inheriting
-from celery_catchup.operations import manual_runs as starting
 from celery_catchup.operations import status as states
 from celery_catchup.operations.json_form import camel
 from docs import http_api
@@ -67,7 +67,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "runs --state skipped": ("skipped", runs.Skipped),
     "runs --follow": ("", runs.Run),
     "runs show": ("", runs.RunDetails),
-    "run": ("", starting.StartedRun),
+    "run": ("", manual_runs.StartedRun),
     "backfill, backfill show, pause, resume, cancel": ("", backfills.BackfillView),
     "backfill -n": ("", previews.Preview),
     "backfill list": ("backfills", backfills.BackfillView),
@@ -79,7 +79,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "dlq list": ("deadLetters", dead_letters.DeadLetter),
     "dlq show": ("", dead_letters.DeadLetter),
     "dlq replay, discard": ("runs", dead_letters.Handled),
-    "import": ("entries", inheriting.Legacy),
+    "import": ("entries", import_state.Legacy),
     "doctor": ("", doctor.Examination),
 }
 """What each command prints with -j: an object of that kind, or a list of them under that name."""
@@ -118,7 +118,7 @@ def settings_rows() -> Iterator[list[str]]:
         yield [f"`{PREFIX}{name}`", values(field), default(field), str(field.description)]
 
 
-def policy_rows(model: type[Written]) -> Iterator[list[str]]:
+def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
     """One row for each field of a policy."""
     for name, field in model.model_fields.items():
         others = [f"`{other}`" for other, own in model.spellings().items() if own == name != other]
@@ -127,7 +127,7 @@ def policy_rows(model: type[Written]) -> Iterator[list[str]]:
 
 def values(field: FieldInfo) -> str:
     """What may be written there."""
-    return next(part.says for part in field.metadata if isinstance(part, Reads))
+    return next(part.says for part in field.metadata if isinstance(part, FieldParser))
 
 
 def default(field: FieldInfo) -> str:

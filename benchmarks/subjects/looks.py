@@ -13,7 +13,7 @@ from celery.schedules import crontab
 from benchmarks.subjects.ours import NAMESPACE, ShiftedClock, scheduler_of
 from benchmarks.subjects.trials import TASK, new_app, timed
 from celery_catchup.model import RunState
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs, show_run
 from celery_catchup.operations.status import status
@@ -79,16 +79,16 @@ def look(*, url: str, folder: str, runs: int, entries: int) -> dict[str, float]:
         found: Any = client.zrevrange(Keys(NAMESPACE).runs, place, place)
     middle = found[0].decode()
     long_ago = datetime.fromtimestamp(time.time() - 86400, UTC)
-    desk = Desk(_app(url, folder, entries))
-    desk.store.client.ping()
+    operator = Operator(_app(url, folder, entries))
+    operator.store.client.ping()
     questions: dict[str, Callable[[], object]] = {
-        "runs: the newest 50": lambda: list_runs(desk),
-        "runs: 50 of one entry": lambda: list_runs(desk, ["entry-1"]),
-        "runs: 50 from a day ago": lambda: list_runs(desk, until=long_ago),
-        "runs: those that failed (none did)": lambda: list_runs(desk, states=[RunState.FAILED]),
-        "a run by the beginning of its id": lambda: show_run(desk, middle[:13]),
-        "status": lambda: status(desk),
-        "preview of one entry, an hour missed": lambda: preview(desk, ["entry-1"]),
-        f"preview of all {entries} entries": lambda: preview(desk),
+        "runs: the newest 50": lambda: list_runs(operator),
+        "runs: 50 of one entry": lambda: list_runs(operator, ["entry-1"]),
+        "runs: 50 from a day ago": lambda: list_runs(operator, until=long_ago),
+        "runs: those that failed (none did)": lambda: list_runs(operator, states=[RunState.FAILED]),
+        "a run by the beginning of its id": lambda: show_run(operator, middle[:13]),
+        "status": lambda: status(operator),
+        "preview of one entry, an hour missed": lambda: preview(operator, ["entry-1"]),
+        f"preview of all {entries} entries": lambda: preview(operator),
     }
     return {what: timed(question) for what, question in questions.items()}

@@ -18,8 +18,8 @@ from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.policy import OverlapPolicy
 from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch import Dispatcher, SentEvents
-from celery_catchup.engine import Declared, Engine, Office, Reaper
-from celery_catchup.engine.watermark_file import Mirror
+from celery_catchup.engine import Declared, Engine, Reaper, Services
+from celery_catchup.engine.watermark_file import WatermarkFile
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.events.log_lines import logfmt, process_events
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Beatwork:
+class Assembly:
     """What a beat works with; nothing is sent before the first tick."""
 
     store: StoreHandle
@@ -53,14 +53,14 @@ class Beatwork:
     sender: Dispatcher
     fleet: Fleet
     allow_eviction: bool = False
-    mirror: Mirror | None = None
+    mirror: WatermarkFile | None = None
     _told: str = ""
     _warned: str | None = None
     _metrics: Any = None
 
     def serve_metrics(self, app: Any, settings: Settings) -> None:
         """Answer Prometheus until the end, when the settings want it."""
-        self._metrics = served(app, settings, clock=self.engine.office.clock)
+        self._metrics = served(app, settings, clock=self.engine.services.clock)
 
     def check_namespace(self) -> None:
         """Refuse to begin anew beside state that version 0.1 left in another namespace."""
@@ -102,7 +102,7 @@ def assemble(
     *,
     schedule: Mapping[str, ScheduleEntry],
     clock: Clock,
-) -> Beatwork:
+) -> Assembly:
     """The parts of a beat for this app and its entries."""
     settings = configuration.settings
     store = open_store(app, settings)
@@ -123,13 +123,13 @@ def assemble(
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
     retention = Retention(store.client, store.scripts, store.keys, db=store.db)
     where = settings.mirror_file and Path(settings.mirror_file)
-    mirror = Mirror(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
+    mirror = WatermarkFile(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
     ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
     if sender.sent_events.wanted:
         ledger = _announce(sender.sent_events, store, events)
     dispatch = _Dispatch(app, sender, schedule)
-    office = Office(
+    services = Services(
         leadership=leadership,
         states=states,
         ledger=ledger,
@@ -143,14 +143,14 @@ def assemble(
         elsewhere=mirror.recall if mirror else lambda: None,
     )
     engine = Engine(
-        office,
+        services,
         division.declared,
         settings=settings,
         namespace=store.namespace,
         records=division.records,
         destination=destination_of(app),
     )
-    return Beatwork(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
+    return Assembly(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 
 def needs_the_plugin(declared: Declared) -> bool:

@@ -23,7 +23,7 @@ from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.timetables.cron_table import Border, CronTable, cron_table
 from celery_catchup.timetables.days import Days
-from celery_catchup.timetables.forward_only import Step, SteppedTable
+from celery_catchup.timetables.forward_only import ForwardOnlyTable, Step
 from celery_catchup.timetables.timetable import IntervalTable, Timetable
 from celery_catchup.timetables.zones import usable_zone, zone_named
 
@@ -51,7 +51,7 @@ def timetable_of(schedule: object, *, zone: tzinfo, anchor: Instant, name: str) 
     """The slots of a Celery schedule, a `timedelta` or a number of seconds.
 
     ``zone`` is for schedules that belong to no app yet. Intervals count from ``anchor``;
-    relative ones and users' own classes are chains that begin there (see `SteppedTable`:
+    relative ones and users' own classes are chains that begin there (see `ForwardOnlyTable`:
     the last slot that was decided is as good an anchor as the first, and nearer).
 
     `NotReplayableError` is raised for a class that can only be asked about the present:
@@ -87,13 +87,13 @@ def _of_schedule(schedule: BaseSchedule, *, zone: tzinfo, anchor: Instant, name:
     if _is_plain(schedule, interval) and not schedule.relative:
         return _interval(schedule.run_every, anchor=anchor, name=name)
     if _is_plain(schedule, solar):
-        return SteppedTable(solar_step(schedule), anchor=anchor, name=name)
+        return ForwardOnlyTable(solar_step(schedule), anchor=anchor, name=name)
     if _is_djangos(type(schedule), "clocked"):
-        return SteppedTable(_once(to_instant(schedule.clocked_time)), anchor=anchor, name=name)
+        return ForwardOnlyTable(_once(to_instant(schedule.clocked_time)), anchor=anchor, name=name)
     simulation = Simulation(schedule, zone=zone, name=name)
     if _is_plain(schedule, interval):
-        return SteppedTable(simulation.step, anchor=anchor, name=name, steady_in=zone)
-    table = SteppedTable(simulation.step, anchor=anchor, name=name)
+        return ForwardOnlyTable(simulation.step, anchor=anchor, name=name, steady_in=zone)
+    table = ForwardOnlyTable(simulation.step, anchor=anchor, name=name)
     # A class that cannot be replayed is found out now, and not in the night.
     simulation.check(anchor, table.next_after(anchor))
     return table

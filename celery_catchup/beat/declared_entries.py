@@ -27,7 +27,7 @@ from celery_catchup.planning.entry import Entry, Schedule, too_frequent
 from celery_catchup.store.opening import key_prefix
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
 from celery_catchup.timetables.cron_table import CronTable
-from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.forward_only import ForwardOnlyTable
 from celery_catchup.timetables.timetable import Timetable
 from celery_catchup.timetables.zones import usable_zone
 
@@ -306,7 +306,7 @@ class _Maker:
         moving = {
             place: schedule.id or str(place)
             for place, schedule in enumerate(self.build(0).schedules)
-            if isinstance(schedule.timetable, SteppedTable)
+            if isinstance(schedule.timetable, ForwardOnlyTable)
         }
         return Declared(
             self.name,
@@ -328,7 +328,7 @@ class _Maker:
         kept = {"": anchors} if isinstance(anchors, int) else anchors
         table = self._anchored(spec, kept.get("", 0))
         own = kept.get(spec.id or str(place))
-        return self._anchored(spec, own) if own is not None and isinstance(table, SteppedTable) else table
+        return self._anchored(spec, own) if own is not None and isinstance(table, ForwardOnlyTable) else table
 
     def _anchored(self, spec: ScheduleSpec, anchor: Instant) -> Timetable:
         zone, dialect = self.shape.zone_of(spec), self.settings.cron_dialect

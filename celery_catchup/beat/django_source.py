@@ -26,7 +26,7 @@ from celery_catchup.beat.declared_entries import HOUSEKEEPING, CatchupEntry
 from celery_catchup.clock import SystemClock
 from celery_catchup.config.configuration import Declaration
 from celery_catchup.errors import ScheduleError, SourceError
-from celery_catchup.events.recurring_problems import Trouble
+from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import Instant, to_datetime, to_instant
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,9 @@ class DjangoSource:
         self._sent: dict[str, tuple[Instant, int]] = {}
         self._once: set[str] = set()
         self._ends: dict[str, Instant] = {}
-        self._trouble = Trouble("Database cannot be used", logger=logger, monotonic=self._clock.monotonic)
+        self._trouble = RecurringProblem(
+            "Database cannot be used", logger=logger, monotonic=self._clock.monotonic
+        )
 
     def entries(self) -> Mapping[str, Any]:
         """Rows by name; one that cannot be an entry fails by itself. `SourceError` without a database."""

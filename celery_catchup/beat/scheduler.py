@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn
 
 from celery import beat
 
-from celery_catchup.beat.assembly import Beatwork, assemble
+from celery_catchup.beat.assembly import Assembly, assemble
 from celery_catchup.beat.config_cache import read
 from celery_catchup.beat.declared_entries import (
     HOUSEKEEPING,
@@ -29,7 +29,7 @@ from celery_catchup.beat.garbage_collection import collected_later, keep_what_is
 from celery_catchup.beat.simulated_schedules import class_path
 from celery_catchup.beat.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.beat.startup_checks import app_cautions
-from celery_catchup.beat.unmanaged import PlainEntries
+from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.mistakes import Mistakes
@@ -37,9 +37,9 @@ from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.events.log_lines import logfmt, speak_at_info, warn_of
-from celery_catchup.events.recurring_problems import BeatTroubles
+from celery_catchup.events.recurring_problems import BeatProblems
 from celery_catchup.model import Instant, Trigger, to_instant
-from celery_catchup.store import PlainBatch
+from celery_catchup.store import UnmanagedBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.store.opening import (
     masked_url,
@@ -74,15 +74,15 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     lock_key = None
 
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
-        self._work: Beatwork | None = None
-        self._plain: PlainEntries | None = None
+        self._work: Assembly | None = None
+        self._plain: UnmanagedEntries | None = None
         self._source: EntrySource | None = None
         self._seen: dict[str, beat.ScheduleEntry] = {}
         self._refused: dict[str, str] = {}
         self._given: set[str] = set()
         self._ticking, self._interrupted, self._exit_code = False, False, 0
         self._term, self._welcome = -1, False
-        self._troubles = BeatTroubles(self._tell, logger=logger, monotonic=self.clock.monotonic)
+        self._troubles = BeatProblems(self._tell, logger=logger, monotonic=self.clock.monotonic)
         with collected_later():
             super().__init__(app, *args, lazy=lazy, **kwargs)
             if lazy:
@@ -131,7 +131,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
                 )
             )
         self._declare(division, work)
-        work.engine.office.events.subscribe(self._on_dispatched)
+        work.engine.services.events.subscribe(self._on_dispatched)
         work.serve_metrics(self.app, configuration.settings)
         self._work = work
 
@@ -162,12 +162,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     schedule = property(beat.Scheduler.get_schedule, set_schedule)
 
-    def _declare(self, division: Division, work: Beatwork, *, fresh: Collection[str] = ()) -> None:
+    def _declare(self, division: Division, work: Assembly, *, fresh: Collection[str] = ()) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
         plain = {name: self.schedule[name] for name in division.plain}
-        self._plain = PlainEntries(
+        self._plain = UnmanagedEntries(
             plain,
             longest=self.max_interval,
             monotonic=self.clock.monotonic,
@@ -187,7 +187,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._seen[entry.name] = self.schedule[entry.name]
         return following
 
-    def _follow_changes(self, work: Beatwork) -> None:
+    def _follow_changes(self, work: Assembly) -> None:
         """Go on with other entries when the source has some, or somebody has changed the schedule at run
         time; what is wrong with an entry is its own trouble."""
         assert self._source is not None
@@ -298,7 +298,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def _tell(self, event: Event) -> None:
         if self._work is not None:
-            self._work.engine.office.events.emit(event)
+            self._work.engine.services.events.emit(event)
 
     def _refuse_to_start(self, why: str) -> NoReturn:
         """End before anything was done, in one line: somebody has to mend something first."""
@@ -334,7 +334,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._troubles.over("broker")
         return self._sleep(engine, plain)
 
-    def _send(self, batches: Sequence[PlainBatch], now: Instant) -> bool:
+    def _send(self, batches: Sequence[UnmanagedBatch], now: Instant) -> bool:
         """Send what entries without a policy have due; False when another beat leads by now."""
         assert self._work is not None
         assert self._source is not None
@@ -351,7 +351,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
                 self._source.sent(batch.name, now)
         return sent
 
-    def _take_office(self, work: Beatwork, plain: PlainEntries, now: Instant) -> None:
+    def _take_office(self, work: Assembly, plain: UnmanagedEntries, now: Instant) -> None:
         """Once per term: learn how to dispatch, and what is known of entries without a policy."""
         term = work.engine.terms
         if term == self._term:
@@ -381,8 +381,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         zone = conf.timezone or ("UTC" if conf.enable_utc else "local")
         return f"{zone}" if conf.enable_utc else f"{zone} (enable_utc is off)"
 
-    def _sleep(self, engine: Engine, plain: PlainEntries) -> float:
-        wakes = (engine.roster.next_wake(), plain.next_wake())
+    def _sleep(self, engine: Engine, plain: UnmanagedEntries) -> float:
+        wakes = (engine.tracked.next_wake(), plain.next_wake())
         following = min((wake for wake in wakes if wake is not None), default=None)
         if following is None:
             return self._longest
@@ -422,7 +422,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 class _AsOverridden:
     """Sends through the methods of Celery's scheduler, for subclasses that have replaced some."""
 
-    def __init__(self, scheduler: Scheduler, work: Beatwork) -> None:
+    def __init__(self, scheduler: Scheduler, work: Assembly) -> None:
         self._scheduler, self._work = scheduler, work
 
     def plain(self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:

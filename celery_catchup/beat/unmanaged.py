@@ -23,7 +23,7 @@ from celery_catchup.engine import DispatchFailedError, Failures
 from celery_catchup.errors import ScheduleError
 from celery_catchup.events.log_lines import logfmt, process_events
 from celery_catchup.model import Instant, SkipReason, to_datetime, to_instant, to_rfc3339
-from celery_catchup.store import PlainBatch
+from celery_catchup.store import UnmanagedBatch
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.error_advice import STORE_FAILS
 from celery_catchup.timetables.cron_table import CronTable
@@ -53,10 +53,10 @@ class _Due:
     at: Instant
     ran_at: Instant
     next_check: float | None
-    batch: PlainBatch
+    batch: UnmanagedBatch
 
 
-class PlainEntries:
+class UnmanagedEntries:
     """When each entry is next to be asked, and what is known of it."""
 
     def __init__(
@@ -94,7 +94,7 @@ class PlainEntries:
         decided: Mapping[str, str] | None = None,
         present: Collection[str] | None = None,
         reset: bool = False,
-    ) -> list[PlainBatch]:
+    ) -> list[UnmanagedBatch]:
         """Take over what is stored; what is to be noted of entries seen for the first time comes back.
 
         ``decided`` is how far entries were seen to under a policy, if they had one meanwhile. An entry that
@@ -108,7 +108,7 @@ class PlainEntries:
                 ran_at, count = self._since(entry, now, reset=reset)
                 value = _format(ran_at, count)
                 if value != self._stored[name]:
-                    new.append(PlainBatch(name, self._stored[name], value))
+                    new.append(UnmanagedBatch(name, self._stored[name], value))
                 under_policy = (decided or {}).get(name, "")
                 if under_policy.isdecimal() and ran_at < int(under_policy) <= now:
                     ran_at = int(under_policy)
@@ -122,7 +122,7 @@ class PlainEntries:
         if present is not None:
             kept = {*present, *self._refused}
             new += [
-                PlainBatch(name, value, value + _REMOVED)
+                UnmanagedBatch(name, value, value + _REMOVED)
                 for name, value in last_runs.items()
                 if name not in kept and not value.endswith(_REMOVED)
             ]
@@ -143,7 +143,7 @@ class PlainEntries:
         clock = to_instant(_clock_of(entry))
         return now + _ahead(clock, now), 0
 
-    def noted(self, batches: Iterable[PlainBatch]) -> None:
+    def noted(self, batches: Iterable[UnmanagedBatch]) -> None:
         """These are stored now."""
         self._stored.update({batch.name: batch.value for batch in batches})
         self._fresh.clear()
@@ -152,7 +152,7 @@ class PlainEntries:
         self,
         now: Instant,
         sender: Sender,
-        commit: Callable[[list[PlainBatch]], bool],
+        commit: Callable[[list[UnmanagedBatch]], bool],
         *,
         limit: int,
         has_time: Callable[[], bool] = lambda: True,
@@ -182,7 +182,7 @@ class PlainEntries:
         finally:
             self._settle(due, now, commit)
 
-    def _settle(self, due: list[_Due], now: Instant, commit: Callable[[list[PlainBatch]], bool]) -> None:
+    def _settle(self, due: list[_Due], now: Instant, commit: Callable[[list[UnmanagedBatch]], bool]) -> None:
         """Make it durable; whatever goes wrong, an entry that was not sent is due at the next tick."""
         sent = False
         try:
@@ -257,7 +257,7 @@ class PlainEntries:
                 )
             )
         value = _format(ran_at, entry.total_run_count + 1)
-        batch = PlainBatch(entry.name, self._stored[entry.name], value, *sent)
+        batch = UnmanagedBatch(entry.name, self._stored[entry.name], value, *sent)
         return _Due(entry, at, ran_at, following, batch)
 
     def _sent(self, one: _Due) -> None:

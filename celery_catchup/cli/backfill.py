@@ -23,7 +23,7 @@ from celery_catchup.cli.preview_table import show_preview
 from celery_catchup.cli.screen import Screen, clean, counted, moment, precision, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.backfills import Asked, BackfillView
 
 _POLL = 0.5  # seconds between two looks at the progress
@@ -77,7 +77,7 @@ def command() -> None:
 @force_option
 @json_option
 def created(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     *,
     entry: str,
@@ -92,32 +92,32 @@ def created(
 
     asked = _asked(entry, **range_)
     if dry_run:
-        found = preview_backfill(desk, asked)
+        found = preview_backfill(operator, asked)
         if as_json:
             screen.json(found)
         else:
             show_preview(screen, found, heading=_title(asked))
         return
-    total = counted(count_slots(desk, asked), "slot")
+    total = counted(count_slots(operator, asked), "slot")
     question = f'Backfill {total} of "{entry}" from {stamp(asked.start)} to {stamp(asked.end)}?'
     screen.confirm(question, force=force, doing=f"backfill {total}")
-    one = create_backfill(desk, asked)
+    one = create_backfill(operator, asked)
     if not as_json:
         screen.out(one.id)
     screen.note(f"Watch it: celery catchup backfill show {one.id} --follow")
     if follow:
-        one = _follow(desk, screen, one)
+        one = _follow(operator, screen, one)
     if as_json:
         screen.json(one)
 
 
 @verb("list", short_help="All backfills, the newest first.")
 @json_option
-def listed(desk: Desk, screen: Screen, *, as_json: bool) -> None:
+def listed(operator: Operator, screen: Screen, *, as_json: bool) -> None:
     """All backfills, the newest first."""
     from celery_catchup.operations.backfills import list_backfills
 
-    found = list_backfills(desk)
+    found = list_backfills(operator)
     if as_json:
         screen.json({"backfills": found})
         return
@@ -145,13 +145,13 @@ def listed(desk: Desk, screen: Screen, *, as_json: bool) -> None:
 @click.argument("backfill_id", metavar="ID")
 @option("--follow", group="Output", is_flag=True, help="Stay until it has ended, and show the progress.")
 @json_option
-def shown(desk: Desk, screen: Screen, *, backfill_id: str, follow: bool, as_json: bool) -> None:
+def shown(operator: Operator, screen: Screen, *, backfill_id: str, follow: bool, as_json: bool) -> None:
     """A backfill, and how far it is."""
     from celery_catchup.operations.backfills import show_backfill
 
-    one = show_backfill(desk, backfill_id)
+    one = show_backfill(operator, backfill_id)
     if follow:
-        one = _follow(desk, screen, one)
+        one = _follow(operator, screen, one)
     _tell(screen, one, as_json=as_json)
 
 
@@ -164,17 +164,17 @@ def _directing(name: str, state: str, text: str, *, asks: bool = False) -> click
     @force_option
     @json_option
     def directed(
-        desk: Desk, screen: Screen, *, backfill_id: str, dry_run: bool, force: bool, as_json: bool
+        operator: Operator, screen: Screen, *, backfill_id: str, dry_run: bool, force: bool, as_json: bool
     ) -> None:
         from celery_catchup.operations.backfills import direct_backfill
 
-        one = direct_backfill(desk, backfill_id, state, dry_run=True)
+        one = direct_backfill(operator, backfill_id, state, dry_run=True)
         if not dry_run:
             if asks and one.state != state:
                 left = counted(one.total - one.decided + one.waiting, "slot")
                 question = f"Cancel backfill {one.id}? {left} of it will not run."
                 screen.confirm(question, force=force, doing="cancel a backfill")
-            one = direct_backfill(desk, one.id, state)
+            one = direct_backfill(operator, one.id, state)
         screen.note(f"{'Would be' if dry_run else 'It is'} {state}.")
         _tell(screen, one, as_json=as_json)
 
@@ -212,7 +212,7 @@ def _title(asked: Asked) -> str:
     return f'Backfill preview for "{asked.entry}" ({between}, reprocess: {asked.reprocess})'
 
 
-def _follow(desk: Desk, screen: Screen, one: BackfillView) -> BackfillView:
+def _follow(operator: Operator, screen: Screen, one: BackfillView) -> BackfillView:
     """Show how far it is until it has ended, or somebody has seen enough; it goes on all the same."""
     from celery_catchup.operations.backfills import show_backfill
 
@@ -224,7 +224,7 @@ def _follow(desk: Desk, screen: Screen, one: BackfillView) -> BackfillView:
             if one.ended:
                 return one
             time.sleep(_POLL)
-            one = show_backfill(desk, one.id)
+            one = show_backfill(operator, one.id)
     return one
 
 

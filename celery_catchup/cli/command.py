@@ -1,4 +1,4 @@
-"""What every command shares: its options, its errors and exit codes, and the desk it works at.
+"""What every command shares: its options, its errors and exit codes, and the operator it works at.
 
 A command parses, calls one operation, renders. Nothing heavy is imported before one is invoked.
 """
@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from celery_catchup.cli.screen import RefusalError, Screen
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
     _Type = click.ParamType[Any]
 else:
@@ -57,7 +57,7 @@ class Verb(CeleryCommand):  # type: ignore[misc]
 
 
 def verb(name: str | None = None, **attrs: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function that takes a desk and a screen a command; what it returns is the exit code."""
+    """Make a function that takes a operator and a screen a command; what it returns is the exit code."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         command: click.Command = click.command(name, cls=Verb, **attrs)(_at_desk(function))
@@ -76,12 +76,12 @@ def _at_desk(function: Callable[..., Any]) -> Callable[..., Any]:
     return update_wrapper(caller, function)
 
 
-def _desk(ctx: click.Context) -> Desk:
-    from celery_catchup.operations import Desk
+def _desk(ctx: click.Context) -> Operator:
+    from celery_catchup.operations import Operator
 
-    desk = Desk(ctx.obj.app, by=_who())
-    ctx.call_on_close(desk.close)
-    return desk
+    operator = Operator(ctx.obj.app, by=_who())
+    ctx.call_on_close(operator.close)
+    return operator
 
 
 def _who() -> str:
@@ -153,11 +153,11 @@ class Moment(_Type):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The moment, or a usage error."""
         from celery_catchup.config.times import parse_since, parse_time
-        from celery_catchup.operations import Desk
+        from celery_catchup.operations import Operator
 
         if ctx is None or ctx.obj is None or not isinstance(value, str):
             return value
-        now, zone = Desk.clock.now(), ctx.obj.app.timezone
+        now, zone = Operator.clock.now(), ctx.obj.app.timezone
         try:
             if self._since:
                 return parse_since(value, now=now, zone=zone)

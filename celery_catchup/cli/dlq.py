@@ -21,7 +21,7 @@ from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, precision, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.dead_letters import DeadLetter, Handled
 
 _CATEGORIES = click.Choice(["transient", "permanent", "unknown"])
@@ -43,13 +43,13 @@ def command() -> None:
 @option("--search", group="Which", metavar="TEXT", default="", help=_SEARCHED)
 @json_option
 def listed(
-    desk: Desk, screen: Screen, *, entry: str | None, category: str | None, search: str, as_json: bool
+    operator: Operator, screen: Screen, *, entry: str | None, category: str | None, search: str, as_json: bool
 ) -> None:
     """Dead letters, those that died last first."""
     from celery_catchup.operations.dead_letters import Category, list_dead
 
     chosen = None if category is None else Category(category)
-    found = list_dead(desk, [entry] if entry else [], category=chosen, search=search)
+    found = list_dead(operator, [entry] if entry else [], category=chosen, search=search)
     if as_json:
         screen.json({"deadLetters": found})
         return
@@ -65,11 +65,11 @@ def listed(
 @verb("show", short_help="One of them, with what was decided and its traceback.")
 @click.argument("run_id", metavar="RUN")
 @json_option
-def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
+def shown(operator: Operator, screen: Screen, *, run_id: str, as_json: bool) -> None:
     """A dead letter: the run, what was decided and by which policy, its last checkpoint, its traceback."""
     from celery_catchup.operations.dead_letters import show_dead
 
-    letter = show_dead(desk, run_id)
+    letter = show_dead(operator, run_id)
     if as_json:
         screen.json(letter)
         return
@@ -110,23 +110,23 @@ def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @verb("replay", short_help="Attempt them again, with the same inputs.")
 @_choosing
-def replayed(desk: Desk, screen: Screen, **given: Any) -> int:
+def replayed(operator: Operator, screen: Screen, **given: Any) -> int:
     """Attempt dead runs again: the same run and inputs, a new attempt, in its place in the chain.
 
     A run that was replayed before is left alone; one that runs, or has succeeded, is refused.
     """
     from celery_catchup.operations.dead_letters import replay
 
-    return _handle(desk, screen, replay, "replay", **given)
+    return _handle(operator, screen, replay, "replay", **given)
 
 
 @verb("discard", short_help="Take them off the list; they stay recorded as failed.")
 @_choosing
-def discarded(desk: Desk, screen: Screen, **given: Any) -> int:
+def discarded(operator: Operator, screen: Screen, **given: Any) -> int:
     """Take runs off the dead letters. They stay in the ledger, as failed."""
     from celery_catchup.operations.dead_letters import discard
 
-    return _handle(desk, screen, discard, "discard", **given)
+    return _handle(operator, screen, discard, "discard", **given)
 
 
 @verb("bury", short_help="Give up runs that have not started.")
@@ -134,7 +134,7 @@ def discarded(desk: Desk, screen: Screen, **given: Any) -> int:
 @dry_run_option
 @force_option
 @json_option
-def buried(desk: Desk, screen: Screen, **given: Any) -> int:
+def buried(operator: Operator, screen: Screen, **given: Any) -> int:
     """Make runs that wait or are queued dead letters: their messages are refused, their chains go on.
 
     Beat never gives up a run that no worker has started, however long it waits.
@@ -142,7 +142,7 @@ def buried(desk: Desk, screen: Screen, **given: Any) -> int:
     from celery_catchup.operations.dead_letters import bury
 
     chosen: dict[str, Any] = {"everything": False, "entry": None, "category": None, "search": ""}
-    return _handle(desk, screen, bury, "bury", **chosen, **given)
+    return _handle(operator, screen, bury, "bury", **chosen, **given)
 
 
 command.add_command(listed, "list")
@@ -153,7 +153,7 @@ command.add_command(buried, "bury")
 
 
 def _handle(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     operation: Callable[..., list[Handled]],
     word: str,
@@ -175,12 +175,12 @@ def _handle(
         raise refuse_usage("--entry, --category and --search narrow down --all; leave them out")
     chosen = None if category is None else Category(category)
     entries = [entry] if entry else []
-    records = select_dead(desk, run_ids, entries=entries, category=chosen, search=search)
+    records = select_dead(operator, run_ids, entries=entries, category=chosen, search=search)
     if records and not dry_run:
         question = f"{word.capitalize()} {counted(len(records), 'run')}?"
         screen.confirm(question, force=force, doing=f"{word} {counted(len(records), 'run')}")
     with screen.progress(len(records), label=word.capitalize()) as step:
-        handled = operation(desk, records, dry_run=dry_run, progress=step)
+        handled = operation(operator, records, dry_run=dry_run, progress=step)
     return _tell(screen, handled, as_json=as_json)
 
 

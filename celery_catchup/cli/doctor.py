@@ -8,25 +8,25 @@ from celery_catchup.cli.command import EX_FAILURE, force_option, json_option, op
 from celery_catchup.cli.screen import Screen, clean, counted
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
 
 @verb("doctor", short_help="What is wrong or risky here, and the fix for each.")
 @option("--fix", group="Changes", is_flag=True, help="Mend what is stored and cannot be right, after asking.")
 @force_option
 @json_option
-def command(desk: Desk, screen: Screen, *, fix: bool, force: bool, as_json: bool) -> int:
+def command(operator: Operator, screen: Screen, *, fix: bool, force: bool, as_json: bool) -> int:
     """Examine the configuration, the server, beats, workers, and what has happened; say the fix for each.
 
     The exit code is 1 when something does not work or could not be examined; warnings leave it 0.
     """
     from celery_catchup.operations.doctor import examine, repairs
 
-    for repair in repairs(desk) if fix else ():
+    for repair in repairs(operator) if fix else ():
         screen.note(clean(f"{repair.what}; {repair.fix}"))
         screen.confirm("Do it?", force=force, doing="mend what is stored")
         repair.do()
-    found = examine(desk)
+    found = examine(operator)
     if as_json:
         screen.json(found)
     else:

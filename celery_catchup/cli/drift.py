@@ -11,7 +11,7 @@ from celery_catchup.cli.groups import DefaultGroup
 from celery_catchup.cli.screen import Screen, clean, counted
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.drift import Drift
 
 
@@ -28,11 +28,11 @@ def command() -> None:
 
 @verb("show", hidden=True)
 @json_option
-def shown(desk: Desk, screen: Screen, *, as_json: bool) -> int:
+def shown(operator: Operator, screen: Screen, *, as_json: bool) -> int:
     """Entries that were added, removed or changed since a beat accepted the declared set."""
     from celery_catchup.operations.drift import show_drift
 
-    found = show_drift(desk)
+    found = show_drift(operator)
     if as_json:
         screen.json(found)
     elif found.entries is None:
@@ -45,11 +45,11 @@ def shown(desk: Desk, screen: Screen, *, as_json: bool) -> int:
 @verb("accept", short_help="Store the declared entries as the accepted ones.")
 @dry_run_option
 @json_option
-def accepted(desk: Desk, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
+def accepted(operator: Operator, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
     """Store the declared entries as the accepted ones, so that a beat that refuses drift starts with them."""
     from celery_catchup.operations.drift import accept_drift
 
-    found = accept_drift(desk, dry_run=dry_run)
+    found = accept_drift(operator, dry_run=dry_run)
     if as_json:
         screen.json(found)
         return

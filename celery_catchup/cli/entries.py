@@ -8,7 +8,7 @@ from celery_catchup.cli.command import json_option, verb
 from celery_catchup.cli.screen import Screen, moment, precision
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.entries import EntryView
 
 _HEAD = ("Entry", "Schedule", "Catch-up", "Overlap", "Watermark", "Next", "State")
@@ -16,14 +16,14 @@ _HEAD = ("Entry", "Schedule", "Catch-up", "Overlap", "Watermark", "Next", "State
 
 @verb("entries", short_help="The beat schedule: policies, watermarks, who is paused.")
 @json_option
-def command(desk: Desk, screen: Screen, *, as_json: bool) -> None:
+def command(operator: Operator, screen: Screen, *, as_json: bool) -> None:
     """Every entry of the beat schedule: its policy, up to where it is decided, and when it is next.
 
     An entry with a dash under Catch-up has no policy: it runs as under Celery's own scheduler.
     """
     from celery_catchup.operations.entries import list_entries
 
-    found = list_entries(desk)
+    found = list_entries(operator)
     if as_json:
         screen.json({"entries": found})
         return

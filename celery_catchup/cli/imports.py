@@ -12,7 +12,7 @@ from celery_catchup.cli.preview_table import summary
 from celery_catchup.cli.screen import Screen, counted, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.import_state import LastRun, Legacy
 
 _REASONS = {
@@ -36,35 +36,35 @@ def command() -> None:
 @option("-s", "--schedule", "path", group="Source", metavar="FILE", help="The file; as beat's own -s.")
 @dry_run_option
 @json_option
-def shelve(desk: Desk, screen: Screen, *, path: str | None, dry_run: bool, as_json: bool) -> None:
+def shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: bool, as_json: bool) -> None:
     """From the file of Celery's own scheduler, celerybeat-schedule if nothing else is said.
 
     It is read as beat reads it, by unpickling: import only a file that your own beat has written.
     """
     from celery_catchup.operations.predecessors import shelved_runs
 
-    _import(desk, screen, shelved_runs(desk, path), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, shelved_runs(operator, path), dry_run=dry_run, as_json=as_json)
 
 
 @verb("redbeat", short_help="From celery-redbeat's keys.")
 @option("--url", group="Source", metavar="URL", help="Its server; redbeat_redis_url or the broker else.")
 @dry_run_option
 @json_option
-def redbeat(desk: Desk, screen: Screen, *, url: str | None, dry_run: bool, as_json: bool) -> None:
+def redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: bool, as_json: bool) -> None:
     """From what celery-redbeat keeps in Redis; it need not be installed any more."""
     from celery_catchup.operations.predecessors import redbeat_runs
 
-    _import(desk, screen, redbeat_runs(desk, url), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, redbeat_runs(operator, url), dry_run=dry_run, as_json=as_json)
 
 
 @verb("django", short_help="From django-celery-beat's tables.")
 @dry_run_option
 @json_option
-def django(desk: Desk, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
+def django(operator: Operator, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
     """From the periodic tasks that django-celery-beat keeps in the project's database."""
     from celery_catchup.operations.predecessors import django_runs
 
-    _import(desk, screen, django_runs(desk), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, django_runs(operator), dry_run=dry_run, as_json=as_json)
 
 
 command.add_command(shelve, "shelve")
@@ -73,11 +73,11 @@ command.add_command(django, "django")
 
 
 def _import(
-    desk: Desk, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool, as_json: bool
+    operator: Operator, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool, as_json: bool
 ) -> None:
     from celery_catchup.operations.import_state import Fate, inherit
 
-    told = inherit(desk, found, dry_run=dry_run)
+    told = inherit(operator, found, dry_run=dry_run)
     if as_json:
         screen.json({"entries": told})
         return

@@ -8,7 +8,7 @@ from celery_catchup.cli.command import dry_run_option, entries_argument, json_op
 from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
 
 @verb("pause", short_help="Stop dispatching entries until they are resumed.")
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dry_run_option
 @json_option
 def command(
-    desk: Desk, screen: Screen, *, entries: tuple[str, ...], reason: str, dry_run: bool, as_json: bool
+    operator: Operator, screen: Screen, *, entries: tuple[str, ...], reason: str, dry_run: bool, as_json: bool
 ) -> None:
     """Dispatch nothing of these entries until they are resumed. Runs that are under way go on.
 
@@ -25,7 +25,7 @@ def command(
     """
     from celery_catchup.operations.pauses import pause
 
-    found = pause(desk, entries, reason=reason, dry_run=dry_run)
+    found = pause(operator, entries, reason=reason, dry_run=dry_run)
     if as_json:
         screen.json({"entries": found})
         return

@@ -22,7 +22,7 @@ from celery_catchup.cli.screen import Screen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.previews import Preview
 
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @option("--exit-code", group="Output", is_flag=True, help="Exit with 3 when slots were missed.")
 @json_option
 def command(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     *,
     entries: tuple[str, ...],
@@ -58,7 +58,7 @@ def command(
     from celery_catchup.operations.previews import Choice, preview
 
     choice = None if policy is None else Choice(policy)
-    found = preview(desk, entries, window=window, policy=choice, at=at)
+    found = preview(operator, entries, window=window, policy=choice, at=at)
     if as_json:
         screen.json({"previews": found})
     else:

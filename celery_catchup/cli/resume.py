@@ -9,7 +9,7 @@ from celery_catchup.cli.preview_table import show_preview, summary, title
 from celery_catchup.cli.screen import Screen, clean
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
 
 @verb("resume", short_help="Go on with paused entries, and catch up what they missed.")
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 @dry_run_option
 @json_option
 def command(
-    desk: Desk, screen: Screen, *, entries: tuple[str, ...], no_catchup: bool, dry_run: bool, as_json: bool
+    operator: Operator,
+    screen: Screen,
+    *,
+    entries: tuple[str, ...],
+    no_catchup: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Dispatch these entries again. What they missed while paused is caught up as their policies say.
 
@@ -26,7 +32,7 @@ def command(
     """
     from celery_catchup.operations.pauses import resume
 
-    found = resume(desk, entries, catchup=not no_catchup, dry_run=dry_run)
+    found = resume(operator, entries, catchup=not no_catchup, dry_run=dry_run)
     if as_json:
         screen.json(found)
         return

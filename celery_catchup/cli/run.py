@@ -9,7 +9,7 @@ from celery_catchup.cli.command import Moment, dry_run_option, entry_argument, j
 from celery_catchup.cli.screen import Screen, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
 
 @verb("run", short_help="Start a run by hand, now or for a slot.")
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dry_run_option
 @json_option
 def command(
-    desk: Desk, screen: Screen, *, entry: str, at: datetime | None, dry_run: bool, as_json: bool
+    operator: Operator, screen: Screen, *, entry: str, at: datetime | None, dry_run: bool, as_json: bool
 ) -> None:
     """Start a run of ENTRY by hand: it is recorded, claimed and retried as any other.
 
@@ -27,7 +27,7 @@ def command(
     """
     from celery_catchup.operations.manual_runs import start_run
 
-    started = start_run(desk, entry, at=at, dry_run=dry_run)
+    started = start_run(operator, entry, at=at, dry_run=dry_run)
     if as_json:
         screen.json(started)
     else:

@@ -25,7 +25,7 @@ from celery_catchup.cli.run_tables import (
 from celery_catchup.cli.screen import Screen, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
 
 _TRIGGERS = ["scheduler", "catchup", "backfill", "manual"]
 _STATES = ["waiting", "queued", "running", "succeeded", "failed", "revoked", "dead"]
@@ -73,7 +73,7 @@ def command() -> None:
 @option("--follow", group="Output", is_flag=True, help="Go on: print each run when it changes.")
 @json_option
 def listed(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     *,
     entries: tuple[str, ...],
@@ -90,23 +90,23 @@ def listed(
             raise refuse_usage(
                 "--state skipped stands alone: what did not run has no trigger and does not change"
             )
-        _list_skips(desk, screen, entries, since, limit, as_json=as_json)
+        _list_skips(operator, screen, entries, since, limit, as_json=as_json)
         return
     wanted = {"entries": entries, "triggers": triggers, "states": states, "since": since, "limit": limit}
     if follow:
-        _follow(desk, screen, wanted, as_json=as_json)
+        _follow(operator, screen, wanted, as_json=as_json)
     else:
-        _list_runs(desk, screen, wanted, as_json=as_json)
+        _list_runs(operator, screen, wanted, as_json=as_json)
 
 
 @verb("show", short_help="Everything that is known of one run.")
 @click.argument("run_id", metavar="RUN")
 @json_option
-def shown(desk: Desk, screen: Screen, *, run_id: str, as_json: bool) -> None:
+def shown(operator: Operator, screen: Screen, *, run_id: str, as_json: bool) -> None:
     """Everything that is known of one run. The first characters of its id are enough."""
     from celery_catchup.operations.runs import show_run
 
-    found = show_run(desk, run_id)
+    found = show_run(operator, run_id)
     if as_json:
         screen.json(found)
     else:
@@ -126,9 +126,9 @@ command.add_command(listed, "list")
 command.add_command(shown, "show")
 
 
-def _list_runs(desk: Desk, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
+def _list_runs(operator: Operator, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
 
-    found = _ask(desk, wanted)
+    found = _ask(operator, wanted)
     if as_json:
         screen.json(found)
         return
@@ -139,12 +139,12 @@ def _list_runs(desk: Desk, screen: Screen, wanted: dict[str, Any], *, as_json: b
         screen.note("No such runs.")
 
 
-def _ask(desk: Desk, wanted: dict[str, Any]) -> Any:
+def _ask(operator: Operator, wanted: dict[str, Any]) -> Any:
     from celery_catchup.model import RunState, Trigger
     from celery_catchup.operations.runs import list_runs
 
     return list_runs(
-        desk,
+        operator,
         wanted["entries"],
         triggers=map(Trigger, wanted["triggers"]),
         states=map(RunState, wanted["states"]),
@@ -153,13 +153,13 @@ def _ask(desk: Desk, wanted: dict[str, Any]) -> Any:
     )
 
 
-def _follow(desk: Desk, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
+def _follow(operator: Operator, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
     """Print each run that is new or has changed, the oldest first, until somebody has seen enough."""
 
     known: dict[str, tuple[str, int]] = {}
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            for run in reversed(_ask(desk, wanted).runs):
+            for run in reversed(_ask(operator, wanted).runs):
                 state = (str(run.state), run.attempt)
                 if known.get(run.run_id) != state:
                     known[run.run_id] = state
@@ -171,7 +171,7 @@ def _follow(desk: Desk, screen: Screen, wanted: dict[str, Any], *, as_json: bool
 
 
 def _list_skips(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     entries: Sequence[str],
     since: datetime | None,
@@ -181,7 +181,7 @@ def _list_skips(
 ) -> None:
     from celery_catchup.operations.runs import list_skips
 
-    found = list_skips(desk, entries, since=since, limit=limit)
+    found = list_skips(operator, entries, since=since, limit=limit)
     if as_json:
         screen.json({"skipped": found})
         return

@@ -10,7 +10,7 @@ from celery_catchup.cli.command import EX_FAILURE, Length, json_option, option, 
 from celery_catchup.cli.screen import Screen, length, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.status import Status
 
 
@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(
-    desk: Desk, screen: Screen, *, check: bool, max_age: timedelta, max_delay: timedelta, as_json: bool
+    operator: Operator,
+    screen: Screen,
+    *,
+    check: bool,
+    max_age: timedelta,
+    max_delay: timedelta,
+    as_json: bool,
 ) -> int:
     """Whether a beat leads, how far its catch-up is, and what waits for somebody.
 
@@ -48,7 +54,7 @@ def command(
     """
     from celery_catchup.operations.status import status
 
-    found = status(desk, max_age=max_age, max_delay=max_delay)
+    found = status(operator, max_age=max_age, max_delay=max_delay)
     if as_json:
         screen.json(found)
     else:

@@ -23,7 +23,7 @@ from celery_catchup.cli.preview_table import summary
 from celery_catchup.cli.screen import Screen, clean, moment, precision, stamp
 
 if TYPE_CHECKING:
-    from celery_catchup.operations import Desk
+    from celery_catchup.operations import Operator
     from celery_catchup.operations.watermarks import Move
 
 
@@ -39,11 +39,11 @@ def command() -> None:
 @verb("show", short_help="The scheduler's watermark, and each entry's.")
 @entries_argument()
 @json_option
-def shown(desk: Desk, screen: Screen, *, entries: tuple[str, ...], as_json: bool) -> None:
+def shown(operator: Operator, screen: Screen, *, entries: tuple[str, ...], as_json: bool) -> None:
     """The scheduler's watermark, and of each entry the last decision and where a catch-up would begin."""
     from celery_catchup.operations.watermarks import show_watermarks
 
-    found = show_watermarks(desk, entries)
+    found = show_watermarks(operator, entries)
     if as_json:
         screen.json(found)
         return
@@ -74,16 +74,16 @@ def shown(desk: Desk, screen: Screen, *, entries: tuple[str, ...], as_json: bool
 @force_option
 @json_option
 def moved(
-    desk: Desk, screen: Screen, *, entry: str, at: datetime, dry_run: bool, force: bool, as_json: bool
+    operator: Operator, screen: Screen, *, entry: str, at: datetime, dry_run: bool, force: bool, as_json: bool
 ) -> None:
     """Let ENTRY go on behind TIME. Earlier slots are let go, later ones caught up as the policy says."""
     from celery_catchup.operations.watermarks import set_watermark
 
-    move = set_watermark(desk, entry, at, dry_run=True)
+    move = set_watermark(operator, entry, at, dry_run=True)
     _tell(screen, move)
     if not dry_run:
         screen.confirm("Move the watermark?", force=force, doing="move a watermark")
-        move = set_watermark(desk, entry, at)
+        move = set_watermark(operator, entry, at)
     _done(screen, move, dry_run=dry_run, as_json=as_json)
 
 
@@ -94,7 +94,7 @@ def moved(
 @force_option
 @json_option
 def reset(
-    desk: Desk,
+    operator: Operator,
     screen: Screen,
     *,
     entries: tuple[str, ...],
@@ -108,11 +108,11 @@ def reset(
 
     if bool(entries) == everything:
         raise refuse_usage("name the entries, or say --all")
-    move = reset_watermarks(desk, entries, everything=everything, dry_run=True)
+    move = reset_watermarks(operator, entries, everything=everything, dry_run=True)
     _tell(screen, move)
     if not dry_run:
         screen.confirm("Let it go?", force=force, doing="reset watermarks")
-        move = reset_watermarks(desk, entries, everything=everything)
+        move = reset_watermarks(operator, entries, everything=everything)
     _done(screen, move, dry_run=dry_run, as_json=as_json)
 
 
@@ -120,7 +120,7 @@ def reset(
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW", shell_complete=entry_names)
 @force_option
-def renamed(desk: Desk, screen: Screen, *, old: str, new: str, force: bool) -> None:
+def renamed(operator: Operator, screen: Screen, *, old: str, new: str, force: bool) -> None:
     """Let NEW go on where OLD stopped: an entry that was renamed in beat_schedule loses no slot.
 
     OLD is not declared any more, NEW is, with a policy. Runs of OLD stay listed under that name.
@@ -130,7 +130,7 @@ def renamed(desk: Desk, screen: Screen, *, old: str, new: str, force: bool) -> N
     screen.confirm(
         f'Let "{clean(new)}" go on where "{clean(old)}" stopped?', force=force, doing="rename an entry"
     )
-    rename_entry(desk, old, new)
+    rename_entry(operator, old, new)
     screen.out(clean(f"{new} goes on where {old} stopped"))
 
 

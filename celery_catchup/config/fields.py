@@ -40,7 +40,7 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class FieldParser:
     """How a field is read, in code and in the words of the reference page."""
 
     parse: Callable[[object], Any]
@@ -54,7 +54,7 @@ class Reads:
         """The value, or None where the field may be left empty; else a ValueError with the reason."""
         return None if value is None and self.optional else self.parse(value)
 
-    def or_none(self) -> Reads:
+    def or_none(self) -> FieldParser:
         """The same, for a field that may be left empty."""
         return replace(self, optional=True)
 
@@ -165,17 +165,17 @@ def placed(value: datetime, *, zone: tzinfo) -> datetime:
     return aware.astimezone(UTC)
 
 
-WINDOW = Reads(window, "duration of `d`, `h`, `m`")
-PAUSE = Reads(pause, "duration of `d`, `h`, `m`, `s`, `ms`")
-COUNT = Reads(counts_to(MOST), "whole number from 1")
-FACTOR = Reads(factor, f"number from 1 to {MOST_GROWTH}")
-ERRORS = Reads(error_classes, "list of exception classes or their dotted names")
-FLAG = Reads(flag, "`True`, `False`")
-TEXT = Reads(text, "text")
-ZONE = Reads(zone, "IANA name, such as `Europe/Berlin`, or a `ZoneInfo`")
-MOMENT = Reads(moment, "`datetime`, `date` or ISO 8601 text")
+WINDOW = FieldParser(window, "duration of `d`, `h`, `m`")
+PAUSE = FieldParser(pause, "duration of `d`, `h`, `m`, `s`, `ms`")
+COUNT = FieldParser(counts_to(MOST), "whole number from 1")
+FACTOR = FieldParser(factor, f"number from 1 to {MOST_GROWTH}")
+ERRORS = FieldParser(error_classes, "list of exception classes or their dotted names")
+FLAG = FieldParser(flag, "`True`, `False`")
+TEXT = FieldParser(text, "text")
+ZONE = FieldParser(zone, "IANA name, such as `Europe/Berlin`, or a `ZoneInfo`")
+MOMENT = FieldParser(moment, "`datetime`, `date` or ISO 8601 text")
 
 
-def word(choices: type[StrEnum]) -> Reads:
+def word(choices: type[StrEnum]) -> FieldParser:
     """One of the words of an enumeration."""
-    return Reads(one_of(choices), ", ".join(f"`{choice}`" for choice in choices))
+    return FieldParser(one_of(choices), ", ".join(f"`{choice}`" for choice in choices))

@@ -19,13 +19,13 @@ from celery_catchup.config.fields import (
     TEXT,
     WINDOW,
     ZONE,
-    Reads,
+    FieldParser,
     one_of,
     placed,
     word,
 )
 from celery_catchup.config.mistakes import refuse
-from celery_catchup.config.user_model import Written
+from celery_catchup.config.user_model import UserModel
 from celery_catchup.error_text import shown
 from celery_catchup.timetables.zones import zone_named
 
@@ -91,10 +91,10 @@ def _select(value: object) -> Select:
     return one_of(Select)(value)
 
 
-SELECT = Reads(_select, "`all` or `True`, `latest`, `False`")
+SELECT = FieldParser(_select, "`all` or `True`, `latest`, `False`")
 
 
-class _Dated(Written):
+class _Dated(UserModel):
     """What policies of entries and of schedules share: their spellings, and dates in a zone."""
 
     model_config = ConfigDict(

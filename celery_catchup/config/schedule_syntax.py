@@ -17,7 +17,7 @@ from datetime import UTC, timedelta, tzinfo
 from typing import Annotated, Any, TypeAlias
 
 from celery_catchup.config.durations import FINE_UNITS, parse_duration
-from celery_catchup.config.fields import Reads, text
+from celery_catchup.config.fields import FieldParser, text
 from celery_catchup.config.mistakes import Mistakes, refuse
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.error_text import did_you_mean, nearest, path, shown
@@ -59,8 +59,8 @@ def _id(value: object) -> str:
 
 
 class _CronMapping(SchedulePolicy):
-    cron: Annotated[str, Reads(_cron, "cron string")]
-    id: Annotated[str | None, Reads(_id, "short text", optional=True)] = None
+    cron: Annotated[str, FieldParser(_cron, "cron string")]
+    id: Annotated[str | None, FieldParser(_id, "short text", optional=True)] = None
 
     @classmethod
     def unknown(cls, name: object) -> str:

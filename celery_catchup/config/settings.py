@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.config.fields import COUNT, ERRORS, FLAG, PAUSE, TEXT, Reads, counts_to, text, word
+from celery_catchup.config.fields import COUNT, ERRORS, FLAG, PAUSE, TEXT, FieldParser, counts_to, text, word
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.redis_urls import read_redis_url
-from celery_catchup.config.user_model import Written
+from celery_catchup.config.user_model import UserModel
 from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.timetables.cron_dialects import Dialect
 
@@ -107,14 +107,14 @@ def _entries(value: object) -> Mapping[str, object]:
     raise ValueError(f"expected a mapping of entry names to policies, got {shown(value)}")
 
 
-_URL = Reads(read_redis_url, "Redis URL", optional=True)
-_NAMESPACE = Reads(_namespace, "text without blanks, `{`, `}` and `*`", optional=True)
-_BATCH = Reads(counts_to(MOST_PER_BATCH), f"whole number from 1 to {MOST_PER_BATCH}")
-_PORT = Reads(counts_to(HIGHEST_PORT), f"whole number from 1 to {HIGHEST_PORT}", optional=True)
-_ENTRIES = Reads(_entries, "mapping of entry names to policies")
+_URL = FieldParser(read_redis_url, "Redis URL", optional=True)
+_NAMESPACE = FieldParser(_namespace, "text without blanks, `{`, `}` and `*`", optional=True)
+_BATCH = FieldParser(counts_to(MOST_PER_BATCH), f"whole number from 1 to {MOST_PER_BATCH}")
+_PORT = FieldParser(counts_to(HIGHEST_PORT), f"whole number from 1 to {HIGHEST_PORT}", optional=True)
+_ENTRIES = FieldParser(_entries, "mapping of entry names to policies")
 
 
-class Settings(Written):
+class Settings(UserModel):
     """What holds for the whole app; each is set as ``catchup_<name>``."""
 
     model_config = ConfigDict(

@@ -15,7 +15,7 @@ from celery_catchup.error_text import nearest, path
 from celery_catchup.errors import ConfigurationError, Mistake
 
 
-class Written(BaseModel):
+class UserModel(BaseModel):
     """The base of every model that is read from the user's settings."""
 
     # Inputs may hold passwords, so that no error of pydantic's own repeats one.
@@ -51,7 +51,7 @@ class Written(BaseModel):
 
 
 def _mistakes(
-    model: type[Written], found: Sequence[Any], *, raw: Mapping[str, object], where: str
+    model: type[UserModel], found: Sequence[Any], *, raw: Mapping[str, object], where: str
 ) -> Iterator[Mistake]:
     names = model.spellings()
     misspelt = {names.get(nearest(str(key), names) or "") for key in raw if key not in names}
@@ -62,7 +62,7 @@ def _mistakes(
             yield Mistake(path(where, key), _problem(item, key=key, model=model))
 
 
-def _problem(item: Any, *, key: object, model: type[Written]) -> str:
+def _problem(item: Any, *, key: object, model: type[UserModel]) -> str:
     names = model.spellings()
     match item["type"]:
         case "extra_forbidden" if key in names:

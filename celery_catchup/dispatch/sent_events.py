@@ -16,7 +16,7 @@ from typing import Any
 
 from celery_catchup.dispatch.broker import Broker
 from celery_catchup.dispatch.failures import told
-from celery_catchup.events.recurring_problems import Trouble
+from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import RunState
 from celery_catchup.store import Ledger
 from celery_catchup.store.rendering import render
@@ -43,7 +43,9 @@ class SentEvents:
 
     def __init__(self, app: Any, broker: Broker) -> None:
         self._app, self._broker = app, broker
-        self._trouble = Trouble("Sent events cannot be sent", logger=logger, monotonic=time.monotonic)
+        self._trouble = RecurringProblem(
+            "Sent events cannot be sent", logger=logger, monotonic=time.monotonic
+        )
         self._retry_at = 0.0
 
     @cached_property

@@ -1,6 +1,6 @@
 """The engine: lead, advance, release, preview. The use cases; knows no Celery."""
 
-from celery_catchup.engine.advance import Office
+from celery_catchup.engine.advance import Services
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
@@ -13,6 +13,6 @@ __all__ = [
     "DispatchFailedError",
     "Engine",
     "Failures",
-    "Office",
     "Reaper",
+    "Services",
 ]

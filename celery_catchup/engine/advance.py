@@ -14,7 +14,7 @@ from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.tracked_entries import Line, Roster
+from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planning.entry import NOTHING, Entry
@@ -30,7 +30,7 @@ _FEW = 100
 
 
 @dataclass(frozen=True)
-class Office:
+class Services:
     """What the engine works with."""
 
     leadership: Leadership
@@ -49,15 +49,15 @@ class Office:
 
 @dataclass
 class Advance:
-    """The leader's decisions. ``roster`` and ``watermark`` are those of its term."""
+    """The leader's decisions. ``tracked`` and ``watermark`` are those of its term."""
 
-    office: Office
+    services: Services
     catchup: Catchup
     revocations: Revocations
     settings: Settings
     namespace: str
     failures: Failures
-    roster: Roster = field(default_factory=lambda: Roster({}))
+    tracked: TrackedEntries = field(default_factory=lambda: TrackedEntries({}))
     watermark: Instant = 0
     unpublished: bool = False
     """Whether something was put into the outbox."""
@@ -68,51 +68,51 @@ class Advance:
         try:
             self._decide_due(now)
         except BaseException:
-            self.roster.let_go()
+            self.tracked.let_go()
             raise
 
     def _decide_due(self, now: Instant) -> None:
-        self._queue(self.roster.due(now), now)
+        self._queue(self.tracked.due(now), now)
         left = self.settings.batch_size
-        left -= self._decide(self.roster.live, left, now)
+        left -= self._decide(self.tracked.live, left, now)
         allowed = self.catchup.allowed(now)
         self.catchup.share(self.watermark, now)
-        self._decide(self.roster.behind, left if allowed is None else min(left, allowed), now)
-        self.roster.behind_at = self.catchup.next_send(now)
+        self._decide(self.tracked.behind, left if allowed is None else min(left, allowed), now)
+        self.tracked.behind_at = self.catchup.next_send(now)
         self.catchup.close_if_done()
 
-    def _queue(self, lines: list[Line], now: Instant) -> None:
+    def _queue(self, lines: list[TrackedEntry], now: Instant) -> None:
         """Into their queue; those that have missed slots begin to be caught up."""
         failed = self._open([line for line in lines if has_missed(line, now)], now)
         for line in lines:
             if line.entry.name not in failed:
-                self.roster.queue(line)
+                self.tracked.queue(line)
 
-    def _open(self, missed: list[Line], now: Instant) -> set[str]:
+    def _open(self, missed: list[TrackedEntry], now: Instant) -> set[str]:
         """Begin to catch these up; the names of those whose schedules fail."""
         if not missed:
             return set()
         failed = self.catchup.open(missed, watermark=self.watermark, now=now)
         for line in missed:
-            self.roster.note(line)
+            self.tracked.note(line)
         for line, error in failed:
             self._failed(line, told(error), now)
         return {line.entry.name for line, _ in failed}
 
-    def _decide(self, queue: deque[Line], limit: int, now: Instant) -> int:
+    def _decide(self, queue: deque[TrackedEntry], limit: int, now: Instant) -> int:
         """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
-        lines = self.roster.take(queue, limit)
-        if queue is self.roster.live:
+        lines = self.tracked.take(queue, limit)
+        if queue is self.tracked.live:
             missed = [line for line in lines if has_missed(line, now)]  # while they were waiting
             failed = self._open(missed, now)
             lines = [line for line in lines if line.entry.name not in failed]
         drafts: list[Draft] = []
         left, runs, size = limit, 0, 0
         for index, line in enumerate(lines):
-            self.office.leadership.keep()
-            late = line.session is not None and queue is self.roster.live
+            self.services.leadership.keep()
+            late = line.session is not None and queue is self.tracked.live
             if left <= 0 or late:
-                self.roster.queue(line)
+                self.tracked.queue(line)
                 continue
             fair = min(MOST_RUNS, max(1, left // (len(lines) - index), min(left, _PART)))
             one = self._draft(line, fair, now)
@@ -126,7 +126,7 @@ class Advance:
         self._commit(drafts, now)
         return limit - left
 
-    def _draft(self, line: Line, limit: int, now: Instant, *, certain: bool = False) -> Draft | None:
+    def _draft(self, line: TrackedEntry, limit: int, now: Instant, *, certain: bool = False) -> Draft | None:
         """The plan of an entry, and what is to be committed of it.
 
         It is taken to be idle, and its slots to have no runs: the commit finds out. Where that is not
@@ -144,7 +144,7 @@ class Advance:
                 line,
                 result,
                 namespace=self.namespace,
-                dispatch=self.office.dispatch,
+                dispatch=self.services.dispatch,
                 now=now,
                 busy=0 if line.asks_who_is_busy and not settled else None,
                 after=None if asked else result.replay_from,
@@ -156,27 +156,27 @@ class Advance:
             return None
         line.due_since = None
         self.failures.over(line.entry.name)
-        self.roster.note(line)
+        self.tracked.note(line)
         return made
 
-    def _failed(self, line: Line, reason: str, now: Instant) -> None:
+    def _failed(self, line: TrackedEntry, reason: str, now: Instant) -> None:
         """Keep the slot undecided and try again, less and less often; the others go on."""
         if line.due_since is None:
             line.due_since = now if line.wake_at is None else min(line.wake_at, now)
-        self.roster.note(line)
+        self.tracked.note(line)
         delay = self.failures.record(line.entry.name, reason, now=now, due=line.due_since)
-        self.roster.wake(line.entry.name, now + delay)
+        self.tracked.wake(line.entry.name, now + delay)
 
     def oldest_due(self, now: Instant) -> Instant | None:
         """The oldest slot that is due and undecided; a catch-up counts from its last decision on."""
-        found = (self.failures.oldest_due(), self.roster.oldest_due(now), self.catchup.stalled_since())
+        found = (self.failures.oldest_due(), self.tracked.oldest_due(now), self.catchup.stalled_since())
         return min((at for at in found if at is not None), default=None)
 
     def _commit(self, drafts: list[Draft], now: Instant) -> None:
         writing = [one for one in drafts if one.matters]
         for one in drafts:
             if not one.matters:
-                self.roster.wake(one.line.entry.name, one.plan.wake_at)
+                self.tracked.wake(one.line.entry.name, one.plan.wake_at)
         if not writing:
             return
         batch = Batch(
@@ -187,7 +187,7 @@ class Advance:
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
         if any(one.batch.ends for one in writing):
             self.revocations.expect()
-        outcome = self.office.ledger.commit(self.office.leadership, batch, now=now)
+        outcome = self.services.ledger.commit(self.services.leadership, batch, now=now)
         for index, key in outcome.damaged.items():
             self._failed(writing[index].line, _DAMAGED.format(key), now)
         left = {*outcome.changed, *outcome.damaged}
@@ -205,7 +205,7 @@ class Advance:
         lines = [one.line for one in changed]
         scopes = {line.entry.name: line.scope(self.watermark, now) for line in lines}
         ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-        look_up(lines, self.office.states, ranges, self.namespace)
+        look_up(lines, self.services.states, ranges, self.namespace)
         drafts = [
             made
             for one in changed
@@ -220,16 +220,16 @@ class Advance:
         line.state.decided = result.watermark
         if result.complete:
             line.state.paused_at, line.state.pauses, line.state.removed = None, (), None
-            self.roster.wake(line.entry.name, result.wake_at)
+            self.tracked.wake(line.entry.name, result.wake_at)
         else:
             line.wake_at = now
-            self.roster.queue(line)
-        self.roster.note(line)
+            self.tracked.queue(line)
+        self.tracked.note(line)
         for run, identity in zip(result.runs, one.ids, strict=True):
             if identity not in existing:
-                self.office.events.emit(RunDispatched(line.entry.name, run, identity))
+                self.services.events.emit(RunDispatched(line.entry.name, run, identity))
         for skip in result.skips:
-            self.office.events.emit(
+            self.services.events.emit(
                 RunSkipped(line.entry.name, skip, one.catches_up, _listed(line.entry, skip))
             )
 

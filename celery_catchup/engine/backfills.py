@@ -11,7 +11,7 @@ from math import inf
 from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
 from celery_catchup.engine.failures import Failures, told
 from celery_catchup.engine.takeover import stored_policy
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.events import BackfillAdvanced, Events, RunDispatched
 from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
 from celery_catchup.planning.candidates import Candidates, Stretch
@@ -61,7 +61,7 @@ class BackfillWork:
         """Whether there is anything to do."""
         return bool(self._running)
 
-    def advance(self, lines: Mapping[str, Line], now: Instant) -> None:
+    def advance(self, lines: Mapping[str, TrackedEntry], now: Instant) -> None:
         """Decide the next part of each; complete those that are through. One that fails is tried again
         later, and the others go on."""
         for one in list(self._running.values()):
@@ -77,14 +77,14 @@ class BackfillWork:
             else:
                 self._failures.over(one.lane)
 
-    def _go_on(self, one: Backfill, line: Line | None, now: Instant) -> None:
+    def _go_on(self, one: Backfill, line: TrackedEntry | None, now: Instant) -> None:
         if one.decided:
             if self._backfills.direct(one.id, "completed") == "completed":
                 del self._running[one.id]
         elif line is not None and self._backfills.waiting(one) < _AHEAD:
             self._fill(one, line, now)
 
-    def _fill(self, one: Backfill, line: Line, now: Instant, *, most: int = _PART) -> None:
+    def _fill(self, one: Backfill, line: TrackedEntry, now: Instant, *, most: int = _PART) -> None:
         reach = self._reach(one)
         slots = [] if reach is None else self._next_slots(one, line, *reach, most=most)
         if reach is not None and slots:
@@ -119,7 +119,7 @@ class BackfillWork:
         return (after, until) if after < until else None
 
     def _next_slots(
-        self, one: Backfill, line: Line, after: Instant, until: Instant, *, most: int
+        self, one: Backfill, line: TrackedEntry, after: Instant, until: Instant, *, most: int
     ) -> list[Slot]:
         """The slots of the next part; all slots of an instant belong to one part."""
         stretches = [
@@ -136,7 +136,9 @@ class BackfillWork:
                 slots.append(slot)
         return slots
 
-    def _draft(self, one: Backfill, line: Line, low: Instant, high: Instant, *, most_bytes: float) -> Draft:
+    def _draft(
+        self, one: Backfill, line: TrackedEntry, low: Instant, high: Instant, *, most_bytes: float
+    ) -> Draft:
         scope = part_of_backfill(
             line.entry,
             start=low,
@@ -167,7 +169,7 @@ class BackfillWork:
         self._events.emit(done)
 
 
-def _policy(one: Backfill, line: Line) -> str:
+def _policy(one: Backfill, line: TrackedEntry) -> str:
     """What the scripts that release and end runs need to know of the lane: the entry's policy on
     attempts, and the backfill's own number of active runs."""
     own = {"capacity": one.max_active, "on_failure": "continue", "pause_on_failure": False}

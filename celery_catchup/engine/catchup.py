@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine.drafts import Draft
-from celery_catchup.engine.tracked_entries import Line, Roster, Session
+from celery_catchup.engine.tracked_entries import Session, TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan, Trigger
 from celery_catchup.planning.entry import EntryState
@@ -73,12 +73,12 @@ class Catchup:
     moved_at: Instant = 0
     """When something was decided last."""
     _last_sent: Instant | None = None
-    _open: dict[str, Line] = field(default_factory=dict)
+    _open: dict[str, TrackedEntry] = field(default_factory=dict)
     _unshared: bool = False
 
     def open(
-        self, lines: Sequence[Line], *, watermark: Instant, now: Instant
-    ) -> list[tuple[Line, Exception]]:
+        self, lines: Sequence[TrackedEntry], *, watermark: Instant, now: Instant
+    ) -> list[tuple[TrackedEntry, Exception]]:
         """Begin to catch up those of the entries that have missed slots indeed; those whose schedules
         fail come back."""
         counts, failed = dict[str, int](), []
@@ -96,7 +96,9 @@ class Catchup:
             self._begin(behind, counts, watermark, now)
         return failed
 
-    def _begin(self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant, now: Instant) -> None:
+    def _begin(
+        self, lines: Sequence[TrackedEntry], counts: dict[str, int], watermark: Instant, now: Instant
+    ) -> None:
         for line in lines:
             line.session = Session(until=now)
         if self.cap is not None:
@@ -110,7 +112,7 @@ class Catchup:
         self._unshared, self.moved_at = True, now
         self._announce(lines, counts, watermark, now)
 
-    def _look_up(self, lines: Sequence[Line], watermark: Instant, now: Instant) -> None:
+    def _look_up(self, lines: Sequence[TrackedEntry], watermark: Instant, now: Instant) -> None:
         """Decide the room of each, so that no share of the cap goes to slots that will not run."""
         scopes = {line.entry.name: line.scope(watermark, now) for line in lines}
         ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
@@ -140,7 +142,7 @@ class Catchup:
             line.session.allowance = kept
 
     def _announce(
-        self, lines: Sequence[Line], counts: dict[str, int], watermark: Instant, now: Instant
+        self, lines: Sequence[TrackedEntry], counts: dict[str, int], watermark: Instant, now: Instant
     ) -> None:
         total = sum(counts.values())
         if self.progress is None:
@@ -155,7 +157,7 @@ class Catchup:
             name = line.entry.name
             self.events.emit(CatchupPlanned(name, str(policy.overlap_policy), counts[name], window))
 
-    def _state(self, line: Line) -> EntryState:
+    def _state(self, line: TrackedEntry) -> EntryState:
         assert line.session is not None
         session = line.session
         return replace(
@@ -166,13 +168,13 @@ class Catchup:
             allowance=session.allowance,
         )
 
-    def _settle_room(self, line: Line) -> None:
+    def _settle_room(self, line: TrackedEntry) -> None:
         """The room of the whole catch-up is what there is when it begins."""
         session, state = line.session, line.state
         if session is not None and session.room is None:
             session.room = room(line.entry.policy, active=state.active, waiting=state.waiting)
 
-    def state_of(self, line: Line) -> EntryState:
+    def state_of(self, line: TrackedEntry) -> EntryState:
         """The entry's state; in a session with what the session has used up."""
         return line.state if line.session is None else self._state(line)
 
@@ -226,19 +228,19 @@ class Catchup:
             self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
             self.progress = None
 
-    def carry(self, roster: Roster, now: Instant) -> None:
-        """The roster was read anew, perhaps in the midst of a catch-up: what is open stays open, with
+    def carry(self, tracked: TrackedEntries, now: Instant) -> None:
+        """The tracked was read anew, perhaps in the midst of a catch-up: what is open stays open, with
         what it has used up; an entry that is not on it, or was paused meanwhile, leaves it."""
         for name, line in list(self._open.items()):
-            successor = roster.lines.get(name)
+            successor = tracked.lines.get(name)
             if successor is None or successor.state.paused:
                 del self._open[name]
                 self._unshared = True
                 continue
             successor.session = line.session
             self._open[name] = successor
-            roster.wake(name, now)
-            roster.note(successor)
+            tracked.wake(name, now)
+            tracked.note(successor)
         if not self._open:
             self.progress = None
 
@@ -253,7 +255,10 @@ class Catchup:
 
 
 def look_up(
-    lines: Sequence[Line], states: States, ranges: Mapping[str, tuple[Instant, Instant]], namespace: str
+    lines: Sequence[TrackedEntry],
+    states: States,
+    ranges: Mapping[str, tuple[Instant, Instant]],
+    namespace: str,
 ) -> None:
     """Learn who is busy, and which slots of the ranges ``(after, until]`` have their run."""
     busy = states.busy(ranges)

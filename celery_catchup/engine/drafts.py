@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from celery_catchup.config.policy import OverlapPolicy
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
 from celery_catchup.planning.entry import Entry
@@ -72,7 +72,7 @@ class Dispatch(Protocol):
 class Draft:
     """A plan of one entry, ready to be committed."""
 
-    line: Line
+    line: TrackedEntry
     plan: Plan
     batch: EntryBatch
     templates: Mapping[str, Template]
@@ -88,7 +88,7 @@ class Draft:
 
 
 def draft(
-    line: Line,
+    line: TrackedEntry,
     plan: Plan,
     *,
     namespace: str,
@@ -155,7 +155,7 @@ def draft(
     )
 
 
-def _moved_anchors(line: Line, plan: Plan) -> str | None:
+def _moved_anchors(line: TrackedEntry, plan: Plan) -> str | None:
     """The entry's anchors after a plan, as they are stored; None when none of them moves."""
     moved = False
     for run in plan.runs:
@@ -249,7 +249,9 @@ def _without(plan: Plan, kept_back: Mapping[PlannedRun, SkipReason]) -> Plan:
     return replace(plan, runs=runs, skips=(*plan.skips, *skips))
 
 
-def _record(line: Line, planned: PlannedRun, template: str, previous: Instant | None) -> dict[str, Any]:
+def _record(
+    line: TrackedEntry, planned: PlannedRun, template: str, previous: Instant | None
+) -> dict[str, Any]:
     """What the ledger keeps of a run from the beginning."""
     record: dict[str, Any] = {
         "entry": line.entry.name,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from celery_catchup.config.drift import digest
 from celery_catchup.config.settings import FirstStart, Settings
-from celery_catchup.engine.advance import Advance, Office
+from celery_catchup.engine.advance import Advance, Services
 from celery_catchup.engine.backfills import BackfillWork
 from celery_catchup.engine.catchup import Catchup
 from celery_catchup.engine.entry_changes import report_moved
@@ -17,12 +17,12 @@ from celery_catchup.engine.release import Releases
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.standby import Standby
 from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.takeover import SKEW, Known, adopt, check_drift, read_roster, read_store
-from celery_catchup.engine.tracked_entries import Declared, Roster
+from celery_catchup.engine.takeover import SKEW, Known, adopt, check_drift, read_store, read_tracked_entries
+from celery_catchup.engine.tracked_entries import Declared, TrackedEntries
 from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
-from celery_catchup.store import Batch, FencedError, PlainBatch, StaleWatermarkError, Stored, Term
+from celery_catchup.store import Batch, FencedError, StaleWatermarkError, Stored, Term, UnmanagedBatch
 from celery_catchup.store.batches import portions
 from celery_catchup.store.error_advice import STORE_FAILS
 from celery_catchup.store.records import read_json
@@ -40,7 +40,7 @@ class Engine:
 
     def __init__(
         self,
-        office: Office,
+        services: Services,
         declared: Sequence[Declared],
         *,
         settings: Settings,
@@ -48,59 +48,59 @@ class Engine:
         records: Mapping[str, str],
         destination: str = "",
     ) -> None:
-        self.office, self.declared, self.settings, self.namespace = office, declared, settings, namespace
+        self.services, self.declared, self.settings, self.namespace = services, declared, settings, namespace
         self.records, self._destination, self._redeclared = records, destination, False
         self._declares = digest(records, destination)
         self.leading = False
         self.epoch = self._version = -1
-        self._standby = Standby(office.leadership, office.events, office.clock, namespace=namespace)
+        self._standby = Standby(services.leadership, services.events, services.clock, namespace=namespace)
         self.terms = 0
-        self._memory = Memory(office.events, office.elsewhere)
-        self.failures = Failures(office.events)
+        self._memory = Memory(services.events, services.elsewhere)
+        self.failures = Failures(services.events)
         self._reported: tuple[Mapping[str, str], Instant | None] | None = None
         self._latest: Instant = 0
         self._reread_at: Instant | None = None
         self._unread: frozenset[str] = frozenset()
         self._pending: Term
         self._backfills = BackfillWork(
-            office.backfills,
-            office.states,
-            office.leadership,
-            office.dispatch,
-            office.events,
+            services.backfills,
+            services.states,
+            services.leadership,
+            services.dispatch,
+            services.events,
             self.failures,
             namespace=namespace,
         )
         self._releases = Releases(
-            office.leadership,
-            office.ledger,
-            office.dispatch,
-            office.reaper,
-            office.events,
+            services.leadership,
+            services.ledger,
+            services.dispatch,
+            services.reaper,
+            services.events,
             settings,
-            Housekeeping(office.retention, office.leadership, office.events, settings),
-            office.schedule,
+            Housekeeping(services.retention, services.leadership, services.events, settings),
+            services.schedule,
         )
         pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        keep, monotonic = office.leadership.keep, office.clock.monotonic
+        keep, monotonic = services.leadership.keep, services.clock.monotonic
         self.catchup = Catchup(
-            office.states, office.events, monotonic, settings.max_runs, pause, namespace, keep
+            services.states, services.events, monotonic, settings.max_runs, pause, namespace, keep
         )
-        self._revocations = Revocations(office.ledger, office.dispatch, office.clock)
-        self._advance = Advance(office, self.catchup, self._revocations, settings, namespace, self.failures)
+        self._revocations = Revocations(services.ledger, services.dispatch, services.clock)
+        self._advance = Advance(services, self.catchup, self._revocations, settings, namespace, self.failures)
 
     @property
-    def roster(self) -> Roster:
+    def tracked(self) -> TrackedEntries:
         """Every entry with what is known of it."""
-        return self._advance.roster
+        return self._advance.tracked
 
     def now(self) -> Instant:
         """The present as slots are compared with it."""
-        return to_instant(self.office.clock.now())
+        return to_instant(self.services.clock.now())
 
     def certain(self) -> dict[str, Instant]:
         """Up to where each entry is decided."""
-        return certain(self.roster, self._advance.watermark)
+        return certain(self.tracked, self._advance.watermark)
 
     @property
     def server_ms(self) -> int:
@@ -114,11 +114,11 @@ class Engine:
         self._look_at_the_clock(now)
         # Entries that were declared anew, or could not be read, may have slots since the last tick.
         known = self.leading and self._version >= 0 and self._reread_at is None
-        settled = known and self.roster.settled(now)
+        settled = known and self.tracked.settled(now)
         watermark = now if settled else None
-        term = self.office.leadership.lead(now=now, watermark=watermark)
+        term = self.services.leadership.lead(now=now, watermark=watermark)
         if term.lost:
-            self._memory.keep(self.roster, self._advance.watermark, leading=self.leading)
+            self._memory.keep(self.tracked, self._advance.watermark, leading=self.leading)
             self.epoch = -1
         if not term.leads:
             self._memory.tell(ELSEWHERE)
@@ -145,40 +145,40 @@ class Engine:
         self._latest = now
 
     def _take_office(self, epoch: int, version: int, now: Instant) -> None:
-        office = self.office
-        stored = read_store(office.states, otherwise=self.resign)
-        office.leadership.keep()
+        services = self.services
+        stored = read_store(services.states, otherwise=self.resign)
+        services.leadership.keep()
         match = self.settings.first_start is FirstStart.MATCH
         kept = self._memory.recalled(fresh=stored.fresh)
-        known = read_roster(
-            self.declared, stored, now=now, match_first=match, events=office.events, remembered=kept
+        known = read_tracked_entries(
+            self.declared, stored, now=now, match_first=match, events=services.events, remembered=kept
         )
         new_term = epoch != self.epoch
         if new_term:
             self._check_drift(known, stored)
-        adopted = adopt(office.states, office.leadership, known, stored, declares=self._declares)
+        adopted = adopt(services.states, services.leadership, known, stored, declares=self._declares)
         # Entries that change while it leads come from a source that was changed on purpose.
         if adopted and (new_term or self._redeclared):
-            adopted = office.states.accept(self.records, leadership=office.leadership)
+            adopted = services.states.accept(self.records, leadership=services.leadership)
             self._redeclared = False
         if not adopted:
             self._stand_by("another beat")
             return
         if new_term:
-            report_moved(known.roster, stored, office.events)
+            report_moved(known.tracked, stored, services.events)
             self.failures.clear()
             self._reported = None
         self._reread_at = self._retry_unread(known, stored, now)
         self._backfills.load()
-        self.catchup.carry(known.roster if not new_term else Roster({}), now)
-        self._advance.roster, self._advance.watermark = known.roster, known.watermark
+        self.catchup.carry(known.tracked if not new_term else TrackedEntries({}), now)
+        self._advance.tracked, self._advance.watermark = known.tracked, known.watermark
         self.epoch, self._version, self.leading = epoch, version, True
         self._standby.over()
         self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
             self._revocations.expect()
-            office.events.emit(Leading(epoch))
+            services.events.emit(Leading(epoch))
 
     def _retry_unread(self, known: Known, stored: Stored, now: Instant) -> Instant | None:
         """When to read again, if there are entries that cannot be read. The watermark stays where it is for
@@ -196,8 +196,8 @@ class Engine:
         return now + min(delays) if delays else None
 
     def _check_drift(self, known: Known, stored: Stored) -> None:
-        on_drift, events = self.settings.on_drift, self.office.events
-        accepted = self.office.states.accepted()
+        on_drift, events = self.settings.on_drift, self.services.events
+        accepted = self.services.states.accepted()
         check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
 
     def _stand_by(self, leader: str) -> None:
@@ -214,7 +214,7 @@ class Engine:
     def resign(self) -> None:
         """Stop leading, so that a standby can begin at once."""
         self.leading, self.epoch = False, -1
-        self.office.leadership.resign()
+        self.services.leadership.resign()
 
     # -- advance ---------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Engine:
             except Exception:
                 self._report(now)  # the tick ends here, and what it leaves undecided has to be seen
                 raise
-            self.office.leadership.keep()
+            self.services.leadership.keep()
 
     # -- release ---------------------------------------------------------------------------
 
@@ -241,14 +241,14 @@ class Engine:
             return
         with self._until_fenced():
             self._revocations.send()
-            self._backfills.advance(self.roster.lines, now)
-            self._releases.release(self._pending, self.roster, now, outbox=self._advance.unpublished)
+            self._backfills.advance(self.tracked.lines, now)
+            self._releases.release(self._pending, self.tracked, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
             self._report(now)
 
     def has_decided(self, name: str) -> bool:
         """Whether an entry has no slot left: none missed, none to come. One without a policy has none."""
-        line = self.roster.lines.get(name)
+        line = self.tracked.lines.get(name)
         if line is None:
             return name not in self._unread
         return line.wake_at is None and line.session is None and not line.state.paused
@@ -259,7 +259,7 @@ class Engine:
         in_time = False
         if self.leading:
             with self._until_fenced():
-                in_time = not self.office.leadership.keep()
+                in_time = not self.services.leadership.keep()
         return in_time
 
     def _report(self, now: Instant) -> None:
@@ -269,19 +269,19 @@ class Engine:
         late = None if due is None or now - due < _NOTEWORTHY else due
         report = (self.failures.encoded(), late)
         if self.leading and report != self._reported:
-            self.office.states.report(self.office.leadership, failing=report[0], undecided=late)
+            self.services.states.report(self.services.leadership, failing=report[0], undecided=late)
             self._reported = report
 
     def send_plain(
-        self, batches: Sequence[PlainBatch], now: Instant, *, progress: Mapping[str, str] | None = None
+        self, batches: Sequence[UnmanagedBatch], now: Instant, *, progress: Mapping[str, str] | None = None
     ) -> bool:
         """Send what entries without a policy have due, together with what is then known of them, and note
         ``progress`` when all of it is; False when another beat leads by now, or has sent it."""
         with self._until_fenced():
             for some in portions(batches):
-                self.office.ledger.commit(self.office.leadership, Batch(plain=some), now=now)
+                self.services.ledger.commit(self.services.leadership, Batch(plain=some), now=now)
             if progress:
-                self.office.ledger.commit(self.office.leadership, Batch(progress=progress), now=now)
+                self.services.ledger.commit(self.services.leadership, Batch(progress=progress), now=now)
         return self.leading
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from celery_catchup.engine.tracked_entries import Roster
+from celery_catchup.engine.tracked_entries import TrackedEntries
 from celery_catchup.events import Events, StateSuspect
 from celery_catchup.model import Instant
 from celery_catchup.store import Stored
@@ -23,12 +23,12 @@ def read_instant(text: str | None) -> Instant | None:
 
 
 def removals(
-    roster: Roster, stored: Stored, *, watermark: Instant, unread: Collection[str]
+    tracked: TrackedEntries, stored: Stored, *, watermark: Instant, unread: Collection[str]
 ) -> Iterator[tuple[str, Instant | None]]:
     """Entries that are not declared any more, and up to where each is decided; None for those that are
     declared again, once the time between is on record."""
     for name, first_seen in stored.first_seen.items():
-        line = roster.lines.get(name)
+        line = tracked.lines.get(name)
         noted, decided = read_instant(stored.left_off.get(name)), read_instant(stored.decided.get(name)) or 0
         if line is not None:
             if name in stored.left_off and line.state.removed is None:
@@ -37,11 +37,11 @@ def removals(
             yield name, max(watermark, decided, read_instant(first_seen) or 0)
 
 
-def report_moved(roster: Roster, stored: Stored, events: Events) -> None:
+def report_moved(tracked: TrackedEntries, stored: Stored, events: Events) -> None:
     """Say which lists have schedules at other positions than before: a run's identity has the position of
     its schedule, unless that has an id."""
     for name, known in stored.fingerprints.items():
-        line = roster.lines.get(name)
+        line = tracked.lines.get(name)
         if line is None or all(schedule.id is not None for schedule in line.entry.schedules):
             continue
         before, after = known.split(" | "), line.declared.fingerprint.split(" | ")

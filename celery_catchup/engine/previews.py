@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from celery_catchup.config.settings import FirstStart, Settings
 from celery_catchup.engine.catchup import Catchup, look_up
 from celery_catchup.engine.failures import told
-from celery_catchup.engine.takeover import read_roster
-from celery_catchup.engine.tracked_entries import Declared, Line
+from celery_catchup.engine.takeover import read_tracked_entries
+from celery_catchup.engine.tracked_entries import Declared, TrackedEntry
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.entry import EntryState
@@ -21,7 +21,7 @@ from celery_catchup.store import States, Stored
 class Preview:
     """An entry, and what would be decided on it: nothing, as long as its schedule fails with ``error``."""
 
-    line: Line
+    line: TrackedEntry
     plan: Plan
     error: str | None = None
 
@@ -41,19 +41,19 @@ def preview(
     ``stored`` may be another state than the store's, to ask what would be.
     """
     match = settings.first_start is FirstStart.MATCH
-    known = read_roster(declared, stored, now=now, match_first=match, events=Events())
+    known = read_tracked_entries(declared, stored, now=now, match_first=match, events=Events())
     catchup = Catchup(states, Events(), _no_time_passes, settings.max_runs, None, namespace)
-    due = known.roster.due(now)
+    due = known.tracked.due(now)
     catchup.open([line for line in due if has_missed(line, now)], watermark=known.watermark, now=now)
     scopes = {line.entry.name: line.scope(known.watermark, now) for line in due}
     ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
     look_up(due, states, ranges, namespace)
     catchup.share(known.watermark, now)
-    plans = [_preview(line, catchup.state_of(line), known.watermark, now) for line in known.roster]
+    plans = [_preview(line, catchup.state_of(line), known.watermark, now) for line in known.tracked]
     return plans, {name: told(error) for name, error in known.unread.items()}
 
 
-def _preview(line: Line, state: EntryState, watermark: Instant, now: Instant) -> Preview:
+def _preview(line: TrackedEntry, state: EntryState, watermark: Instant, now: Instant) -> Preview:
     try:
         return Preview(line, plan(line.entry, state, line.scope(watermark, now)))
     except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
@@ -65,7 +65,7 @@ def nothing_planned(entry: str, now: Instant) -> Plan:
     return Plan(entry, now, (), (), now, None)
 
 
-def has_missed(line: Line, now: Instant) -> bool:
+def has_missed(line: TrackedEntry, now: Instant) -> bool:
     """Whether the entry is late enough to be caught up; or was paused, removed or failing for a while."""
     due = line.wake_at if line.due_since is None else line.due_since
     late = due is not None and now - due > line.entry.misfire_threshold

@@ -10,7 +10,7 @@ from celery_catchup.config.settings import Settings
 from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.reaper import Reaper
-from celery_catchup.engine.tracked_entries import Roster
+from celery_catchup.engine.tracked_entries import TrackedEntries
 from celery_catchup.events import EntryFailed, Events
 from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.store import Leadership, Ledger, Term
@@ -43,18 +43,18 @@ class Releases:
     present: Collection[str]
     _refused: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def release(self, term: Term, roster: Roster, now: Instant, *, outbox: bool) -> None:
+    def release(self, term: Term, tracked: TrackedEntries, now: Instant, *, outbox: bool) -> None:
         """Send what can be sent; ``outbox`` when this very tick has put something there."""
         if term.delayed is not None and term.delayed <= now:
             self._go_on(now)
         if term.overdue:
-            self.reaper.reap(term.server_ms, entries=roster.names)
+            self.reaper.reap(term.server_ms, entries=tracked.names)
         if term.outbox or outbox:
             self._publish(term.server_ms, now)
         ttl = to_milliseconds(self.settings.ledger_ttl)
         most = self.settings.max_dead_letters
-        self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=roster.names, most_dead=most)
-        self.housekeeping.step(term.server_ms, entries=roster.names, present=self.present)
+        self.reaper.sweep(term.server_ms, now, ttl_ms=ttl, entries=tracked.names, most_dead=most)
+        self.housekeeping.step(term.server_ms, entries=tracked.names, present=self.present)
 
     def _go_on(self, now: Instant) -> None:
         """Admit delayed runs, and release what earlier steps left; a bounded number of calls a tick."""

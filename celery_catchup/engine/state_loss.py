@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from celery_catchup.engine.tracked_entries import Roster
+from celery_catchup.engine.tracked_entries import TrackedEntries
 from celery_catchup.events import Events, StateLost
 from celery_catchup.model import Instant
 
@@ -17,10 +17,10 @@ WENT_BACK = "it went back a little (a fail-over): runs of the last moments may b
 ELSEWHERE = "another beat leads, and begins with what is left"
 
 
-def certain(roster: Roster, watermark: Instant) -> dict[str, Instant]:
+def certain(tracked: TrackedEntries, watermark: Instant) -> dict[str, Instant]:
     """Up to where each entry is decided, by what the leader knows."""
     return {
-        line.entry.name: max(watermark, line.state.decided or 0, line.state.first_seen_at) for line in roster
+        line.entry.name: max(watermark, line.state.decided or 0, line.state.first_seen_at) for line in tracked
     }
 
 
@@ -33,10 +33,10 @@ class Memory:
     decided: dict[str, Instant] | None = None
     """Up to where each entry is decided for certain; nothing of entries that another beat led."""
 
-    def keep(self, roster: Roster, watermark: Instant, *, leading: bool) -> None:
-        """Something is lost: hold what the leader's roster knows; once, for it will be read anew."""
+    def keep(self, tracked: TrackedEntries, watermark: Instant, *, leading: bool) -> None:
+        """Something is lost: hold what the leader's tracked knows; once, for it will be read anew."""
         if self.decided is None:
-            self.decided = certain(roster, watermark) if leading else {}
+            self.decided = certain(tracked, watermark) if leading else {}
 
     def recalled(self, *, fresh: bool) -> dict[str, Instant] | None:
         """Up to where each entry is decided, if anything is lost; a server that knows nothing has

@@ -1,7 +1,7 @@
 """Taking office: what a beat does once when it begins to lead.
 
 It reads what the leaders before it left, notes entries it has never seen, and says what
-cannot be right. From then on the roster in memory is the truth, because only the leader
+cannot be right. From then on the tracked in memory is the truth, because only the leader
 writes; a change from outside is seen by the store's version counter.
 """
 
@@ -16,7 +16,7 @@ from celery_catchup.config.drift import Change, Difference, differences, listed
 from celery_catchup.config.policy import OnScheduleChange, Policy
 from celery_catchup.config.settings import OnDrift
 from celery_catchup.engine.entry_changes import SANE, read_instant, removals
-from celery_catchup.engine.tracked_entries import Declared, Line, Roster
+from celery_catchup.engine.tracked_entries import Declared, TrackedEntries, TrackedEntry
 from celery_catchup.errors import DriftError, UnfitStoreError
 from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.events.command_lines import command_line
@@ -33,11 +33,11 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True)
 class Known:
-    """The roster, and the watermark that the leaders before left: now when there is none that
+    """The tracked, and the watermark that the leaders before left: now when there is none that
     can be right, and then it is to be stored anew. ``unread`` are entries whose schedules cannot be
     built at present."""
 
-    roster: Roster
+    tracked: TrackedEntries
     watermark: Instant
     renewed: bool
     unread: Mapping[str, Exception]
@@ -53,7 +53,7 @@ def read_store(states: States, *, otherwise: Callable[[], None]) -> Stored:
         raise
 
 
-def read_roster(
+def read_tracked_entries(
     declared: Sequence[Declared],
     stored: Stored,
     *,
@@ -62,14 +62,14 @@ def read_roster(
     events: Events,
     remembered: Mapping[str, Instant] | None = None,
 ) -> Known:
-    """The roster as the store has it, with suspicious values set right and said.
+    """The tracked as the store has it, with suspicious values set right and said.
 
     ``remembered`` is up to where each entry is decided for certain, should the store know nothing.
     """
     found = _watermark(stored, now, events)
     watermark = min([now, *(remembered or {}).values()]) if found is None else found
     reader = _Reader(stored, now, watermark, events, match_first=match_first, remembered=remembered or {})
-    lines, unread = dict[str, Line](), dict[str, Exception]()
+    lines, unread = dict[str, TrackedEntry](), dict[str, Exception]()
     for one in declared:
         try:
             lines[one.name] = reader.line(one)
@@ -78,7 +78,7 @@ def read_roster(
     for line in lines.values():
         if not line.state.paused:
             line.wake_at = _wake(line, watermark, now)
-    return Known(Roster(lines), watermark, renewed=found is None, unread=unread)
+    return Known(TrackedEntries(lines), watermark, renewed=found is None, unread=unread)
 
 
 def check_drift(
@@ -95,7 +95,7 @@ def check_drift(
     ``records`` are the declared entries, ``accepted`` those of the set that was last accepted.
     """
     # Version 0.1 kept no records, only the fingerprints of schedules, also of entries long gone.
-    found = differences(accepted, records) if accepted else list(_changed_schedules(known.roster, stored))
+    found = differences(accepted, records) if accepted else list(_changed_schedules(known.tracked, stored))
     if found and on_drift is OnDrift.REFUSE:
         raise DriftError(
             f"the declared entries differ from the stored ones: {listed(found)}; declare them as they were, "
@@ -112,9 +112,9 @@ def check_drift(
         events.emit(EntryDrifted(name, what, loud=loud))
 
 
-def _changed_schedules(roster: Roster, stored: Stored) -> Iterator[Difference]:
+def _changed_schedules(tracked: TrackedEntries, stored: Stored) -> Iterator[Difference]:
     for name, known in stored.fingerprints.items():
-        line = roster.lines.get(name)
+        line = tracked.lines.get(name)
         if line is not None and not line.declared.has_fingerprint(known):
             yield Difference(name, Change.CHANGED, "schedule", known, line.declared.fingerprint)
 
@@ -123,8 +123,8 @@ def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, 
     """Note what is new in the store; False when another beat leads by now. ``declares`` tells
     standbys whether they have the same entries."""
     changes, removed = (
-        list(_changes(known.roster, stored)),
-        dict(removals(known.roster, stored, watermark=known.watermark, unread=known.unread)),
+        list(_changes(known.tracked, stored)),
+        dict(removals(known.tracked, stored, watermark=known.watermark, unread=known.unread)),
     )
     if not (changes or removed or known.renewed or stored.declares != declares):
         return True
@@ -132,8 +132,8 @@ def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, 
     return states.adopt(leadership, changes, watermark=watermark, declares=declares, left_off=removed)
 
 
-def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
-    for line in roster:
+def _changes(tracked: TrackedEntries, stored: Stored) -> Iterator[Mapping[str, object]]:
+    for line in tracked:
         name, policy = line.declared.name, stored_policy(line)
         seen = name in stored.first_seen and name in stored.anchors
         same = stored.fingerprints.get(name) == line.declared.fingerprint
@@ -153,7 +153,7 @@ def _changes(roster: Roster, stored: Stored) -> Iterator[Mapping[str, object]]:
         }
 
 
-def stored_policy(line: Line) -> str:
+def stored_policy(line: TrackedEntry) -> str:
     """What the scripts that release and end runs need of the policy."""
     policy = line.entry.policy
     return json.dumps(
@@ -200,7 +200,7 @@ def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
     return value
 
 
-def _wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
+def _wake(line: TrackedEntry, watermark: Instant, now: Instant) -> Instant | None:
     """When to look at the entry first. One whose schedule fails is looked at now, as late as it can be:
     the tick that decides reports it, and tries it again."""
     try:
@@ -209,7 +209,7 @@ def _wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
         return min(now, line.scope(watermark, now).decided)
 
 
-def _first_wake(line: Line, watermark: Instant, now: Instant) -> Instant | None:
+def _first_wake(line: TrackedEntry, watermark: Instant, now: Instant) -> Instant | None:
     """The first slot of the range that is still to be decided, or the next one after now."""
     scope = line.scope(watermark, now)
     slots = [
@@ -239,7 +239,7 @@ class _Reader:
         self.watermark = watermark
         self.newcomer = first_sight(now, match=match_first)
 
-    def line(self, declared: Declared) -> Line:
+    def line(self, declared: Declared) -> TrackedEntry:
         name, stored = declared.name, self.stored
         first_seen, ran = self._read("first_seen", stored.first_seen, name), self._ran(name)
         if first_seen is None:
@@ -249,7 +249,7 @@ class _Reader:
         pause = self._read_mapping("pause", stored.paused, name)
         decided = max((at for at in (self._decided(name), ran) if at is not None), default=None)
         manual = self._read_mapping("manual run", stored.manual, name)
-        return Line(
+        return TrackedEntry(
             declared,
             entry,
             EntryState(

@@ -1,4 +1,4 @@
-"""The roster: every entry with what is known of it, and who is due next."""
+"""The tracked: every entry with what is known of it, and who is due next."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Session:
 
 
 @dataclass(slots=True)
-class Line:
-    """One entry on the roster.
+class TrackedEntry:
+    """One entry on the tracked.
 
     due_since         the slot that is undecided because the entry fails; None when it does not
     asks_who_is_busy  whether its overlap policy depends on runs that have not ended
@@ -105,22 +105,22 @@ def _capacity(policy: Policy) -> int:
     return 1 if policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE) else -1
 
 
-class Roster:
+class TrackedEntries:
     """Entries by name, and when each wants to be looked at.
 
     An entry is in one place at a time: in the heap until it is due, then in the hands of a tick,
     which looks at it or puts it into one of two queues: ``live`` and, when it is caught up, ``behind``.
     """
 
-    def __init__(self, lines: Mapping[str, Line]) -> None:
+    def __init__(self, lines: Mapping[str, TrackedEntry]) -> None:
         self.lines = dict(lines)
         self.names = tuple(self.lines)
-        self.live: deque[Line] = deque()
-        self.behind: deque[Line] = deque()
+        self.live: deque[TrackedEntry] = deque()
+        self.behind: deque[TrackedEntry] = deque()
         self.behind_at: Instant = 0
         """When the queue of those that are caught up may go on."""
         self._heap: list[tuple[Instant, str]] = []
-        self._hands: dict[str, Line] = {}
+        self._hands: dict[str, TrackedEntry] = {}
         self._behind: set[str] = set()
         for name, line in self.lines.items():
             self.wake(name, line.wake_at)
@@ -132,9 +132,9 @@ class Roster:
         if at is not None:
             heapq.heappush(self._heap, (at, name))
 
-    def due(self, now: Instant) -> list[Line]:
+    def due(self, now: Instant) -> list[TrackedEntry]:
         """The entries to look at now, those that wait longest first; they are in your hands then."""
-        found: dict[str, Line] = {}
+        found: dict[str, TrackedEntry] = {}
         while self._heap and self._heap[0][0] <= now:
             at, name = heapq.heappop(self._heap)
             if self.lines[name].wake_at == at:
@@ -142,12 +142,12 @@ class Roster:
         self._hands.update(found)
         return list(found.values())
 
-    def queue(self, line: Line) -> None:
+    def queue(self, line: TrackedEntry) -> None:
         """Look at it as soon as its turn comes."""
         self._hands.pop(line.entry.name, None)
         (self.live if line.session is None else self.behind).append(line)
 
-    def take(self, queue: deque[Line], most: int) -> list[Line]:
+    def take(self, queue: deque[TrackedEntry], most: int) -> list[TrackedEntry]:
         """The first of a queue; they are in your hands then."""
         lines = [queue.popleft() for _ in range(min(most, len(queue)))]
         self._hands.update({line.entry.name: line for line in lines})
@@ -172,7 +172,7 @@ class Roster:
         following = self.next_wake()
         return not (self._behind or self.live) and (following is None or following > now)
 
-    def note(self, line: Line) -> None:
+    def note(self, line: TrackedEntry) -> None:
         """Remember whether the entry is behind: catching up, or failing to be dispatched."""
         if line.session is not None or line.due_since is not None:
             self._behind.add(line.entry.name)
@@ -185,5 +185,5 @@ class Roster:
         waiting += [at for at, name in self._heap[:1] if at <= now and self.lines[name].wake_at == at]
         return min(waiting, default=None)
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[TrackedEntry]:
         return iter(self.lines.values())

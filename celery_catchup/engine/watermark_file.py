@@ -25,7 +25,7 @@ _LARGEST = 64 * 2**20
 """Bytes; what is larger was not written by us."""
 
 
-class Mirror:
+class WatermarkFile:
     """One file, readable by its owner only, replaced as a whole. No trouble with it stops a beat."""
 
     def __init__(self, path: Path, *, namespace: str, monotonic: Callable[[], float]) -> None:

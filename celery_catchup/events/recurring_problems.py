@@ -15,7 +15,7 @@ _SHORTEST, _LONGEST = 1.0, 5.0
 """Seconds to wait before the next try: soon enough to be back at once, too long for a storm."""
 
 
-class Trouble:
+class RecurringProblem:
     """One kind of trouble, such as an unreachable Redis."""
 
     def __init__(self, what: str, *, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
@@ -55,7 +55,7 @@ OF_A_BEAT = {
 """What may keep a tick from its work, and how the log says it."""
 
 
-class BeatTroubles:
+class BeatProblems:
     """All that can keep a tick from its work; each time is also an event."""
 
     def __init__(
@@ -63,7 +63,8 @@ class BeatTroubles:
     ) -> None:
         self._tell = tell
         self._all = {
-            what: Trouble(words, logger=logger, monotonic=monotonic) for what, words in OF_A_BEAT.items()
+            what: RecurringProblem(words, logger=logger, monotonic=monotonic)
+            for what, words in OF_A_BEAT.items()
         }
 
     def happened(self, what: str, detail: str) -> float:

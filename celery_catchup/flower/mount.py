@@ -1,4 +1,4 @@
-"""What pages and API have of Flower: its sign-in, its prefix, its theme; and the desk that they work at."""
+"""What pages and API share of Flower: its sign-in, its prefix, its theme; and the operator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tornado.web import authenticated
 
 from celery_catchup import __version__
 from celery_catchup.flower import guard, host
-from celery_catchup.flower.operators import at_desk
-from celery_catchup.operations import Desk
+from celery_catchup.flower.operators import with_operator
+from celery_catchup.operations import Operator
 
 Result = TypeVar("Result")
 
@@ -39,10 +39,10 @@ class Mounted:
         for name, value in guard.HEADERS.items():
             handler.set_header(name, value)
 
-    async def at_desk(self, function: Callable[[Desk], Result]) -> Result:
-        """Call a function with the app's desk, in a thread. It raises a `CatchupError` when something
+    async def with_operator(self, function: Callable[[Operator], Result]) -> Result:
+        """Call a function with the app's operator, in a thread. It raises a `CatchupError` when something
         is in the way; one that is the store's is a `StoreError`."""
-        return await at_desk(host.celery_app(self.application), function, by=self.asked_by)
+        return await with_operator(host.celery_app(self.application), function, by=self.asked_by)
 
     @property
     def asked_by(self) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from celery_catchup.config.policy import OnFailure
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, told
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.operations.tracked_entries import lines_of
@@ -75,29 +75,29 @@ class BackfillView:
         return self.state in ("cancelled", "completed")
 
 
-def preview_backfill(desk: Desk, asked: Asked, *, most: int | None = None) -> Preview:
+def preview_backfill(operator: Operator, asked: Asked, *, most: int | None = None) -> Preview:
     """What the backfill would do with each slot of its range; `BackfillError` for a range that cannot be,
     and `RefusedError` for one of more than ``most`` slots."""
-    line, scope, state = _planned(desk, asked)
+    line, scope, state = _planned(operator, asked)
     if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
     planned = plan(line.entry, state, scope)
-    return told(line, planned, desk, scope.now, newest_first=asked.newest_first)
+    return told(line, planned, operator, scope.now, newest_first=asked.newest_first)
 
 
-def count_slots(desk: Desk, asked: Asked) -> int:
+def count_slots(operator: Operator, asked: Asked) -> int:
     """How many slots the range has; `RefusedError` when it has none."""
-    line, scope, _ = _planned(desk, asked)
+    line, scope, _ = _planned(operator, asked)
     total = survey(line.entry, scope)
     if not total:
         raise RefusedError(f"entry {shown(asked.entry)} has no slot in that range")
     return total
 
 
-def create_backfill(desk: Desk, asked: Asked) -> BackfillView:
+def create_backfill(operator: Operator, asked: Asked) -> BackfillView:
     """Ask for it; the leading beat begins with its next tick."""
-    desk.before_change()
-    created = desk.backfills.create(
+    operator.before_change()
+    created = operator.backfills.create(
         {
             "entry": asked.entry,
             "start": to_instant(asked.start),
@@ -105,46 +105,46 @@ def create_backfill(desk: Desk, asked: Asked) -> BackfillView:
             "reprocess": str(asked.reprocess),
             "newest_first": asked.newest_first,
             "max_active": asked.max_active,
-            "created": desk.now(),
-            "total": count_slots(desk, asked),
+            "created": operator.now(),
+            "total": count_slots(operator, asked),
         }
     )
-    logger.info(logfmt("Backfill created", id=created.id, entry=asked.entry, by=desk.by))
-    return _view(desk, created)
+    logger.info(logfmt("Backfill created", id=created.id, entry=asked.entry, by=operator.by))
+    return _view(operator, created)
 
 
-def list_backfills(desk: Desk) -> list[BackfillView]:
+def list_backfills(operator: Operator) -> list[BackfillView]:
     """All that are remembered, the newest first."""
-    return [_view(desk, one) for one in desk.backfills.all()]
+    return [_view(operator, one) for one in operator.backfills.all()]
 
 
-def show_backfill(desk: Desk, beginning: str) -> BackfillView:
+def show_backfill(operator: Operator, beginning: str) -> BackfillView:
     """The backfill with this id, or the only one whose id begins so."""
-    return _view(desk, _like(desk, beginning))
+    return _view(operator, _like(operator, beginning))
 
 
-def direct_backfill(desk: Desk, beginning: str, state: str, *, dry_run: bool = False) -> BackfillView:
+def direct_backfill(operator: Operator, beginning: str, state: str, *, dry_run: bool = False) -> BackfillView:
     """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it; refused when it has ended."""
-    desk.before_change()
-    one = _like(desk, beginning)
+    operator.before_change()
+    one = _like(operator, beginning)
     if one.state == state:
-        return _view(desk, one)
+        return _view(operator, one)
     if one.state not in ("running", "paused"):
         raise RefusedError(f"backfill {one.id} is {one.state} already")
     if dry_run:
-        return _view(desk, one)
-    answer = desk.backfills.direct(one.id, state)
-    logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=desk.by))
+        return _view(operator, one)
+    answer = operator.backfills.direct(one.id, state)
+    logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=operator.by))
     if answer != state:
         raise RefusedError(f"backfill {one.id} is {answer or 'gone'} already")
-    return _view(desk, desk.backfills.get(one.id) or one)
+    return _view(operator, operator.backfills.get(one.id) or one)
 
 
-def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
+def _planned(operator: Operator, asked: Asked) -> tuple[TrackedEntry, Scope, EntryState]:
     """The entry, the range, and what is known of it, runs of the range included."""
-    (name,) = desk.with_policy([asked.entry], advice=_ADVICE)
-    now = desk.now()
-    line = lines_of(desk, desk.look([name]), now, {name}).get(name)
+    (name,) = operator.with_policy([asked.entry], advice=_ADVICE)
+    now = operator.now()
+    line = lines_of(operator, operator.look([name]), now, {name}).get(name)
     if line is None:
         raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
     if asked.newest_first and line.entry.policy.on_failure is OnFailure.STOP:
@@ -161,12 +161,12 @@ def _planned(desk: Desk, asked: Asked) -> tuple[Line, Scope, EntryState]:
         reprocess=asked.reprocess,
         newest_first=asked.newest_first,
     )
-    recorded = desk.states.recorded(name, start - 1, end)
-    return line, scope, replace(line.state, existing=line.entry.slots_of(desk.store.namespace, recorded))
+    recorded = operator.states.recorded(name, start - 1, end)
+    return line, scope, replace(line.state, existing=line.entry.slots_of(operator.store.namespace, recorded))
 
 
-def _like(desk: Desk, beginning: str) -> Backfill:
-    found = [one for one in desk.backfills.all() if beginning and one.id.startswith(beginning.lower())]
+def _like(operator: Operator, beginning: str) -> Backfill:
+    found = [one for one in operator.backfills.all() if beginning and one.id.startswith(beginning.lower())]
     if not found:
         raise UnknownRunError(
             f"no such backfill: {shown(beginning)}; list them with: celery catchup backfill list"
@@ -179,7 +179,7 @@ def _like(desk: Desk, beginning: str) -> Backfill:
     return found[0]
 
 
-def _view(desk: Desk, one: Backfill) -> BackfillView:
+def _view(operator: Operator, one: Backfill) -> BackfillView:
     return BackfillView(
         id=one.id,
         entry=one.entry,
@@ -193,5 +193,5 @@ def _view(desk: Desk, one: Backfill) -> BackfillView:
         total=one.total,
         dispatched=one.dispatched,
         skipped=one.skipped,
-        waiting=desk.backfills.waiting(one),
+        waiting=operator.backfills.waiting(one),
     )

@@ -14,7 +14,7 @@ from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState, to_datetime
 from celery_catchup.operations.decisions import Decision, decision_of
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.operations.runs import Checkpoint, Run, last_checkpoint, record_like, run_of
 from celery_catchup.store import Replay
@@ -72,7 +72,7 @@ class Handled:
 
 
 def list_dead(
-    desk: Desk,
+    operator: Operator,
     entries: Sequence[str] = (),
     *,
     category: Category | None = None,
@@ -80,10 +80,10 @@ def list_dead(
     limit: int | None = None,
 ) -> list[DeadLetter]:
     """Dead letters, those that died last first; ``search`` is a part of what they say, in any case."""
-    wanted, text = desk.known(entries), search.casefold()
+    wanted, text = operator.known(entries), search.casefold()
     found = (
         letter
-        for letter in (_letter(*one) for one in desk.listing.dead())
+        for letter in (_letter(*one) for one in operator.listing.dead())
         if (not wanted or letter.run.entry in wanted)
         and category in (None, letter.category)
         and (not text or text in _said(letter))
@@ -98,18 +98,18 @@ def _said(letter: DeadLetter) -> str:
     return "\n".join(part for part in parts if part).casefold()
 
 
-def show_dead(desk: Desk, beginning: str) -> DeadLetter:
+def show_dead(operator: Operator, beginning: str) -> DeadLetter:
     """The dead letter with this id, or the only run whose id begins so."""
-    record = record_like(desk, beginning)
-    found = desk.listing.dead_run(record["id"])
+    record = record_like(operator, beginning)
+    found = operator.listing.dead_run(record["id"])
     if found is None:
         raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
-    checkpoint = last_checkpoint(record, desk.notes.read(record["id"]))
+    checkpoint = last_checkpoint(record, operator.notes.read(record["id"]))
     return replace(_letter(*found), last_checkpoint=checkpoint)
 
 
 def select_dead(
-    desk: Desk,
+    operator: Operator,
     beginnings: Sequence[str] = (),
     *,
     entries: Sequence[str] = (),
@@ -118,15 +118,15 @@ def select_dead(
 ) -> list[Record]:
     """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
     if beginnings:
-        chosen = {record["id"]: record for record in (record_like(desk, one) for one in beginnings)}
+        chosen = {record["id"]: record for record in (record_like(operator, one) for one in beginnings)}
     else:
-        ids = [letter.run.run_id for letter in list_dead(desk, entries, category=category, search=search)]
-        chosen = {record["id"]: record for record in desk.listing.records(ids)}
+        ids = [letter.run.run_id for letter in list_dead(operator, entries, category=category, search=search)]
+        chosen = {record["id"]: record for record in operator.listing.records(ids)}
     return sorted(chosen.values(), key=lambda record: (record["slot"], record["id"]))
 
 
 def replay(
-    desk: Desk,
+    operator: Operator,
     records: Sequence[Record],
     *,
     dry_run: bool = False,
@@ -137,18 +137,18 @@ def replay(
     A run that a replay has set under way before is left alone; one that is under way by itself, or
     has succeeded, is refused, and so is one whose task nobody declares any more.
     """
-    desk.before_change()
-    known = {str(entry.task) for entry in desk.schedule.values()} | set(desk.app.tasks)
+    operator.before_change()
+    known = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
     handled = []
     for record in records:
-        handled.append(_replay(desk, record, known, dry_run=dry_run))
+        handled.append(_replay(operator, record, known, dry_run=dry_run))
         if progress is not None:
             progress()
     return handled
 
 
 def discard(
-    desk: Desk,
+    operator: Operator,
     records: Sequence[Record],
     *,
     dry_run: bool = False,
@@ -158,8 +158,8 @@ def discard(
 
     A run whose failure has stopped its entry's chain can be discarded too when it was revoked.
     """
-    desk.before_change()
-    stopping = desk.states.stopping()
+    operator.before_change()
+    stopping = operator.states.stopping()
     handled = []
     for record in records:
         if record["state"] != RunState.DEAD and record["id"] not in stopping:
@@ -169,17 +169,17 @@ def discard(
         elif dry_run:
             handled.append(_handled(record, Outcome.WOULD))
         else:
-            done = desk.controls.discard(record["id"], entry=record["entry"])
+            done = operator.controls.discard(record["id"], entry=record["entry"])
             outcome = Outcome.DISCARDED if done else Outcome.REFUSED
             handled.append(_handled(record, outcome, None if done else "somebody else was faster"))
-            logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=desk.by))
+            logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=operator.by))
         if progress is not None:
             progress()
     return handled
 
 
 def bury(
-    desk: Desk,
+    operator: Operator,
     records: Sequence[Record],
     *,
     dry_run: bool = False,
@@ -187,16 +187,16 @@ def bury(
 ) -> list[Handled]:
     """Make runs that have not started dead letters: their messages are refused from now on, and their
     chains go on. Beat never does that by itself."""
-    desk.before_change()
+    operator.before_change()
     handled = []
     for record in records:
-        handled.append(_bury(desk, record, dry_run=dry_run))
+        handled.append(_bury(operator, record, dry_run=dry_run))
         if progress is not None:
             progress()
     return handled
 
 
-def _bury(desk: Desk, record: Record, *, dry_run: bool) -> Handled:
+def _bury(operator: Operator, record: Record, *, dry_run: bool) -> Handled:
     state = RunState(record["state"])
     if state not in (RunState.WAITING, RunState.QUEUED):
         return _handled(
@@ -204,11 +204,11 @@ def _bury(desk: Desk, record: Record, *, dry_run: bool) -> Handled:
         )
     if dry_run:
         return _handled(record, Outcome.WOULD)
-    error = f"buried by {desk.by}" if desk.by else "buried by hand"
-    ending = desk.leases.finish(
+    error = f"buried by {operator.by}" if operator.by else "buried by hand"
+    ending = operator.leases.finish(
         record["id"], entry=record["entry"], owner="", state=RunState.DEAD, error=error
     )
-    logger.info(logfmt("Run buried", run_id=record["id"], outcome=ending.outcome, by=desk.by))
+    logger.info(logfmt("Run buried", run_id=record["id"], outcome=ending.outcome, by=operator.by))
     if ending.outcome is not Finish.RECORDED:
         return _handled(record, Outcome.REFUSED, "it has started meanwhile")
     return _handled(record, Outcome.BURIED)
@@ -221,7 +221,7 @@ def refused(handled: Sequence[Handled]) -> None:
         raise RefusedError("\n".join(reasons))
 
 
-def _replay(desk: Desk, record: Record, known: set[str], *, dry_run: bool) -> Handled:
+def _replay(operator: Operator, record: Record, known: set[str], *, dry_run: bool) -> Handled:
     state, replayed = RunState(record["state"]), bool(record.get("replays"))
     if state.in_flight or state is RunState.SUCCEEDED:
         if replayed:
@@ -232,11 +232,11 @@ def _replay(desk: Desk, record: Record, known: set[str], *, dry_run: bool) -> Ha
         return _handled(record, Outcome.REFUSED, reason)
     if dry_run:
         return _handled(record, Outcome.WOULD)
-    answer = desk.controls.replay(record["id"], entry=record["entry"], by=desk.by)
-    logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=desk.by))
+    answer = operator.controls.replay(record["id"], entry=record["entry"], by=operator.by)
+    logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=operator.by))
     match answer:
         case Replay.REPLAYED:
-            desk.sender.sent_events.pushed_runs(desk.ledger, [record["id"]])
+            operator.sender.sent_events.pushed_runs(operator.ledger, [record["id"]])
             return _handled(record, Outcome.REPLAYED)
         case Replay.IN_FLIGHT:
             return _handled(record, Outcome.UNDER_WAY, "somebody else was faster")

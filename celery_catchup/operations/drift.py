@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from celery_catchup.config.drift import Difference, differences
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +18,17 @@ class Drift:
     differences: tuple[Difference, ...]
 
 
-def show_drift(desk: Desk) -> Drift:
+def show_drift(operator: Operator) -> Drift:
     """Compare the app's entries with the accepted set; before there is one, nothing differs."""
-    accepted, records = desk.states.accepted(), desk.division.records
+    accepted, records = operator.states.accepted(), operator.division.records
     found = differences(accepted, records) if accepted else ()
-    return Drift(str(desk.configuration.settings.on_drift), len(accepted) or None, tuple(found))
+    return Drift(str(operator.configuration.settings.on_drift), len(accepted) or None, tuple(found))
 
 
-def accept_drift(desk: Desk, *, dry_run: bool = False) -> Drift:
+def accept_drift(operator: Operator, *, dry_run: bool = False) -> Drift:
     """Let the app's entries be the accepted set; what differed until then."""
-    desk.before_change()
-    found = show_drift(desk)
+    operator.before_change()
+    found = show_drift(operator)
     if not dry_run:
-        desk.states.accept(desk.division.records)
+        operator.states.accept(operator.division.records)
     return found

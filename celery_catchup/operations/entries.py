@@ -12,9 +12,9 @@ from celery_catchup.beat.celery_schedules import describe
 from celery_catchup.beat.declared_entries import CatchupEntry, WrittenSchedule
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, to_datetime
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.tracked_entries import lines_of
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import Backfill, Stored
@@ -73,21 +73,21 @@ class EntryView:
     failing_since: datetime | None = None
 
 
-def list_entries(desk: Desk, names: Sequence[str] | None = None) -> list[EntryView]:
+def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list[EntryView]:
     """Every declared entry in the order of declaration, or these; no more is computed than is asked for."""
-    wanted = tuple(desk.schedule) if names is None else desk.in_schedule(names)
-    stored, now = desk.look(None if names is None else wanted), desk.now()
-    lines = lines_of(desk, stored, now, set(wanted))
-    busy = desk.states.busy(wanted)
-    troubles = {one.entry: one for one in failing(desk) if one.backfill is None}
+    wanted = tuple(operator.schedule) if names is None else operator.in_schedule(names)
+    stored, now = operator.look(None if names is None else wanted), operator.now()
+    lines = lines_of(operator, stored, now, set(wanted))
+    busy = operator.states.busy(wanted)
+    troubles = {one.entry: one for one in failing(operator) if one.backfill is None}
     return [
-        _view(desk, name, lines.get(name), stored, busy[name], troubles.get(name), now) for name in wanted
+        _view(operator, name, lines.get(name), stored, busy[name], troubles.get(name), now) for name in wanted
     ]
 
 
-def failing(desk: Desk) -> list[Failing]:
+def failing(operator: Operator) -> list[Failing]:
     """What fails at present, as the leading beat reported it."""
-    reported = desk.states.failing()
+    reported = operator.states.failing()
     return [one for key, text in sorted(reported.items()) if (one := _failing(key, text)) is not None]
 
 
@@ -107,17 +107,17 @@ def _failing(key: str, text: str) -> Failing | None:
 
 
 def _view(
-    desk: Desk,
+    operator: Operator,
     name: str,
-    line: Line | None,
+    line: TrackedEntry | None,
     stored: Stored,
     busy: Busy,
     trouble: Failing | None,
     now: Instant,
 ) -> EntryView:
-    policy = desk.configuration.policies.get(name) if name in desk.declared else None
+    policy = operator.configuration.policies.get(name) if name in operator.declared else None
     pause = _pause(stored.paused.get(name, "{}"))
-    declared = desk.schedule[name]
+    declared = operator.schedule[name]
     return EntryView(
         name=name,
         task=str(declared.task),
@@ -137,7 +137,7 @@ def _view(
     )
 
 
-def next_slots(line: Line | None, now: Instant, *, count: int) -> list[datetime]:
+def next_slots(line: TrackedEntry | None, now: Instant, *, count: int) -> list[datetime]:
     """The next slots that start a run, between the entry's dates; a paused entry has none, and of some
     schedules nobody knows."""
     if line is None or line.state.paused:
@@ -180,7 +180,7 @@ def _written(written: object) -> str:
     return written if isinstance(written, str) else describe(written)
 
 
-def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
+def _policy(policy: Policy | None, line: TrackedEntry | None) -> dict[str, Any]:
     if policy is None:
         return {"catchup": None, "overlap_policy": None, "window": None}
     selects = (line.entry.selects if line is not None else ()) or (policy.select,)
@@ -191,7 +191,7 @@ def _policy(policy: Policy | None, line: Line | None) -> dict[str, Any]:
     }
 
 
-def windows_of(policy: Policy, line: Line | None) -> str | None:
+def windows_of(policy: Policy, line: TrackedEntry | None) -> str | None:
     """How far back the entry is caught up; where its schedules differ, each of them."""
     if line is None or not line.entry.selects:
         return None if policy.window is None else format_duration(policy.window)

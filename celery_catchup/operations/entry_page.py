@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.entries import next_slots, slot_after
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.outages import Outage, list_outages
 from celery_catchup.operations.overview import EntryRow, rows_of
 from celery_catchup.operations.tracked_entries import lines_of
@@ -31,25 +31,25 @@ class EntryPage:
     outages: tuple[Outage, ...]
 
 
-def entry_page(desk: Desk, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
+def entry_page(operator: Operator, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
     """What is known of a declared entry; `UnknownEntryError` for another."""
-    desk.in_schedule([name])
-    now = desk.now()
-    (row,) = rows_of(desk, [name])
-    line = lines_of(desk, desk.look([name]), now, {name}).get(name)
+    operator.in_schedule([name])
+    now = operator.now()
+    (row,) = rows_of(operator, [name])
+    line = lines_of(operator, operator.look([name]), now, {name}).get(name)
     since = to_datetime(now) - WEEK
-    tally = desk.history.tallies([name], since=to_instant(since))[name]
+    tally = operator.history.tallies([name], since=to_instant(since))[name]
     return EntryPage(
         entry=row,
         lag=_lag(row, line, now),
         next=tuple(next_slots(line, now, count=slots)),
         runs={trigger: tally.dispatched(trigger) for trigger in Trigger},
-        dead_letters=tuple(list_dead(desk, [name], limit=letters)),
-        outages=tuple(list_outages(desk, since=since)),
+        dead_letters=tuple(list_dead(operator, [name], limit=letters)),
+        outages=tuple(list_outages(operator, since=since)),
     )
 
 
-def _lag(row: EntryRow, line: Line | None, now: Instant) -> timedelta | None:
+def _lag(row: EntryRow, line: TrackedEntry | None, now: Instant) -> timedelta | None:
     """How old the first slot is that is due and not decided; none is no lag."""
     if line is None or row.catchup is None:
         return None

@@ -12,7 +12,7 @@ from celery_catchup.beat.declared_entries import HOUSEKEEPING
 from celery_catchup.config.policy import OnResume
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
 from celery_catchup.store import Stored
 from celery_catchup.store.import_state import Heir, inherited
@@ -52,27 +52,27 @@ class Legacy:
     skipped: int | None = None
 
 
-def inherit(desk: Desk, found: Mapping[str, LastRun], *, dry_run: bool = False) -> list[Legacy]:
+def inherit(operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool = False) -> list[Legacy]:
     """Let entries that are new here go on behind their last runs elsewhere.
 
     An entry that is known here keeps what is known of it: doing this twice changes nothing. Stop
     the other scheduler first, or what it sends afterwards is sent twice.
     """
-    stored = desk.before_change()
+    stored = operator.before_change()
     found = {name: found[name] for name in sorted(found) if name != HOUSEKEEPING}
-    fates = {name: _fate(desk, stored, name, run) for name, run in found.items()}
+    fates = {name: _fate(operator, stored, name, run) for name, run in found.items()}
     heirs = [
-        Heir(name, to_instant(run.at), run.count, policy=name in desk.declared)
+        Heir(name, to_instant(run.at), run.count, policy=name in operator.declared)
         for name, run in found.items()
         if fates[name] is Fate.TAKEN_OVER
     ]
     ahead = inherited(stored, heirs)
     named = [heir.name for heir in heirs if heir.policy]
-    previews = {one.entry: one for one in (preview(desk, named, stored=ahead) if named else ())}
+    previews = {one.entry: one for one in (preview(operator, named, stored=ahead) if named else ())}
     if heirs and not dry_run:
-        desk.inheritance.take_over(heirs)
+        operator.inheritance.take_over(heirs)
         for heir in heirs:
-            logger.info(logfmt("Entry taken over", entry=heir.name, by=desk.by))
+            logger.info(logfmt("Entry taken over", entry=heir.name, by=operator.by))
     told = []
     for name, run in found.items():
         plan = previews.get(name)
@@ -81,15 +81,15 @@ def inherit(desk: Desk, found: Mapping[str, LastRun], *, dry_run: bool = False) 
     return told
 
 
-def _fate(desk: Desk, stored: Stored, name: str, run: LastRun) -> Fate:
-    if name not in desk.schedule:
+def _fate(operator: Operator, stored: Stored, name: str, run: LastRun) -> Fate:
+    if name not in operator.schedule:
         return Fate.UNDECLARED
-    if name in (stored.first_seen if name in desk.declared else stored.last_runs):
+    if name in (stored.first_seen if name in operator.declared else stored.last_runs):
         return Fate.KNOWN
     at = to_instant(run.at)
-    if at > desk.now():
+    if at > operator.now():
         return Fate.FUTURE
-    policy = desk.configuration.policies.get(name)
+    policy = operator.configuration.policies.get(name)
     hidden = stored.watermark is not None and stored.watermark.isdecimal() and at < int(stored.watermark)
     if policy is not None and hidden and policy.on_resume is OnResume.DISCARD:
         return Fate.DISCARDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
 from celery_catchup.events import RunDispatched, everyone
 from celery_catchup.events.log_lines import logfmt
@@ -21,7 +21,7 @@ from celery_catchup.model import (
     to_instant,
     to_rfc3339,
 )
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.operations.tracked_entries import lines_of
@@ -41,34 +41,36 @@ class StartedRun:
     run: Run | None = None
 
 
-def start_run(desk: Desk, name: str, *, at: datetime | None = None, dry_run: bool = False) -> StartedRun:
+def start_run(
+    operator: Operator, name: str, *, at: datetime | None = None, dry_run: bool = False
+) -> StartedRun:
     """Start the run of a slot, or one for this very moment.
 
     From then on the slots before this moment count as done by hand: they are not caught up any
     more. A slot that has its run already is refused.
     """
-    (entry,) = desk.in_schedule([name])
-    stored, now = desk.before_change([entry]), desk.now()
-    line = lines_of(desk, stored, now, [entry]).get(entry)
+    (entry,) = operator.in_schedule([name])
+    stored, now = operator.before_change([entry]), operator.now()
+    line = lines_of(operator, stored, now, [entry]).get(entry)
     slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
-    identity = _identity(desk, entry, line, slot)
-    before = desk.ledger.run(identity)
+    identity = _identity(operator, entry, line, slot)
+    before = operator.ledger.run(identity)
     if before is not None:
         raise RefusedError(_has_its_run(identity, entry, slot, before))
-    made = _make(desk, entry, line, slot, identity)
+    made = _make(operator, entry, line, slot, identity)
     if dry_run:
         return StartedRun(identity, entry, to_datetime(slot.at), made["mode"])
-    if not desk.controls.start(identity, made["record"], made["template"], now=now):
-        raise RefusedError(_has_its_run(identity, entry, slot, desk.ledger.run(identity) or {}))
-    logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=desk.by))
+    if not operator.controls.start(identity, made["record"], made["template"], now=now):
+        raise RefusedError(_has_its_run(identity, entry, slot, operator.ledger.run(identity) or {}))
+    logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=operator.by))
     everyone(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
-    desk.sender.sent_events.pushed_runs(desk.ledger, [identity])
-    record = desk.ledger.run(identity)
+    operator.sender.sent_events.pushed_runs(operator.ledger, [identity])
+    record = operator.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})
     return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)
 
 
-def _slot(entry: str, line: Line | None, at: Instant, now: Instant) -> Slot:
+def _slot(entry: str, line: TrackedEntry | None, at: Instant, now: Instant) -> Slot:
     """The slot at that instant; the first declared of several."""
     if line is None:
         raise RefusedError(
@@ -99,17 +101,19 @@ def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
     return [*([max(before)] if before else []), *([min(after)] if after else [])]
 
 
-def _identity(desk: Desk, entry: str, line: Line | None, slot: Slot) -> str:
+def _identity(operator: Operator, entry: str, line: TrackedEntry | None, slot: Slot) -> str:
     if line is not None:
-        return line.entry.run_id(desk.store.namespace, slot)
-    return str(run_id(desk.store.namespace, entry, slot))
+        return line.entry.run_id(operator.store.namespace, slot)
+    return str(run_id(operator.store.namespace, entry, slot))
 
 
-def _make(desk: Desk, entry: str, line: Line | None, slot: Slot, identity: str) -> dict[str, Any]:
+def _make(
+    operator: Operator, entry: str, line: TrackedEntry | None, slot: Slot, identity: str
+) -> dict[str, Any]:
     """Record and message of the run, and how it reaches the broker."""
     record: dict[str, Any] = {
         "entry": entry,
-        "task": str(desk.schedule[entry].task),
+        "task": str(operator.schedule[entry].task),
         "schedule": slot.schedule,
         "slot": slot.at,
         "trigger": str(Trigger.MANUAL),
@@ -119,9 +123,11 @@ def _make(desk: Desk, entry: str, line: Line | None, slot: Slot, identity: str) 
         None if line is None else line.entry.schedules[slot.schedule].timetable.previous_before(slot.at)
     )
     record |= {} if previous is None else {"previous": previous}
-    template = desk.sender.template(desk.schedule[entry], policy_entry=entry, run_id=identity, run=record)
-    record |= {"template": template.id, "by": desk.by}
-    return {"record": record, "template": template, "mode": str(desk.sender.mode)}
+    template = operator.sender.template(
+        operator.schedule[entry], policy_entry=entry, run_id=identity, run=record
+    )
+    record |= {"template": template.id, "by": operator.by}
+    return {"record": record, "template": template, "mode": str(operator.sender.mode)}
 
 
 def _has_its_run(identity: str, entry: str, slot: Slot, record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The desk: an app opened for the person who operates it.
+"""The operator: an app opened for the person who operates it.
 
 Everything behind it is made when it is first asked for: an operation that needs only the
 configuration opens no connection.
@@ -51,7 +51,7 @@ _ANY_INTERVAL = "1ms"
 """Entries without a policy may run more often than beat could observe."""
 
 
-class Desk:
+class Operator:
     """An app's configuration, its store and what can be done there. Close it when done.
 
     ``by`` is who sits at it, for the record. With ``only`` it knows of no other entry, so that neither

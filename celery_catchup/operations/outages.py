@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_catchup.model import to_datetime, to_instant
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Outage:
     until: datetime
 
 
-def list_outages(desk: Desk, *, since: datetime) -> list[Outage]:
+def list_outages(operator: Operator, *, since: datetime) -> list[Outage]:
     """Outages that ended after ``since``, the oldest first."""
-    found = desk.history.outages(since=to_instant(since))
+    found = operator.history.outages(since=to_instant(since))
     return [Outage(to_datetime(begin), to_datetime(end)) for begin, end in found]

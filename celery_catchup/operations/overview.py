@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_catchup.model import Instant, SkipReason, Trigger, to_datetime
 from celery_catchup.operations.entries import EntryView, list_entries
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.status import LATELY, LOST, Status, status
 from celery_catchup.store.history import last_catchup
 
@@ -66,12 +66,12 @@ class EntryRows:
     limit: int
 
 
-def overview(desk: Desk) -> Overview:
+def overview(operator: Operator) -> Overview:
     """How things are; it costs the same whatever the ledger holds."""
-    now = desk.now()
-    told = status(desk)
-    tally = desk.history.tally(since=now - LATELY)
-    banner = _banner(desk)
+    now = operator.now()
+    told = status(operator)
+    tally = operator.history.tally(since=now - LATELY)
+    banner = _banner(operator)
     return Overview(
         status=told,
         banner=banner if banner is not None and _is_news(banner, now) else None,
@@ -85,24 +85,24 @@ def overview(desk: Desk) -> Overview:
     )
 
 
-def entry_rows(desk: Desk, *, search: str = "", offset: int = 0, limit: int = 50) -> EntryRows:
+def entry_rows(operator: Operator, *, search: str = "", offset: int = 0, limit: int = 50) -> EntryRows:
     """A page of the entries whose name or task contains ``search``; only these are computed."""
     text = search.casefold()
     found = [
         name
-        for name, entry in desk.schedule.items()
+        for name, entry in operator.schedule.items()
         if not text or text in name.casefold() or text in str(entry.task).casefold()
     ]
     names = found[offset : offset + limit]
-    return EntryRows(tuple(rows_of(desk, names)), len(found), offset, limit)
+    return EntryRows(tuple(rows_of(operator, names)), len(found), offset, limit)
 
 
-def rows_of(desk: Desk, names: Sequence[str]) -> list[EntryRow]:
+def rows_of(operator: Operator, names: Sequence[str]) -> list[EntryRow]:
     """These entries."""
-    tallies = desk.history.tallies(names, since=desk.now() - LATELY)
+    tallies = operator.history.tallies(names, since=operator.now() - LATELY)
     return [
         EntryRow(**_fields(view), missed=tallies[view.name].missed, max_lag=_length(tallies[view.name].lag))
-        for view in list_entries(desk, names)
+        for view in list_entries(operator, names)
     ]
 
 
@@ -110,8 +110,8 @@ def _fields(view: EntryView) -> dict[str, Any]:
     return {field.name: getattr(view, field.name) for field in fields(view)}
 
 
-def _banner(desk: Desk) -> Banner | None:
-    last = last_catchup(desk.states.scheduler())
+def _banner(operator: Operator) -> Banner | None:
+    last = last_catchup(operator.states.scheduler())
     if last is None:
         return None
     times = {"first": last.first, "last": last.last, "ended_at": last.ended}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.operations.entries import pauses
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 
 logger = logging.getLogger(__name__)
@@ -34,37 +34,41 @@ class Resumption:
     previews: tuple[Preview, ...]
 
 
-def pause(desk: Desk, names: Sequence[str], *, reason: str = "", dry_run: bool = False) -> list[Paused]:
+def pause(
+    operator: Operator, names: Sequence[str], *, reason: str = "", dry_run: bool = False
+) -> list[Paused]:
     """Decide no slot of these entries any more; runs that are under way go on."""
-    wanted = desk.with_policy(names, advice=_ADVICE)
-    known, now = pauses(desk.before_change()), desk.now()
+    wanted = operator.with_policy(names, advice=_ADVICE)
+    known, now = pauses(operator.before_change()), operator.now()
     told = []
     for name in wanted:
         changed = not (name in known and known[name].paused)
         if changed and not dry_run:
-            changed = desk.controls.pause(name, now=now, reason=reason)
-            logger.info(logfmt("Entry paused", entry=name, reason=reason, by=desk.by))
+            changed = operator.controls.pause(name, now=now, reason=reason)
+            logger.info(logfmt("Entry paused", entry=name, reason=reason, by=operator.by))
         told.append(Paused(name, paused=True, changed=changed))
     return told
 
 
-def resume(desk: Desk, names: Sequence[str], *, catchup: bool = True, dry_run: bool = False) -> Resumption:
+def resume(
+    operator: Operator, names: Sequence[str], *, catchup: bool = True, dry_run: bool = False
+) -> Resumption:
     """Decide slots of these entries again; what they missed is caught up as their policies say, or,
     without ``catchup``, skipped. The previews tell what that means now."""
-    wanted = desk.with_policy(names, advice=_ADVICE)
-    stored = desk.before_change()
+    wanted = operator.with_policy(names, advice=_ADVICE)
+    stored = operator.before_change()
     known = pauses(stored)
-    now = desk.now()
+    now = operator.now()
     resumable = [name for name in wanted if name in known and known[name].paused]
     resumed = {"paused": False, "resumed": now, "discard": not catchup}
     after = {name: json.dumps({**json.loads(stored.paused[name]), **resumed}) for name in resumable}
     ahead = replace(stored, paused={**stored.paused, **after})
-    previews = preview(desk, resumable, stored=ahead) if resumable else []
+    previews = preview(operator, resumable, stored=ahead) if resumable else []
     told = []
     for name in wanted:
         changed = name in resumable
         if changed and not dry_run:
-            changed = desk.controls.resume(name, discard=not catchup, now=now)
-            logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=desk.by))
+            changed = operator.controls.resume(name, discard=not catchup, now=now)
+            logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=operator.by))
         told.append(Paused(name, paused=False, changed=changed))
     return Resumption(tuple(told), tuple(previews))

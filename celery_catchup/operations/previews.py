@@ -14,7 +14,7 @@ from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.policy import OverlapPolicy, Policy, Select
 from celery_catchup.engine import previews
 from celery_catchup.engine.previews import nothing_planned
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -27,7 +27,7 @@ from celery_catchup.model import (
     to_instant,
 )
 from celery_catchup.operations.entries import windows_of
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.store import Stored
@@ -129,7 +129,7 @@ class Preview:
 
 
 def preview(
-    desk: Desk,
+    operator: Operator,
     names: Sequence[str] = (),
     *,
     window: timedelta | None = None,
@@ -142,42 +142,44 @@ def preview(
     ``window`` and ``policy`` ask what it would do under another policy: of an entry without one, as
     if it had been recovered since its last run. ``stored`` asks what it would do in another state.
     """
-    now = desk.now() if at is None else to_instant(at)
-    configuration = desk.configuration
+    now = operator.now() if at is None else to_instant(at)
+    configuration = operator.configuration
     # What the entries may dispatch together is shared among all of them.
     shared = configuration.settings.max_runs is not None or not names
-    state = desk.look(None if shared else names) if stored is None else stored
+    state = operator.look(None if shared else names) if stored is None else stored
     if window is not None or policy is not None:
-        wanted = desk.in_schedule(names) or tuple(desk.schedule)
-        configuration = _imagined(desk, wanted, window, policy)
+        wanted = operator.in_schedule(names) or tuple(operator.schedule)
+        configuration = _imagined(operator, wanted, window, policy)
     else:
-        wanted = desk.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
-    division = desk.division if configuration is desk.configuration else desk.divided(configuration)
+        wanted = operator.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
+    division = (
+        operator.division if configuration is operator.configuration else operator.divided(configuration)
+    )
     declared = [one for one in division.declared if shared or one.name in wanted]
     found, unread = previews.preview(
         declared,
         state,
-        states=desk.states,
+        states=operator.states,
         settings=configuration.settings,
         now=now,
-        namespace=desk.store.namespace,
+        namespace=operator.store.namespace,
     )
     if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(division.warnings))
-    shown = [told(one.line, one.plan, desk, now, error=one.error) for one in found]
+    shown = [told(one.line, one.plan, operator, now, error=one.error) for one in found]
     for one in declared:
         if one.name in unread:
             policy_of_it = configuration.policies[one.name]
             assert policy_of_it is not None
-            line = Line(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
-            shown.append(told(line, nothing_planned(one.name, now), desk, now, error=unread[one.name]))
+            line = TrackedEntry(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
+            shown.append(told(line, nothing_planned(one.name, now), operator, now, error=unread[one.name]))
     return [one for one in shown if not wanted or one.entry in wanted]
 
 
 def told(
-    line: Line,
+    line: TrackedEntry,
     plan: Plan,
-    desk: Desk,
+    operator: Operator,
     now: Instant,
     *,
     error: str | None = None,
@@ -185,7 +187,7 @@ def told(
 ) -> Preview:
     """A plan as it is shown."""
     policy = line.entry.policy
-    slots = PlannedSlots(line.entry, plan, desk.store.namespace, newest_first=newest_first)
+    slots = PlannedSlots(line.entry, plan, operator.store.namespace, newest_first=newest_first)
     return Preview(
         entry=line.entry.name,
         select=str(policy.select),
@@ -203,18 +205,18 @@ def told(
     )
 
 
-def _missed(line: Line, plan: Plan, now: Instant) -> bool:
+def _missed(line: TrackedEntry, plan: Plan, now: Instant) -> bool:
     late = now - line.entry.misfire_threshold
     firsts = [run.slot.at for run in plan.runs] + [skip.first for skip in plan.skips]
     return any(at < late for at in firsts)
 
 
 def _imagined(
-    desk: Desk, names: Sequence[str], window: timedelta | None, choice: Choice | None
+    operator: Operator, names: Sequence[str], window: timedelta | None, choice: Choice | None
 ) -> Configuration:
     """The configuration with other policies for these entries."""
-    policies = desk.configuration.policies
-    return desk.configured({name: _changed(policies.get(name), window, choice) for name in names})
+    policies = operator.configuration.policies
+    return operator.configured({name: _changed(policies.get(name), window, choice) for name in names})
 
 
 def _changed(policy: Policy | None, window: timedelta | None, choice: Choice | None) -> dict[str, Any]:

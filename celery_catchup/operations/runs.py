@@ -12,7 +12,7 @@ from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.attempts import Attempt, attempts_of
 from celery_catchup.operations.decisions import Decision, decision_of
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError
 from celery_catchup.operations.run_inputs import Inputs, inputs_of
 from celery_catchup.store import Backfill
@@ -110,7 +110,7 @@ class Skipped:
 
 
 def list_runs(
-    desk: Desk,
+    operator: Operator,
     entries: Sequence[str] = (),
     *,
     triggers: Iterable[Trigger] = (),
@@ -122,7 +122,7 @@ def list_runs(
 ) -> Runs:
     """Runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
     wanted = Wanted(
-        entries=desk.known(entries),
+        entries=operator.known(entries),
         triggers=frozenset(triggers),
         states=frozenset(states),
         since=None if since is None else to_instant(since),
@@ -130,32 +130,32 @@ def list_runs(
         after=None if cursor is None else _position(cursor),
         limit=limit,
     )
-    lanes = _lanes(desk) if RunState.WAITING in wanted.states else ()
-    page = desk.listing.runs(wanted, lanes=lanes)
+    lanes = _lanes(operator) if RunState.WAITING in wanted.states else ()
+    page = operator.listing.runs(wanted, lanes=lanes)
     runs = tuple(run_of(record) for record in page.records)
     following = page.following
     return Runs(runs, None if following is None else f"{following[0]}-{following[1]}")
 
 
 def list_skips(
-    desk: Desk, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
+    operator: Operator, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
 ) -> list[Skipped]:
     """Slots that were decided not to run, as spans, the newest first."""
-    names = desk.known(entries) or tuple(desk.look().first_seen)
-    spans = desk.listing.skips(names, since=None if since is None else to_instant(since))
+    names = operator.known(entries) or tuple(operator.look().first_seen)
+    spans = operator.listing.skips(names, since=None if since is None else to_instant(since))
     found = [_skipped(name, span) for name, some in spans.items() for span in some]
     return sorted(found, key=lambda one: (one.last, one.entry), reverse=True)[:limit]
 
 
-def show_run(desk: Desk, beginning: str) -> RunDetails:
+def show_run(operator: Operator, beginning: str) -> RunDetails:
     """The run with this id, or the only one whose id begins so."""
-    record = record_like(desk, beginning)
+    record = record_like(operator, beginning)
     run = run_of(record)
-    template = desk.ledger.template(str(record.get("template", "")))
-    notes = desk.notes.read(run.run_id)
+    template = operator.ledger.template(str(record.get("template", "")))
+    notes = operator.notes.read(run.run_id)
     return RunDetails(
         run=run,
-        last_heartbeat=_heartbeat(desk, record),
+        last_heartbeat=_heartbeat(operator, record),
         last_checkpoint=last_checkpoint(record, notes),
         decision=decision_of(record),
         notes=notes,
@@ -173,21 +173,21 @@ def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> C
     return Checkpoint(name, notes.get("checkpoints", {}).get(name), to_datetime(int(noted["at"])))
 
 
-def _heartbeat(desk: Desk, record: Record) -> datetime | None:
+def _heartbeat(operator: Operator, record: Record) -> datetime | None:
     """When the worker gave its last sign of life: of a running run its lease tells."""
     if record["state"] != RunState.RUNNING:
         return _moment(record.get("heartbeat"))
-    lease, length = desk.ledger.lease(record["id"]), record.get("lease_ms")
+    lease, length = operator.ledger.lease(record["id"]), record.get("lease_ms")
     return None if lease is None or length is None else _moment(lease - length)
 
 
-def record_like(desk: Desk, beginning: str) -> Record:
+def record_like(operator: Operator, beginning: str) -> Record:
     """The record of a run by its id, or by a beginning that no other has; else `UnknownRunError`."""
     if len(beginning) < SHORTEST_ID:
         raise UnknownRunError(
             f"{shown(beginning)} is too short; give at least {SHORTEST_ID} characters of the id"
         )
-    found = desk.listing.records(desk.listing.ids_like(beginning.lower(), most=10))
+    found = operator.listing.records(operator.listing.ids_like(beginning.lower(), most=10))
     if not found:
         raise UnknownRunError(f"no such run: {shown(beginning)}; list them with: celery catchup runs")
     if len(found) > 1:
@@ -246,10 +246,10 @@ def _position(cursor: str) -> Position:
     return int(match[1]), match[2]
 
 
-def _lanes(desk: Desk) -> list[str]:
+def _lanes(operator: Operator) -> list[str]:
     """Where runs may wait: with their entry, or in the lane of a backfill."""
-    backfills = [one.lane for one in desk.backfills.all() if one.state in ("running", "paused")]
-    return [*dict.fromkeys((*desk.schedule, *desk.look().first_seen)), *backfills]
+    backfills = [one.lane for one in operator.backfills.all() if one.state in ("running", "paused")]
+    return [*dict.fromkeys((*operator.schedule, *operator.look().first_seen)), *backfills]
 
 
 def _moment(instant: Any) -> datetime | None:

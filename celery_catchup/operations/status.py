@@ -11,7 +11,7 @@ from typing import Any
 from celery_catchup.error_text import listed, shown
 from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
 from celery_catchup.operations.entries import Failing, failing, pauses
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.store.leadership import standbys
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
 
@@ -102,37 +102,37 @@ class Status:
     failing: tuple[Failing, ...]
 
 
-def status(desk: Desk, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
+def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
     """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no due slot
     has been undecided for longer than ``max_delay``.
 
     In a lasting conflict it is not, for the app whose entries do not run. For the leader's app it is: a probe
     that ended its beat would only let the other one begin.
     """
-    now = desk.now()
-    leader, scheduler = desk.listing.leader()
-    counts = desk.listing.counts()
-    stored = desk.look(())
+    now = operator.now()
+    leader, scheduler = operator.listing.leader()
+    counts = operator.listing.counts()
+    stored = operator.look(())
     tick, watermark = _instant(scheduler, "last_tick"), _instant(scheduler, "watermark")
     age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
     health = _health(age, max_age, leads=bool(leader))
-    tally = desk.history.tally(since=now - LATELY)
+    tally = operator.history.tally(since=now - LATELY)
     others = {
         beat: since
-        for beat, (seen, since) in standbys(desk.store.client, desk.store.keys).items()
+        for beat, (seen, since) in standbys(operator.store.client, operator.store.keys).items()
         if seen >= now - _STANDBYS and beat != leader.get("owner")
     }
-    conflict = _conflict(others, now, desk.store.namespace)
-    server_now = server_time(desk)
-    mixed = desk.workers.presence().mixed_since(server_now - SEEN_LATELY)
+    conflict = _conflict(others, now, operator.store.namespace)
+    server_now = server_time(operator)
+    mixed = operator.workers.presence().mixed_since(server_now - SEEN_LATELY)
     due = _instant(scheduler, "undecided")
     undecided = None if due is None else timedelta(milliseconds=max(0, now - due))
     prompt = undecided is None or undecided <= max_delay
-    alone = not _lasts(conflict) or desk.declares_as_leader()
+    alone = not _lasts(conflict) or operator.declares_as_leader()
     return Status(
         scheduler=health,
         healthy=health is Health.RUNNING and prompt and alone,
-        namespace=desk.store.namespace,
+        namespace=operator.store.namespace,
         leader=leader.get("owner"),
         epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
         last_tick=None if tick is None else to_datetime(tick),
@@ -147,13 +147,13 @@ def status(desk: Desk, *, max_age: timedelta = FRESH, max_delay: timedelta = PRO
         not_recovered=tally.skipped(*LOST),
         paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
         stopped=tuple(stored.stopped),
-        backfills=sum(one.state == "running" for one in desk.backfills.all()),
+        backfills=sum(one.state == "running" for one in operator.backfills.all()),
         standbys=len(others),
         conflict=conflict,
-        workers=len(desk.workers.seen_since(server_now - _WORKERS)),
+        workers=len(operator.workers.seen_since(server_now - _WORKERS)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
         undecided=undecided,
-        failing=tuple(failing(desk)),
+        failing=tuple(failing(operator)),
     )
 
 
@@ -196,8 +196,8 @@ def _instant(scheduler: Mapping[str, str], name: str) -> Instant | None:
     return int(text) if text.isdecimal() else None
 
 
-def server_time(desk: Desk) -> Instant:
+def server_time(operator: Operator) -> Instant:
     """The present by the server's clock."""
-    answer: Any = desk.store.client.time()
+    answer: Any = operator.store.client.time()
     seconds, micros = answer
     return int(seconds) * 1000 + int(micros) // 1000

@@ -10,10 +10,10 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from celery_catchup.engine.tracked_entries import Line
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.gaps import Span, clipped, gaps
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.pieces import pieces
 from celery_catchup.operations.status import LOST
 from celery_catchup.operations.tracked_entries import lines_of
@@ -73,7 +73,7 @@ class TimelineSlots:
 
 
 def timeline(
-    desk: Desk, names: Sequence[str], *, since: datetime, until: datetime, most: int = MOST
+    operator: Operator, names: Sequence[str], *, since: datetime, until: datetime, most: int = MOST
 ) -> dict[str, list[TimelineSlots]]:
     """Of each entry every slot between ``since`` and ``until``, both included, exactly once, in order.
 
@@ -83,19 +83,19 @@ def timeline(
     be enough, neighbours of several marks are. Of more runs than a `Survey` looks
     at, the newest are told, and nothing from before them.
     """
-    wanted = desk.known(names)
+    wanted = operator.known(names)
     most = min(most, VALUES // max(len(wanted), 1))
-    after, last, now = to_instant(since) - 1, to_instant(until), desk.now()
-    stored = desk.look(wanted)
-    lines = lines_of(desk, stored, now, wanted)
-    runs = _runs(desk, wanted, after, last, most=most)
-    skips = desk.listing.skips(wanted, since=after + 1, until=last)
+    after, last, now = to_instant(since) - 1, to_instant(until), operator.now()
+    stored = operator.look(wanted)
+    lines = lines_of(operator, stored, now, wanted)
+    runs = _runs(operator, wanted, after, last, most=most)
+    skips = operator.listing.skips(wanted, since=after + 1, until=last)
     dense = 2 * (last - after) // max(most, 1)
     found = {}
     for name in wanted:
         own, others = runs[name], []
         if name in lines:
-            lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in desk.declared)
+            lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in operator.declared)
             with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
                 others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
         slots = [*own.marked(others, near=dense), *others]
@@ -126,13 +126,15 @@ class _Runs:
                 yield _slots(span, mark, None, run_id=one.run_id, started_at=started)
 
 
-def _runs(desk: Desk, names: Sequence[str], after: Instant, last: Instant, *, most: int) -> dict[str, _Runs]:
+def _runs(
+    operator: Operator, names: Sequence[str], after: Instant, last: Instant, *, most: int
+) -> dict[str, _Runs]:
     """The runs of these entries. Of so many that they cannot be told apart no records are read."""
-    counts = desk.survey.counts(names, after + 1, last)
+    counts = operator.survey.counts(names, after + 1, last)
     dense = {name: count for name, count in counts.items() if count > most}
-    records = desk.listing.between([name for name in names if name not in dense], after + 1, last)
+    records = operator.listing.between([name for name in names if name not in dense], after + 1, last)
     found = {name: _Runs([_alone(record) for record in own], after) for name, own in records.items()}
-    for name, stretches in desk.survey.stretches(dense, after + 1, last, marks=_MARKS_OF_RUNS).items():
+    for name, stretches in operator.survey.stretches(dense, after + 1, last, marks=_MARKS_OF_RUNS).items():
         whole = dense[name] <= share(len(dense)) or not stretches
         found[name] = _Runs(stretches, after if whole else stretches[0].slots[0] - 1)
     return found
@@ -168,7 +170,7 @@ _MARKS_OF_RUNS = {
 class _Lane:
     """An entry, and what tells the meaning of a slot that has no run."""
 
-    line: Line
+    line: TrackedEntry
     watermark: Instant
     now: Instant
     known: bool

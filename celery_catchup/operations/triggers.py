@@ -12,7 +12,7 @@ from celery_catchup.dispatch import header_names as names
 from celery_catchup.events import RunDispatched, everyone
 from celery_catchup.model import PlannedRun, Slot, Trigger, to_rfc3339
 from celery_catchup.operations.manual_runs import start_run
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 
 
 def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:
@@ -20,11 +20,11 @@ def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:
 
     It counts: slots missed before it are not caught up any more.
     """
-    desk = Desk(app, only=entry)
+    operator = Operator(app, only=entry)
     try:
-        return start_run(desk, entry, at=at).run_id
+        return start_run(operator, entry, at=at).run_id
     finally:
-        desk.close()
+        operator.close()
 
 
 def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
@@ -33,21 +33,21 @@ def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
 
     The run is recorded now; send one message with them, of the entry's own task.
     """
-    desk = Desk(current_app._get_current_object() if app is None else app, only=entry)
+    operator = Operator(current_app._get_current_object() if app is None else app, only=entry)
     try:
-        (name,) = desk.in_schedule([entry])
-        run_id, now = str(uuid.uuid4()), desk.now()
+        (name,) = operator.in_schedule([entry])
+        run_id, now = str(uuid.uuid4()), operator.now()
         record = {
             "entry": name,
-            "task": str(desk.schedule[name].task),
+            "task": str(operator.schedule[name].task),
             "schedule": 0,
             "slot": now,
             "trigger": str(Trigger.MANUAL),
         }
-        desk.controls.enlist(run_id, record, now=now)
+        operator.controls.enlist(run_id, record, now=now)
         everyone(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
     finally:
-        desk.close()
+        operator.close()
     return {
         names.RUN_ID: run_id,
         names.ENTRY: name,

@@ -11,7 +11,7 @@ from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.entries import pauses
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
 from celery_catchup.operations.tracked_entries import lines_of
@@ -57,11 +57,11 @@ class Move:
     after: tuple[Preview, ...]
 
 
-def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
+def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> Watermarks:
     """Where the scheduler and these entries, or all with a policy, are."""
-    wanted = desk.with_policy(names, advice=_ADVICE) or tuple(desk.declared)
-    stored, now = desk.look(wanted), desk.now()
-    lines = lines_of(desk, stored, now, set(wanted))
+    wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
+    stored, now = operator.look(wanted), operator.now()
+    lines = lines_of(operator, stored, now, set(wanted))
     scheduler = _instant(stored.watermark)
     paused = pauses(stored)
     found = []
@@ -81,48 +81,50 @@ def show_watermarks(desk: Desk, names: Sequence[str] = ()) -> Watermarks:
     return Watermarks(_moment(scheduler), tuple(found))
 
 
-def set_watermark(desk: Desk, name: str, at: datetime, *, dry_run: bool = False) -> Move:
+def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> Move:
     """Let an entry go on behind ``at``: what lies before it is let go, what lies behind it is
     caught up as the policy says."""
-    instant, now = to_instant(at), desk.now()
+    instant, now = to_instant(at), operator.now()
     if instant > now:
         raise RefusedError(
             f"{to_rfc3339(instant)} is in the future; slots until then would be lost: pause the entry instead"
         )
-    wanted = desk.with_policy([name], advice=_ADVICE)
-    stored = desk.before_change()
-    return _move(desk, wanted, instant, stored, dry_run=dry_run)
+    wanted = operator.with_policy([name], advice=_ADVICE)
+    stored = operator.before_change()
+    return _move(operator, wanted, instant, stored, dry_run=dry_run)
 
 
 def reset_watermarks(
-    desk: Desk, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
+    operator: Operator, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
 ) -> Move:
     """Let these entries go on from now: what they missed is let go. With ``everything`` it is all
     entries, and the scheduler's own watermark."""
-    wanted = tuple(desk.declared) if everything else desk.with_policy(names, advice=_ADVICE)
-    return _move(desk, wanted, desk.now(), desk.before_change(), scheduler=everything, dry_run=dry_run)
+    wanted = tuple(operator.declared) if everything else operator.with_policy(names, advice=_ADVICE)
+    return _move(
+        operator, wanted, operator.now(), operator.before_change(), scheduler=everything, dry_run=dry_run
+    )
 
 
-def orphans(desk: Desk, stored: Stored | None = None) -> tuple[str, ...]:
+def orphans(operator: Operator, stored: Stored | None = None) -> tuple[str, ...]:
     """Entries that are stored and not declared any more: removed, or renamed."""
-    found = desk.look() if stored is None else stored
-    return tuple(sorted(set(found.first_seen) - set(desk.schedule)))
+    found = operator.look() if stored is None else stored
+    return tuple(sorted(set(found.first_seen) - set(operator.schedule)))
 
 
-def rename_entry(desk: Desk, old: str, new: str) -> None:
+def rename_entry(operator: Operator, old: str, new: str) -> None:
     """Let ``new`` go on where ``old`` stopped, which is not declared any more."""
-    if old in desk.schedule:
+    if old in operator.schedule:
         raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
-    desk.with_policy([new], advice=_ADVICE)
-    stored = desk.before_change()
-    if old not in stored.first_seen or not desk.watermarks.rename(old, new):
-        known = ", ".join(map(shown, orphans(desk, stored))) or "none"
+    operator.with_policy([new], advice=_ADVICE)
+    stored = operator.before_change()
+    if old not in stored.first_seen or not operator.watermarks.rename(old, new):
+        known = ", ".join(map(shown, orphans(operator, stored))) or "none"
         raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
-    logger.info(logfmt("Entry renamed", entry=new, was=old, by=desk.by))
+    logger.info(logfmt("Entry renamed", entry=new, was=old, by=operator.by))
 
 
 def _move(
-    desk: Desk,
+    operator: Operator,
     names: Sequence[str],
     at: Instant,
     stored: Stored,
@@ -130,12 +132,12 @@ def _move(
     scheduler: bool = False,
     dry_run: bool,
 ) -> Move:
-    before = preview(desk, names, stored=stored)
-    after = preview(desk, names, stored=moved(stored, names, at, scheduler=scheduler))
+    before = preview(operator, names, stored=stored)
+    after = preview(operator, names, stored=moved(stored, names, at, scheduler=scheduler))
     if not dry_run:
-        desk.watermarks.move(names, at, scheduler=scheduler)
+        operator.watermarks.move(names, at, scheduler=scheduler)
         for name in names:
-            logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=desk.by))
+            logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
     return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
 
 

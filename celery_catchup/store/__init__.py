@@ -5,7 +5,7 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 """
 
 from celery_catchup.store.backfills import Backfill, Backfills
-from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, PlainBatch, Template
+from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, Template, UnmanagedBatch
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
@@ -35,7 +35,6 @@ __all__ = [
     "Ledger",
     "NewRun",
     "Notes",
-    "PlainBatch",
     "Presence",
     "Recovered",
     "Recovery",
@@ -47,6 +46,7 @@ __all__ = [
     "Stored",
     "Template",
     "Term",
+    "UnmanagedBatch",
     "Workers",
     "connect",
 ]

@@ -179,7 +179,7 @@ class EntryBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainBatch:
+class UnmanagedBatch:
     """Messages of an entry without a policy, and what is then known of it."""
 
     name: str
@@ -195,7 +195,7 @@ class Batch:
     """Decisions that become durable together."""
 
     entries: Sequence[EntryBatch] = ()
-    plain: Sequence[PlainBatch] = ()
+    plain: Sequence[UnmanagedBatch] = ()
     templates: Mapping[str, Template] = field(default_factory=dict)
     progress: Mapping[str, int | str] = field(default_factory=dict)
 
@@ -307,7 +307,7 @@ def _more(entry: EntryBatch) -> dict[str, Any] | None:
     }
 
 
-def _plain_columns(plain: Sequence[PlainBatch], routes: _Routes) -> dict[str, list[Any]]:
+def _plain_columns(plain: Sequence[UnmanagedBatch], routes: _Routes) -> dict[str, list[Any]]:
     return {
         "name": [one.name for one in plain],
         "expected": [one.expected for one in plain],

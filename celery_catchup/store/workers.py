@@ -28,7 +28,7 @@ _PLUGIN, _PLAIN = "plugin ", "plain "
 """Prefixes of the fields of ``consumers``: a queue with the plugin, a worker without it."""
 
 
-class PlainWorker(NamedTuple):
+class WorkerWithoutPlugin(NamedTuple):
     """A worker without the plugin: its queues, and when it was first and last seen (server's clock)."""
 
     queues: tuple[str, ...]
@@ -45,7 +45,7 @@ class Presence:
     """
 
     plugin: Mapping[str, Instant] = field(default_factory=dict)
-    plain: Mapping[str, PlainWorker] = field(default_factory=dict)
+    plain: Mapping[str, WorkerWithoutPlugin] = field(default_factory=dict)
     asked: bool = True
     """Whether the leader has asked the workers lately, so that it knows of those without the plugin."""
 
@@ -126,14 +126,14 @@ class Workers:
     def presence(self) -> Presence:
         """Who consumes which queue."""
         stored: Any = self._client.hgetall(self._keys.consumers)
-        plugin, plain = dict[str, Instant](), dict[str, PlainWorker]()
+        plugin, plain = dict[str, Instant](), dict[str, WorkerWithoutPlugin]()
         for key, value in stored.items():
             name, text = key.decode(errors="replace"), value.decode(errors="replace")
             if name.startswith(_PLUGIN) and text.isdecimal():
                 plugin[name.removeprefix(_PLUGIN)] = int(text)
             elif name.startswith(_PLAIN) and (told := read_json(text)) is not None:
                 queues, since, at = told.get("queues", ()), told.get("since", 0), told.get("at", 0)
-                plain[name.removeprefix(_PLAIN)] = PlainWorker(tuple(queues), since, at)
+                plain[name.removeprefix(_PLAIN)] = WorkerWithoutPlugin(tuple(queues), since, at)
         return Presence(plugin, plain)
 
     def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> Finish:

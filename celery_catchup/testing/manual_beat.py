@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.beat.assembly import Beatwork, assemble
+from celery_catchup.beat.assembly import Assembly, assemble
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.store import Leases, Ledger
 from celery_catchup.testing import FakeClock
 
@@ -63,7 +63,7 @@ class ManualBeat:
         """Let time pass while beat is healthy: it ticks whenever something is due."""
         end = self._now() + to_milliseconds(timedelta(**duration))
         while (now := self._now()) < end:
-            wake = self._work.engine.roster.next_wake()
+            wake = self._work.engine.tracked.next_wake()
             following = min(end, now + _LONGEST_STEP, end if wake is None else max(wake, now + 1))
             self.clock.advance(milliseconds=following - now)
             self._tick()
@@ -118,12 +118,12 @@ class ManualBeat:
         return to_instant(self.clock.now())
 
     def _ledger(self) -> Ledger:
-        return self._work.engine.office.ledger
+        return self._work.engine.services.ledger
 
-    def _start(self) -> Beatwork:
-        desk = Desk(self._app)
+    def _start(self) -> Assembly:
+        operator = Operator(self._app)
         return assemble(
-            self._app, desk.configuration, desk.division, schedule=desk.schedule, clock=self.clock
+            self._app, operator.configuration, operator.division, schedule=operator.schedule, clock=self.clock
         )
 
     def _tick(self) -> None:
@@ -135,7 +135,7 @@ class ManualBeat:
                 engine.lead(now)
                 engine.advance(now)
                 engine.release(now)
-                wake = engine.roster.next_wake()
+                wake = engine.tracked.next_wake()
                 if wake is None or wake > now:
                     break
             engine.lead(now)

@@ -32,7 +32,7 @@ _SAMPLE = 100
 _SECOND = 1000
 
 
-class SteppedTable:
+class ForwardOnlyTable:
     """One chain of slots: ``step(anchor)``, ``step(step(anchor))``, and so on.
 
     The anchor itself is no slot. It may be replaced by any slot of the chain without

@@ -32,7 +32,7 @@ from celery_catchup.worker_plugin.heartbeat import Execution
 from celery_catchup.worker_plugin.reports import NOBODY, STORE_TROUBLE
 from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
 from celery_catchup.worker_plugin.tracing import annotate
-from celery_catchup.worker_plugin.worker_process import Station, arrivals, station
+from celery_catchup.worker_plugin.worker_process import WorkerProcess, arrivals, worker_process
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def begin(task: Any) -> None:
     request = task.request
     if header(request, RUN_ID) is None or request.is_eager:
         return
-    post = station(task.app)
+    post = worker_process(task.app)
     delivery = _delivered(request)
     if delivery is None:
         post.warn_once("malformed", logfmt("Run headers malformed", task=task.name, action="ordinary task"))
@@ -71,7 +71,7 @@ def _delivered(request: Any) -> Delivery | None:
     return delivery_of(request)
 
 
-def _take(task: Any, post: Station, delivery: Delivery) -> None:
+def _take(task: Any, post: WorkerProcess, delivery: Delivery) -> None:
     try:
         claim, lease = _claim(task, post, delivery)
     except STORE_TROUBLE as error:
@@ -99,7 +99,7 @@ def _take(task: Any, post: Station, delivery: Delivery) -> None:
             raise Ignore(f"the run is not to be had: {claim.answer}")
 
 
-def _claim(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
+def _claim(task: Any, post: WorkerProcess, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
     """Ask for the run; a retry or replacement waits a moment for the execution that sent it to let go."""
     pauses = _HANDOVER_PAUSES if task.request.retries or _replaces(task.request) else ()
     for pause in pauses:
@@ -110,7 +110,7 @@ def _claim(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWa
     return _ask(task, post, delivery)
 
 
-def _ask(task: Any, post: Station, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
+def _ask(task: Any, post: WorkerProcess, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
     """One claim, through a short trouble of the store; repeating it changes nothing."""
 
     def ask() -> tuple[Claim, LeaseWatch]:
@@ -141,7 +141,7 @@ def _replaces(request: Any) -> bool:
     return bool(request.replaced_task_nesting)
 
 
-def _start(post: Station, delivery: Delivery, run: RunContext, *, owner: str) -> None:
+def _start(post: WorkerProcess, delivery: Delivery, run: RunContext, *, owner: str) -> None:
     execution = Execution(run, owner)
     post.heartbeat.hold(delivery.token, execution)
     enter_run(run)
@@ -155,7 +155,7 @@ def _start(post: Station, delivery: Delivery, run: RunContext, *, owner: str) ->
 # -- when the store is away ------------------------------------------------------------------
 
 
-def _without_store(task: Any, post: Station, delivery: Delivery, error: BaseException) -> None:
+def _without_store(task: Any, post: WorkerProcess, delivery: Delivery, error: BaseException) -> None:
     """What the user wants when a run cannot be claimed: execute it all the same, or later."""
     action = post.settings.on_store_failure
     fields = {"entry": delivery.entry, "run_id": delivery.run_id, "error": explain(error), "action": action}
@@ -185,7 +185,7 @@ def _hand_back(task: Any, why: str) -> NoReturn:
     raise Ignore(why)
 
 
-def _by_its_headers(request: Any, post: Station, delivery: Delivery) -> RunContext | None:
+def _by_its_headers(request: Any, post: WorkerProcess, delivery: Delivery) -> RunContext | None:
     """The run as its message tells it, for an execution that the ledger does not know of."""
     try:
         slot, previous = (_instant(header(request, name)) for name in (SCHEDULED_TIME, DATA_INTERVAL_START))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from celery_catchup.clock import Clock
 from celery_catchup.events import Events, LeaseLost
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.events.recurring_problems import Trouble
+from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.store import Leases
 from celery_catchup.store.connection import explain
 from celery_catchup.worker_plugin.context import RunContext
@@ -68,7 +68,7 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._due = 0.0
-        self.trouble = Trouble("Redis cannot be used", logger=logger, monotonic=clock.monotonic)
+        self.trouble = RecurringProblem("Redis cannot be used", logger=logger, monotonic=clock.monotonic)
 
     # -- what is executed ------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from celery_catchup.store.opening import store_url
 from celery_catchup.worker_plugin.claims import begin
 from celery_catchup.worker_plugin.outcomes import listen
 from celery_catchup.worker_plugin.started_state import store_started, store_started_after_claim
-from celery_catchup.worker_plugin.worker_process import station, worker_settings
+from celery_catchup.worker_plugin.worker_process import worker_process, worker_settings
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
             getattr(self._timer, "entry", self._timer).cancel()
         store_started_after_claim(consumer.app)
         _pulse(consumer)
-        interval = station(consumer.app).heartbeat.interval
+        interval = worker_process(consumer.app).heartbeat.interval
         self._timer = consumer.timer.call_repeatedly(interval, _pulse, (consumer,))
 
     def stop(self, consumer: Any) -> None:
@@ -149,13 +149,13 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def shutdown(self, consumer: Any) -> None:
         """The worker has stopped."""
-        station(consumer.app).leave(consumer.hostname)
+        worker_process(consumer.app).leave(consumer.hostname)
 
 
 def _pulse(consumer: Any) -> None:
     """Renew, and say which queues are consumed: that changes at run time."""
     consumed = consumer.task_consumer.queues if consumer.task_consumer else ()
-    station(consumer.app).pulse(consumer.hostname, [str(queue.name) for queue in consumed])
+    worker_process(consumer.app).pulse(consumer.hostname, [str(queue.name) for queue in consumed])
 
 
 def _has_store(app: Any) -> bool:

@@ -21,7 +21,7 @@ from celery_catchup.worker_plugin.heartbeat import Execution
 from celery_catchup.worker_plugin.replacements import follow_replacement
 from celery_catchup.worker_plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
 from celery_catchup.worker_plugin.retry_badge import keep_badge
-from celery_catchup.worker_plugin.worker_process import Station, arrivals, flush, station
+from celery_catchup.worker_plugin.worker_process import WorkerProcess, arrivals, flush, worker_process
 
 # -- where the task was executed -------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def end(task: Any, *, state: str | None, outcome: object) -> None:
     token = (task.request.properties or {}).get(TOKEN)
     if token is None:
         return
-    post = station(task.app)
+    post = worker_process(task.app)
     execution = post.heartbeat.drop(token)
     arrivals.forget(token)
     if execution is None:
@@ -44,7 +44,7 @@ def end(task: Any, *, state: str | None, outcome: object) -> None:
 
 
 def _report_of(
-    task: Any, post: Station, execution: Execution, state: str | None, outcome: object
+    task: Any, post: WorkerProcess, execution: Execution, state: str | None, outcome: object
 ) -> Report | None:
     """The report of an execution; None when it was cut off and nobody here knows how it ended."""
     final: RunState | None = None
@@ -123,7 +123,7 @@ def _on_failure(sender: Any = None, task_id: str = "", exception: object = None,
     It is sent where the task is executed, too; there postrun follows and is left to report.
     """
     for delivery in arrivals.started(task_id):
-        post = station(sender.app)
+        post = worker_process(sender.app)
         if not post.heartbeat.holds(delivery.token):
             arrivals.forget(delivery.token)
             details = {"error": in_a_line(exception), "letter": letter_of(exception, post.categories)}
@@ -134,7 +134,7 @@ def _on_retry(sender: Any = None, request: Any = None, reason: object = None, **
     """In the main process: a lost or cancelled execution comes again. Elsewhere postrun follows."""
     delivery = _delivery(request)
     if delivery is not None and delivery.token:
-        post = station(sender.app)
+        post = worker_process(sender.app)
         if not post.heartbeat.holds(delivery.token):
             delay_ms = _delay_ms(reason, now=post.clock.now())
             _report(sender.app, delivery, None, error=in_a_line(reason), delay_ms=delay_ms)
@@ -208,4 +208,4 @@ def _report(
         state=state,
         **details,
     )
-    station(app).heartbeat.report(report)
+    worker_process(app).heartbeat.report(report)

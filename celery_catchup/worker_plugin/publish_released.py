@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from celery_catchup.clock import Clock
 from celery_catchup.dispatch import Dispatcher, DispatchError
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.events.recurring_problems import Trouble
+from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import to_instant
 from celery_catchup.store import Ledger
 from celery_catchup.store.opening import StoreHandle
@@ -33,7 +33,7 @@ _TURN = 1.5
 publishes the run itself."""
 
 
-class Outflow:
+class ReleasedPublisher:
     """Publishes released runs; connects when there is one for the first time. Thread-safe."""
 
     def __init__(self, app: Any, store: StoreHandle, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Outflow:
         self._dispatcher = Dispatcher(app, state=store.client, state_db=store.db)
         self._clock = clock
         self._lock = threading.Lock()  # a green one under gevent and eventlet, which patch it
-        self._trouble = Trouble(
+        self._trouble = RecurringProblem(
             "Released runs are left in the outbox", logger=logger, monotonic=clock.monotonic
         )
         self._retry_at = 0.0

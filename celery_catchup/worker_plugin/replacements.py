@@ -8,7 +8,7 @@ from celery import current_task
 
 from celery_catchup.dispatch import header_names as names
 from celery_catchup.worker_plugin.deliveries import TOKEN, header
-from celery_catchup.worker_plugin.worker_process import station
+from celery_catchup.worker_plugin.worker_process import worker_process
 
 _HEADERS = (
     names.RUN_ID,
@@ -33,7 +33,7 @@ def follow_replacement(headers: Any) -> None:
     token = (request.properties or {}).get(TOKEN)
     if token is None or not _replaces(headers, request):
         return
-    execution = station(current_task.app).heartbeat.held(token)
+    execution = worker_process(current_task.app).heartbeat.held(token)
     if execution is not None:
         found = {name: header(request, name) for name in _HEADERS}
         headers.update({name: value for name, value in found.items() if value is not None})

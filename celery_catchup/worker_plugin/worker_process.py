@@ -19,7 +19,7 @@ from celery_catchup.store.workers import Workers
 from celery_catchup.worker_plugin.deliveries import Arrivals
 from celery_catchup.worker_plugin.failure_categories import ERROR_SETTINGS, Categories
 from celery_catchup.worker_plugin.heartbeat import Heartbeat
-from celery_catchup.worker_plugin.publish_released import Outflow
+from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
 from celery_catchup.worker_plugin.reports import NOBODY, Report, deliver
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def worker_settings(app: Any) -> Settings:
     return read_settings(app, only=SETTINGS)
 
 
-class Station:
+class WorkerProcess:
     """What one process needs to claim, renew and report runs."""
 
     def __init__(self, app: Any, *, clock: Clock | None = None) -> None:
@@ -60,7 +60,7 @@ class Station:
             events=self.events,
             received=_received,
         )
-        self._outflow = Outflow(app, store, self.clock)
+        self._outflow = ReleasedPublisher(app, store, self.clock)
         self._warned: set[str] = set()
 
     def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
@@ -102,22 +102,22 @@ def _received() -> list[tuple[str, str]]:
     return [(one.run_id, NOBODY) for one in arrivals.waiting_longer_than(_RENEW_RECEIVED)]
 
 
-_stations: WeakKeyDictionary[Any, tuple[int, Station]] = WeakKeyDictionary()
+_processes: WeakKeyDictionary[Any, tuple[int, WorkerProcess]] = WeakKeyDictionary()
 _opening = threading.Lock()
 
 
-def station(app: Any) -> Station:
+def worker_process(app: Any) -> WorkerProcess:
     """The station of this process; a forked child opens its own."""
     pid = os.getpid()
     with _opening:
-        opened = _stations.get(app)
+        opened = _processes.get(app)
         if opened is None or opened[0] != pid:
-            opened = _stations[app] = (pid, Station(app))
+            opened = _processes[app] = (pid, WorkerProcess(app))
         return opened[1]
 
 
 def flush() -> None:
     """Deliver what waits in this process; for its end."""
-    for pid, opened in list(_stations.values()):
+    for pid, opened in list(_processes.values()):
         if pid == os.getpid():
             opened.heartbeat.attempt(opened.heartbeat.flush)

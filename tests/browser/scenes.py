@@ -18,7 +18,7 @@ from celery.schedules import crontab
 from celery_catchup.beat import scheduler as beat
 from celery_catchup.clock import SystemClock
 from celery_catchup.model import RunState, to_instant
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import Project
@@ -80,7 +80,7 @@ class Scene:
     def play(self) -> None:
         """Everything, up to now."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Desk, "clock", self.clock)
+            patch.setattr(Operator, "clock", self.clock)
             if self.dense:
                 with self.project.beat() as scheduler:
                     self._until(self.now - DAY, scheduler)
@@ -132,20 +132,22 @@ class Scene:
     def work(self) -> int:
         """A worker takes whatever is active, one after the other."""
         done = 0
-        with self.project.desk() as desk:
-            desk.workers.attend(WORKER)
-            lanes = [one.lane for one in desk.backfills.all() if not one.state.startswith("c")]
+        with self.project.operator() as operator:
+            operator.workers.attend(WORKER)
+            lanes = [one.lane for one in operator.backfills.all() if not one.state.startswith("c")]
             for name in [*self.policies, *lanes]:
-                while active := desk.ledger.active(name):
+                while active := operator.ledger.active(name):
                     for run_id in active:
-                        self._execute(desk, run_id)
+                        self._execute(operator, run_id)
                         done += 1
         return done
 
-    def _execute(self, desk: Desk, run_id: str) -> None:
+    def _execute(self, operator: Operator, run_id: str) -> None:
         start = to_instant(self.clock.now()) + 900
-        leases = Leases(desk.store.scripts, desk.store.keys, db=desk.store.db, ttl_ms=60_000, now_ms=start)
-        record = desk.ledger.run(run_id) or {}
+        leases = Leases(
+            operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=start
+        )
+        record = operator.ledger.run(run_id) or {}
         entry = record["entry"]
         leases.claim(run_id, owner="w", task=record["task"], worker=WORKER, entry=entry)
         state, error, letter = self._end(entry, record)

@@ -10,7 +10,7 @@ from redis import Redis
 
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.settings import Settings
-from celery_catchup.engine import Declared, DispatchFailedError, Engine, Office, Reaper
+from celery_catchup.engine import Declared, DispatchFailedError, Engine, Reaper, Services
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.planning.entry import Entry, Role, Schedule
@@ -143,13 +143,13 @@ class Beat:
             depth=self.broker.depth,
         )
         self.backfills = Backfills(self.client, scripts, self.keys, db=0)
-        office = Office(
+        services = Services(
             leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills, retention
         )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})
         self.engine = Engine(
-            office, declared, settings=read, namespace=NAMESPACE, records=dict(map(record, declared))
+            services, declared, settings=read, namespace=NAMESPACE, records=dict(map(record, declared))
         )
 
     def tick(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import kombu
 import pytest
 
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.testing import FakeClock
 from tests.integration import beats
 
@@ -28,7 +28,7 @@ def _close_beats() -> Iterator[None]:
 def desk_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The operator's clock: it stands at 09:05 until the test moves it."""
     clock = FakeClock("2026-02-07T09:05:00Z")
-    monkeypatch.setattr(Desk, "clock", clock)
+    monkeypatch.setattr(Operator, "clock", clock)
     return clock
 
 

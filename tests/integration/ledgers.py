@@ -6,21 +6,21 @@ import json
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, SkipReason, Slot, Trigger, run_id
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 
 HOUR = 3_600_000
 _TRIGGERS = (*[Trigger.SCHEDULER] * 8, Trigger.CATCHUP, Trigger.BACKFILL)
 
 
-def fill(desk: Desk, *, runs_each: int, dead_every: int = 50, every: int = HOUR) -> int:
+def fill(operator: Operator, *, runs_each: int, dead_every: int = 50, every: int = HOUR) -> int:
     """Give every entry its last runs, some of them dead, a span of skips, its hours; how many runs."""
-    now = desk.now()
+    now = operator.now()
     last = now - now % every
-    pipe, keys = desk.store.client.pipeline(transaction=False), desk.store.keys
+    pipe, keys = operator.store.client.pipeline(transaction=False), operator.store.keys
     made = 0
     pipe.hset(keys.scheduler, mapping={"watermark": now, "last_tick": now})
     pipe.hset(keys.meta, "schema", 1)
-    for number, name in enumerate(desk.schedule):
+    for number, name in enumerate(operator.schedule):
         first = last - runs_each * every
         for column in ("first_seen", "anchors"):
             pipe.hset(getattr(keys, column), name, first - every)

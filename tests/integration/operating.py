@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from celery_catchup.beat import scheduler as beat
 from celery_catchup.cli import catchup
 from celery_catchup.model import RunState, to_instant
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
 from celery_catchup.worker_plugin.context import RunContext
@@ -103,23 +103,25 @@ class Project:
                 scheduler.tick()
 
     @contextmanager
-    def desk(self) -> Iterator[Desk]:
-        desk = Desk(self.app, by="tester@here")
+    def operator(self) -> Iterator[Operator]:
+        operator = Operator(self.app, by="tester@here")
         try:
-            yield desk
+            yield operator
         finally:
-            desk.close()
+            operator.close()
 
     def execute(
         self, entry: str, *, state: RunState = RunState.SUCCEEDED, error: str = "", letter: Any = None
     ) -> list[str]:
         """A worker executes the entry's active runs at the present moment; their ids."""
-        with self.desk() as desk:
+        with self.operator() as operator:
             now = to_instant(self.clock.now())
-            leases = Leases(desk.store.scripts, desk.store.keys, db=desk.store.db, ttl_ms=60_000, now_ms=now)
-            done = desk.ledger.active(entry)
+            leases = Leases(
+                operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=now
+            )
+            done = operator.ledger.active(entry)
             for run_id in done:
-                task = (desk.ledger.run(run_id) or {})["task"]
+                task = (operator.ledger.run(run_id) or {})["task"]
                 leases.claim(run_id, owner="w", task=task, worker="celery@here", entry=entry)
                 leases.finish(
                     run_id,
@@ -134,12 +136,14 @@ class Project:
     @contextmanager
     def running(self, entry: str) -> Iterator[RunContext]:
         """The entry's active run as its task sees it; the worker does not report its end."""
-        with self.desk() as desk:
+        with self.operator() as operator:
             now = to_instant(self.clock.now())
-            leases = Leases(desk.store.scripts, desk.store.keys, db=desk.store.db, ttl_ms=60_000, now_ms=now)
-            (run_id,) = desk.ledger.active(entry)
+            leases = Leases(
+                operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=now
+            )
+            (run_id,) = operator.ledger.active(entry)
             claim = leases.claim(run_id, owner="w", task="proj.etl", worker="celery@here", entry=entry)
-            notebook = StoredNotebook(desk.notes, run_id, owner="w")
+            notebook = StoredNotebook(operator.notes, run_id, owner="w")
             yield RunContext.of(run_id, claim.run, lease=None, notebook=notebook)
 
     def slots(self, entry: str) -> list[tuple[str, str]]:

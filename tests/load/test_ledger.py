@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.runs import list_runs
 from celery_catchup.operations.status import status
 from celery_catchup.store import Keys
@@ -65,11 +65,11 @@ def test_a_million_runs_cost_as_little_as_a_few(redis_url: str, record_result: R
         a_scheduler(redis_url, clock) as scheduler,
     ):
         scheduler.tick()
-        desk = Desk(scheduler.app)
+        operator = Operator(scheduler.app)
         work = {
             "tick": scheduler.tick,
-            "list": lambda: list_runs(desk, limit=50),
-            "status": lambda: status(desk),
+            "list": lambda: list_runs(operator, limit=50),
+            "status": lambda: status(operator),
         }
         server_ms = int(client.time()[0]) * 1000
         fill(client, keys, runs=1000, first=server_ms - DAY)
@@ -81,13 +81,13 @@ def test_a_million_runs_cost_as_little_as_a_few(redis_url: str, record_result: R
         many = {name: in_ms(call) for name, call in work.items()}
         clock.advance(minutes=2)
         left, ticks, longest = client.zcard(keys.ended), 0, 0.0
-        scheduler._work.engine.office.reaper._swept_at = 0  # a minute has passed on the server
+        scheduler._work.engine.services.reaper._swept_at = 0  # a minute has passed on the server
         while client.zcard(keys.ended) > runs // 2 + 1000 and ticks < 2 * runs // 500:
             begun = time.perf_counter()
             scheduler.tick()
             longest, ticks = max(longest, time.perf_counter() - begun), ticks + 1
         forgotten = left - client.zcard(keys.ended)
-        desk.close()
+        operator.close()
     record_result(
         "a ledger of a million runs",
         **{f"{name}_ms": f"{many[name]:.1f} (with a few: {few[name]:.1f})" for name in work},

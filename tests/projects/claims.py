@@ -17,8 +17,7 @@ from celery.exceptions import Ignore, Reject
 
 import celery_catchup
 from celery_catchup import current_run
-from celery_catchup.worker_plugin import claims
-from celery_catchup.worker_plugin import worker_process as station
+from celery_catchup.worker_plugin import claims, worker_process
 
 app = Celery("claims")
 app.conf.update(json.loads(os.environ.get("CLAIMS_CONF", "{}")))
@@ -32,7 +31,7 @@ if countdown := os.environ.get("CLAIMS_COUNTDOWN"):
     claims._STORE_PAUSES = (0.1, 0.1)
 
 if renew := os.environ.get("CLAIMS_RENEW"):
-    station._RENEW_RECEIVED = float(renew)
+    worker_process._RENEW_RECEIVED = float(renew)
 
 
 def write(what: str, **facts: Any) -> None:

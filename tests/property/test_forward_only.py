@@ -18,7 +18,7 @@ from celery_catchup.model import Instant, SkipReason, to_instant
 from celery_catchup.planning.entry import Entry, EntryState, Schedule
 from celery_catchup.planning.planner import plan
 from celery_catchup.planning.scope import replay
-from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.forward_only import ForwardOnlyTable
 
 HOUR = 3_600_000
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Cairo"]
@@ -41,11 +41,11 @@ anchors = st.builds(
 )
 
 
-def tables(zone: str, every: timedelta, anchor: Instant) -> tuple[SteppedTable, SteppedTable]:
+def tables(zone: str, every: timedelta, anchor: Instant) -> tuple[ForwardOnlyTable, ForwardOnlyTable]:
     """A relative interval that adds up, and one that walks."""
     rules = ZoneInfo(zone)
     step = Simulation(schedule(every, relative=True), zone=rules, name="e").step
-    return SteppedTable(step, anchor=anchor, steady_in=rules), SteppedTable(step, anchor=anchor)
+    return ForwardOnlyTable(step, anchor=anchor, steady_in=rules), ForwardOnlyTable(step, anchor=anchor)
 
 
 @settings(max_examples=60)
@@ -56,7 +56,7 @@ def test_a_relative_interval_has_the_same_slots_whether_it_is_walked_or_added_up
     added, walked = tables(zone, every, anchor)
     span = min(300 * int(every.total_seconds() * 1000), 120 * 24 * HOUR)
     moments = [anchor + int(place * span) for place in places]
-    asks: list[Callable[[SteppedTable], Any]] = []
+    asks: list[Callable[[ForwardOnlyTable], Any]] = []
     for moment, other in pairwise(moments):
         low, high = min(moment, other), max(moment, other)
         asks += [

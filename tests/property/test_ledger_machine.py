@@ -167,7 +167,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def leases_run_out(self) -> None:
         later = int(time.time() * 1000) + 2 * MINUTE
         self.beat.recovery.now_ms = later
-        self.beat.engine.office.reaper.reap(later)
+        self.beat.engine.services.reaper.reap(later)
         self.beat.recovery.now_ms = 0
         self.model.lapse()
 

@@ -31,7 +31,7 @@ from redis.exceptions import (
 )
 
 from celery_catchup.model import RunState, to_instant
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.status import status
 from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import Answer, Finish
@@ -189,11 +189,11 @@ def looking(url: str, fault: Fault) -> None:
     beat = _chain(url)
     before = {key: beat.client.dump(key) for key in beat.client.keys("*")}  # type: ignore[union-attr]
     app = _app(url)
-    desk = Desk(app)
-    fault.into(desk.store.client)
-    found = _repeated(lambda: status(desk))
+    operator = Operator(app)
+    fault.into(operator.store.client)
+    found = _repeated(lambda: status(operator))
     assert found.in_flight == 1
-    desk.close()
+    operator.close()
     app.close()
     assert {key: beat.client.dump(key) for key in beat.client.keys("*")} == before  # type: ignore[union-attr]
 

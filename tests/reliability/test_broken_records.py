@@ -194,16 +194,16 @@ def test_an_entry_with_a_key_of_the_wrong_kind_is_set_aside_and_the_others_go_on
 ) -> None:
     project = Project(redis_url, desk_clock, dict.fromkeys("abc", HOURLY), {"*": ALL})
     project.tick()
-    with project.desk() as desk:
-        key = getattr(desk.store.keys, kind)("b")
-        desk.store.client.delete(key)
-        desk.store.client.set(key, "somebody else's")
+    with project.operator() as operator:
+        key = getattr(operator.store.keys, kind)("b")
+        operator.store.client.delete(key)
+        operator.store.client.set(key, "somebody else's")
         desk_clock.set("2026-02-07T12:02:00Z")
         project.tick()
         others = [slots(project, name) for name in "ac"]
         said = [one for one in caplog.messages if "Entry cannot be dispatched" in one]
 
-        desk.store.client.delete(key)
+        operator.store.client.delete(key)
         desk_clock.advance(seconds=90)
         project.tick()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from celery_catchup.engine.watermark_file import Mirror
+from celery_catchup.engine.watermark_file import WatermarkFile
 from celery_catchup.testing import FakeClock
 from tests.integration.servers import a_scheduler
 
@@ -67,7 +67,7 @@ def test_a_mirror_that_cannot_be_right_is_ignored_with_a_warning(
 def test_only_its_owner_can_read_it_and_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
     file = tmp_path / "mirror"
     clock = FakeClock()
-    mirror = Mirror(file, namespace="x", monotonic=clock.monotonic)
+    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
     before = os.umask(0)
     try:
         mirror.keep(lambda: {"etl": 1})
@@ -89,7 +89,7 @@ def test_a_link_in_its_place_is_neither_followed_nor_written_through(
     victim, file, clock = tmp_path / "victim", tmp_path / "mirror", FakeClock()
     victim.write_text('{"namespace": "x", "decided": {"etl": 1}}', encoding="utf-8")
     file.symlink_to(victim)
-    mirror = Mirror(file, namespace="x", monotonic=clock.monotonic)
+    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
 
     assert mirror.recall() is None
     mirror.keep(lambda: {"etl": 2})
@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_leaves_the_old_mirror_and_no_litter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, clock = tmp_path / "mirror", FakeClock()
-    mirror = Mirror(file, namespace="x", monotonic=clock.monotonic)
+    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
     mirror.keep(lambda: {"etl": 1})
     clock.advance(seconds=60)
 

@@ -105,7 +105,7 @@ def test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_go
         beat.leases.claim(run["id"], owner="w", task="proj.etl", worker="w")
         beat.leases.finish(run["id"], entry="etl", owner="w", state=RunState.FAILED)
         beat.client.zadd(beat.keys.dead, {run["id"]: number})
-    beat.engine.office.reaper._swept_at = 0
+    beat.engine.services.reaper._swept_at = 0
 
     clock.set("2026-02-07T13:00:00Z")
     beat.tick()
@@ -151,8 +151,8 @@ def test_a_watermark_that_cannot_be_right_is_shown_and_mended(
     project = Project(redis_url, desk_clock)
     project.tick()
     keys = Keys("proj")
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         client.hset(keys.decided, "hourly-etl", value)
         assert named in project.catchup("doctor", code=1).stdout
 
@@ -166,8 +166,8 @@ def test_a_key_of_the_wrong_kind_is_set_aside_and_beat_goes_on(redis_url: str, d
     project = Project(redis_url, desk_clock)
     project.tick()
     keys = Keys("proj")
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         client.delete(keys.decided)
         client.set(keys.decided, "somebody else's")
 
@@ -189,8 +189,8 @@ def every_key() -> list[str]:
 def test_every_key_of_the_wrong_kind_is_found_and_set_aside(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
     project.tick()
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         for key in every_key():
             client.delete(key)
             client.rpush(key, "somebody else's")
@@ -204,8 +204,8 @@ def test_every_key_of_the_wrong_kind_is_found_and_set_aside(redis_url: str, desk
 def test_nothing_is_mended_without_being_asked(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
     project.tick()
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         client.hset(Keys("proj").decided, "hourly-etl", "garbage")
 
         project.catchup("doctor", "--fix", code=1)

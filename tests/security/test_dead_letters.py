@@ -69,7 +69,7 @@ def test_what_is_purged_is_nowhere_any_more(redis_url: str, way: str) -> None:
         assert beat.controls.discard(run["id"], entry=run["entry"])
     else:
         later = int(time.time() * 1000) + 40 * 86_400_000
-        beat.engine.office.reaper.sweep(later, 0, ttl_ms=30 * 86_400_000, entries=["etl"], most_dead=10)
+        beat.engine.services.reaper.sweep(later, 0, ttl_ms=30 * 86_400_000, entries=["etl"], most_dead=10)
 
     assert CANARY not in everything(beat)
 
@@ -96,7 +96,7 @@ def test_a_replay_is_on_record_with_who_asked_for_it(redis_url: str, desk_clock:
 
     project.catchup("dlq", "replay", run_id, "-f")
 
-    with project.desk() as desk:
-        record: Any = desk.ledger.run(run_id)
+    with project.operator() as operator:
+        record: Any = operator.ledger.run(run_id)
     assert "@" in record["by"]
     assert record["replayed"] > 0

@@ -12,14 +12,11 @@ from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.engine import Reaper, reaper
-from celery_catchup.engine import tracked_entries as roster
-from celery_catchup.planning import scope as scopes
-from celery_catchup.store import Evidence, leadership, ledger
-from celery_catchup.store import opening as wiring
+from celery_catchup.engine import Reaper, reaper, tracked_entries
+from celery_catchup.planning import scope
+from celery_catchup.store import Evidence, leadership, ledger, opening
 from celery_catchup.store.scripts import Script
-from celery_catchup.worker_plugin import deliveries, heartbeat
-from celery_catchup.worker_plugin import worker_process as station
+from celery_catchup.worker_plugin import deliveries, heartbeat, worker_process
 from tests.simulation.shims import replaced
 
 Change = tuple[Any, str, Any]
@@ -67,7 +64,7 @@ def _version_is_ignored(_: Any) -> list[Change]:
 
 
 def _watermark_passes_everything(_: Any) -> list[Change]:
-    return [(roster.Roster, "settled", lambda self, now: True)]
+    return [(tracked_entries.TrackedEntries, "settled", lambda self, now: True)]
 
 
 def _loss_is_not_noticed(_: Any) -> list[Change]:
@@ -75,14 +72,14 @@ def _loss_is_not_noticed(_: Any) -> list[Change]:
 
 
 def _window_is_an_hour_longer(_: Any) -> list[Change]:
-    reach = scopes._reach
+    reach = scope._reach
 
     def mutated(entry: Any, index: int, floor: int, now: int) -> Any:
         found, window = reach(entry, index, floor, now), entry.bounds[index].window
         longer = found.after if window is None else max(found.floor, now - window - 3_600_000)
         return replace(found, after=min(found.after, longer))
 
-    return [(scopes, "_reach", mutated)]
+    return [(scope, "_reach", mutated)]
 
 
 def _no_heartbeat(_: Any) -> list[Change]:
@@ -171,7 +168,7 @@ def _revoked_unfenced(world: Any) -> list[Change]:
 
 
 def _received_is_not_renewed(_: Any) -> list[Change]:
-    return [(station, "_received", list)]
+    return [(worker_process, "_received", list)]
 
 
 class Repetitions(NoBackoff):
@@ -191,14 +188,14 @@ def client_that_repeats(repetitions: Repetitions) -> Mutant:
     """redis-py's own default: a command whose answer is lost is sent again."""
 
     def changes(_: Any) -> list[Change]:
-        simulated = wiring.connect
+        simulated = opening.connect
 
         def repeating(url: str, **options: Any) -> Any:
             client = simulated(url, **options)
             client.set_retry(Retry(repetitions, 3))
             return client
 
-        return [(wiring, "connect", repeating)]
+        return [(opening, "connect", repeating)]
 
     return Mutant("the client repeats commands", changes=changes)
 

@@ -8,9 +8,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.errors import CatchupError
-from celery_catchup.operations import backfills, dead_letters, pauses
-from celery_catchup.operations import manual_runs as starting
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations import backfills, dead_letters, manual_runs, pauses
+from celery_catchup.operations.operator import Operator
 from tests.simulation.hub import HostClock, Hub, Process
 
 PAUSABLE = ("etl", "report", "cache", "sync")
@@ -18,12 +17,12 @@ STARTED = ("report", "feed")
 FILLED = ("feed", "etl", "ping")
 
 
-class Operator:
+class Person:
     """Somebody at a terminal; every command is a process of its own."""
 
     def __init__(self, hub: Hub, clock: HostClock, app: Any) -> None:
         self.hub, self.clock = hub, clock
-        self._desk = type("Desk", (Desk,), {"clock": clock})
+        self._operator = type("Operator", (Operator,), {"clock": clock})
         self._app = app
         self.paused: set[str] = set()
 
@@ -37,21 +36,21 @@ class Operator:
         self._command(choice)
 
     def resume(self, name: str, *, catchup: bool = True) -> None:
-        def work(desk: Desk) -> None:
-            pauses.resume(desk, [name], catchup=catchup)
+        def work(operator: Operator) -> None:
+            pauses.resume(operator, [name], catchup=catchup)
             self.paused.discard(name)
 
         self._command(work)
 
-    def pause(self, desk: Desk) -> None:
+    def pause(self, operator: Operator) -> None:
         name = self.hub.random.choice(PAUSABLE)
         self.paused.add(name)
-        pauses.pause(desk, [name])
+        pauses.pause(operator, [name])
 
-    def run(self, desk: Desk) -> None:
-        starting.start_run(desk, self.hub.random.choice(STARTED))
+    def run(self, operator: Operator) -> None:
+        manual_runs.start_run(operator, self.hub.random.choice(STARTED))
 
-    def backfill(self, desk: Desk) -> None:
+    def backfill(self, operator: Operator) -> None:
         draw = self.hub.random
         end = self.clock.now() - timedelta(hours=draw.randint(0, 20))
         asked = backfills.Asked(
@@ -61,13 +60,13 @@ class Operator:
             max_active=draw.randint(1, 2),
             newest_first=draw.random() < 0.5,
         )
-        backfills.create_backfill(desk, asked)
+        backfills.create_backfill(operator, asked)
 
-    def replay(self, desk: Desk) -> None:
-        letters = desk.controls.dead_letters(limit=3)
+    def replay(self, operator: Operator) -> None:
+        letters = operator.controls.dead_letters(limit=3)
         if letters:
             one = self.hub.random.choice(letters)
-            desk.controls.replay(one["id"], entry=one["entry"])
+            operator.controls.replay(one["id"], entry=one["entry"])
 
     def _command(self, work: Any) -> None:
         process = Process(self.hub, "operator", self.clock)
@@ -75,7 +74,7 @@ class Operator:
         def run() -> None:
             self.hub.trace("operator", work.__name__)
             try:
-                work(self._desk(self._app))
+                work(self._operator(self._app))
             except (RedisError, OSError, CatchupError) as error:
                 self.hub.trace("operator", "failed", type(error).__name__)
 

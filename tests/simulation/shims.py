@@ -10,20 +10,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from celery_catchup.beat import assembly as beatwork
-from celery_catchup.beat import worker_inspection as fleet
-from celery_catchup.engine import loss_evidence as evidence
-from celery_catchup.engine import reaper
-from celery_catchup.events import Events
-from celery_catchup.events import recurring_problems as troubles
-from celery_catchup.operations import operator as desk
-from celery_catchup.store import opening as wiring
+from celery_catchup.beat import assembly, worker_inspection
+from celery_catchup.engine import loss_evidence, reaper
+from celery_catchup.events import Events, recurring_problems
+from celery_catchup.operations import operator as operator
+from celery_catchup.store import opening
 from celery_catchup.store import scripts as store_scripts
 from celery_catchup.store.scripts import Script
-from celery_catchup.worker_plugin import claims, heartbeat
-from celery_catchup.worker_plugin import outcomes as endings
-from celery_catchup.worker_plugin import publish_released as outflow
-from celery_catchup.worker_plugin import worker_process as stations
+from celery_catchup.worker_plugin import claims, heartbeat, outcomes, publish_released, worker_process
 from celery_catchup.worker_plugin.deliveries import Delivery
 from tests.simulation.broker import Broker, SimulatedDispatcher
 from tests.simulation.hub import Hub
@@ -132,7 +126,7 @@ def simulated(
     """The shipped modules, on the hub's time, network and dice."""
     hub, draw = network.hub, network.hub.random
     dispatcher = type("Dispatcher", (SimulatedDispatcher,), {"broker": broker})
-    connect = wiring.connect
+    connect = opening.connect
 
     def heard() -> Events:
         return Events(lambda event: hear(hub.current, event))
@@ -141,33 +135,33 @@ def simulated(
     arrivals = _Arrivals(hub)
     real_sleep = SimpleNamespace(sleep=lambda seconds: hub.sleep(seconds * 1000))
     changes = [
-        (wiring, "connect", lambda url, **options: lead_into(network, connect(url, **options))),
+        (opening, "connect", lambda url, **options: lead_into(network, connect(url, **options))),
         (store_scripts, "all_scripts", lambda: scripts),
-        (beatwork, "Dispatcher", dispatcher),
-        (beatwork, "process_events", heard),
-        (stations, "process_events", heard),
-        (beatwork, "evicted", lambda client: None),
-        (outflow, "Dispatcher", dispatcher),
-        (outflow, "threading", _threading(hub)),
-        (desk, "Dispatcher", dispatcher),
+        (assembly, "Dispatcher", dispatcher),
+        (assembly, "process_events", heard),
+        (worker_process, "process_events", heard),
+        (assembly, "evicted", lambda client: None),
+        (publish_released, "Dispatcher", dispatcher),
+        (publish_released, "threading", _threading(hub)),
+        (operator, "Dispatcher", dispatcher),
         (heartbeat, "threading", _threading(hub)),
         (heartbeat, "_TICK", 2.0 * SCALE),
-        (stations, "arrivals", arrivals),
+        (worker_process, "arrivals", arrivals),
         (claims, "arrivals", arrivals),
-        (endings, "arrivals", arrivals),
-        (fleet, "time", monotonic),
-        (fleet, "threading", _threading(hub)),
-        (fleet, "ask_workers", ask_workers),
-        (fleet, "_FIRST", 1200.0),
-        (fleet, "_EVERY", 3600.0),
-        (fleet, "_HURRY", 2400.0),
-        (fleet, "LATELY", ASKED_LATELY),
+        (outcomes, "arrivals", arrivals),
+        (worker_inspection, "time", monotonic),
+        (worker_inspection, "threading", _threading(hub)),
+        (worker_inspection, "ask_workers", ask_workers),
+        (worker_inspection, "_FIRST", 1200.0),
+        (worker_inspection, "_EVERY", 3600.0),
+        (worker_inspection, "_HURRY", 2400.0),
+        (worker_inspection, "LATELY", ASKED_LATELY),
         (reaper, "LATELY", ASKED_LATELY),
-        (evidence, "_SHORTEST_WAIT", PATIENCE // 2),
+        (loss_evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
         (claims, "time", real_sleep),
-        (troubles, "_SHORTEST", 1.0 * SCALE),
-        (troubles, "_LONGEST", 5.0 * SCALE),
+        (recurring_problems, "_SHORTEST", 1.0 * SCALE),
+        (recurring_problems, "_LONGEST", 5.0 * SCALE),
         (secrets, "token_hex", lambda size=16: f"{draw.getrandbits(8 * size):0{2 * size}x}"),
         (random, "uniform", draw.uniform),
     ]
@@ -177,4 +171,4 @@ def simulated(
             yield
     finally:
         logging.disable(logging.NOTSET)
-        stations._stations.clear()
+        worker_process._processes.clear()

@@ -12,9 +12,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError
 
 from celery_catchup.dispatch import header_names as names
-from celery_catchup.worker_plugin import claims
-from celery_catchup.worker_plugin import outcomes as endings
-from celery_catchup.worker_plugin import worker_process as stations
+from celery_catchup.worker_plugin import claims, outcomes, worker_process
 from celery_catchup.worker_plugin.deliveries import TOKEN, new_token
 from tests.simulation.broker import Broker, Delivery
 from tests.simulation.expectations import HOUR, MINUTE
@@ -171,8 +169,8 @@ class Worker:
             self.broker.offer()
             return
         self.oracle.natives += 1
-        station = stations.Station(self.app, clock=self.clock)
-        stations._stations[post] = (os.getpid(), station)
+        station = worker_process.WorkerProcess(self.app, clock=self.clock)
+        worker_process._processes[post] = (os.getpid(), station)
         process.notes["post"] = post
         process.notes["station"] = station
         self.broker.offer()
@@ -282,7 +280,7 @@ class Worker:
             return False
         self.hub.trace(self.name, "discards", delivery.headers["entry"], "expired" if expired else "revoked")
         if self.plugin:
-            endings._on_revoked(sender=one.task, request=one.task.request, expired=expired)
+            outcomes._on_revoked(sender=one.task, request=one.task.request, expired=expired)
         return True
 
     def revoke(self, task_ids: list[str], *, terminate: bool) -> None:
@@ -294,7 +292,7 @@ class Worker:
             self.oracle.ended(execution, "terminated")
             if self.plugin:
                 self.process.notes["station"].heartbeat.drop(execution.token)
-                endings._on_revoked(sender=execution.task, request=execution.task.request, terminated=True)
+                outcomes._on_revoked(sender=execution.task, request=execution.task.request, terminated=True)
 
     def _execute(self, process: Process, one: Reserved, *, late: bool) -> bool:
         """Execute a message as Celery does; whether it is to come again."""
@@ -310,11 +308,11 @@ class Worker:
         if task.name == CHILD:
             self.hub.sleep(MINUTE)
             self.oracle.executions += 1
-            endings.end(task, state=states.SUCCESS, outcome=None)
+            outcomes.end(task, state=states.SUCCESS, outcome=None)
             return False
         state, outcome = self._body(process, one)
         if state and self.plugin and delivery.headers.get(names.RUN_ID) is not None:
-            endings.end(task, state=state, outcome=outcome)
+            outcomes.end(task, state=state, outcome=outcome)
         return False
 
     def _body(self, process: Process, one: Reserved) -> tuple[str, object]:

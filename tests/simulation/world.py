@@ -19,7 +19,7 @@ from tests.simulation.expectations import ENTRIES, HOUR, MINUTE
 from tests.simulation.hub import TAIL, HostClock, Hub
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
-from tests.simulation.people import Operator
+from tests.simulation.people import Person
 from tests.simulation.server import Server, on_simulated_time
 from tests.simulation.shims import simulated
 from tests.simulation.weather import Weather
@@ -106,7 +106,7 @@ class World:
         self.oracle.stranger_is_known = self.fleet.stranger_is_known
         self.oracle.holders_of = self.fleet.holders_of
         self.control = self.app.control = Control(hub, self.broker, self.fleet, self.oracle)
-        self.operator = Operator(hub, self._clock(skews[7]), self.app)
+        self.operator = Person(hub, self._clock(skews[7]), self.app)
         self.snapshots: list[Snapshot] = []
         self.broker.choose = self._a_worker
         self.weather = Weather(self, between=draw.choice((60, 90, 150)) * MINUTE)

@@ -10,7 +10,7 @@ from celery_catchup.flower.api.endpoints import Endpoint, Field, Values
 from celery_catchup.flower.api.kinds import Flag, Text
 from celery_catchup.flower.api.looking import shortened
 from celery_catchup.flower.api.parameters import BACKFILL, BACKFILL_ID, ENTRY, RUN_ID, SLOTS, asked_for
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.backfills import BackfillView, create_backfill, direct_backfill
 from celery_catchup.operations.dead_letters import Handled, discard, refused, replay, select_dead
 from celery_catchup.operations.pauses import Resumption, pause, resume
@@ -24,31 +24,31 @@ _RUN_IDS = Field(
 _REASON = Field(name="reason", kind=Text(), help="Why, for the record.", default="")
 
 
-def _resume(desk: Desk, given: Values) -> Resumption:
-    found = resume(desk, [given["entry"]], catchup=given["catchup"], dry_run=given["dryRun"])
+def _resume(operator: Operator, given: Values) -> Resumption:
+    found = resume(operator, [given["entry"]], catchup=given["catchup"], dry_run=given["dryRun"])
     return replace(found, previews=tuple(shortened(one, SLOTS.default) for one in found.previews))
 
 
-def _pause(desk: Desk, given: Values) -> PausedEntries:
-    return PausedEntries(pause(desk, [given["entry"]], reason=given["reason"], dry_run=given["dryRun"]))
+def _pause(operator: Operator, given: Values) -> PausedEntries:
+    return PausedEntries(pause(operator, [given["entry"]], reason=given["reason"], dry_run=given["dryRun"]))
 
 
-def _replay(desk: Desk, given: Values) -> HandledRuns:
-    return HandledRuns(replay(desk, select_dead(desk, given["runIds"]), dry_run=given["dryRun"]))
+def _replay(operator: Operator, given: Values) -> HandledRuns:
+    return HandledRuns(replay(operator, select_dead(operator, given["runIds"]), dry_run=given["dryRun"]))
 
 
-def _replay_one(desk: Desk, given: Values) -> Handled:
-    found = replay(desk, select_dead(desk, [given["runId"]]), dry_run=given["dryRun"])
+def _replay_one(operator: Operator, given: Values) -> Handled:
+    found = replay(operator, select_dead(operator, [given["runId"]]), dry_run=given["dryRun"])
     refused(found)
     return found[0]
 
 
-def _discard(desk: Desk, given: Values) -> HandledRuns:
-    return HandledRuns(discard(desk, select_dead(desk, given["runIds"]), dry_run=given["dryRun"]))
+def _discard(operator: Operator, given: Values) -> HandledRuns:
+    return HandledRuns(discard(operator, select_dead(operator, given["runIds"]), dry_run=given["dryRun"]))
 
 
-def _direct(state: str, desk: Desk, given: Values) -> BackfillView:
-    return direct_backfill(desk, given["id"], state, dry_run=given["dryRun"])
+def _direct(state: str, operator: Operator, given: Values) -> BackfillView:
+    return direct_backfill(operator, given["id"], state, dry_run=given["dryRun"])
 
 
 CHANGING = (
@@ -116,7 +116,7 @@ CHANGING = (
         answer=BackfillView,
         body=BACKFILL,
         changes=True,
-        operation=lambda desk, given: create_backfill(desk, asked_for(given)),
+        operation=lambda operator, given: create_backfill(operator, asked_for(given)),
     ),
     *(
         Endpoint(

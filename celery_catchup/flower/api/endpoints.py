@@ -11,7 +11,7 @@ from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import Mistake
 from celery_catchup.flower.api.kinds import Kind, Present
 from celery_catchup.flower.failures import FailedError
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 
 ROOT = "/api/catchup"
 MOST_VALUES = {"query": 50, "body": 1000}
@@ -34,7 +34,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """One method of one path. ``operation`` gets the desk and the values by name; what it returns is of
+    """One method of one path. ``operation`` gets the operator and the values by name; what it returns is of
     type ``answer``. Only one that ``changes`` may change something."""
 
     method: str
@@ -42,7 +42,7 @@ class Endpoint:
     name: str
     summary: str
     answer: type
-    operation: Callable[[Desk, Values], object]
+    operation: Callable[[Operator, Values], object]
     where: Sequence[Field] = ()
     query: Sequence[Field] = ()
     body: Sequence[Field] | None = None

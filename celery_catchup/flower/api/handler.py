@@ -13,7 +13,7 @@ from celery_catchup.flower.api.endpoints import Endpoint
 from celery_catchup.flower.api.kinds import Present
 from celery_catchup.flower.failures import FailedError, Failure, failed
 from celery_catchup.flower.mount import ApiHandler
-from celery_catchup.operations import Desk, as_json
+from celery_catchup.operations import Operator, as_json
 
 LONGEST_BODY = 1024 * 1024
 """Bytes of a request's body."""
@@ -71,7 +71,7 @@ class EndpointHandler(JsonHandler):
             self._check_body()
         given = endpoint.values(path, self._query(), self.request.body, self._present())
         try:
-            text = await self.at_desk(lambda desk: encoded(endpoint.operation(desk, given)))
+            text = await self.with_operator(lambda operator: encoded(endpoint.operation(operator, given)))
         except CatchupError as error:
             raise failed(error) from None
         self.answer(text)
@@ -94,7 +94,7 @@ class EndpointHandler(JsonHandler):
             raise FailedError(415, "the body is no JSON; send it with Content-Type: application/json")
 
     def _present(self) -> Present:
-        return Present(Desk.clock.now(), host.celery_app(self.application).timezone)
+        return Present(Operator.clock.now(), host.celery_app(self.application).timezone)
 
 
 class NothingHere(JsonHandler):

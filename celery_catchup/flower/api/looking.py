@@ -34,7 +34,7 @@ from celery_catchup.flower.api.parameters import (
     asked_for,
 )
 from celery_catchup.model import RunState, Trigger, to_datetime
-from celery_catchup.operations import Desk, RefusedError
+from celery_catchup.operations import Operator, RefusedError
 from celery_catchup.operations.backfills import (
     BackfillView,
     list_backfills,
@@ -66,20 +66,22 @@ def shortened(found: Preview, limit: int) -> Preview:
     return replace(found, slots=slots)
 
 
-def _preview(desk: Desk, given: Values) -> Previews:
-    ahead = None if given["at"] is None else given["at"] - to_datetime(desk.now())
+def _preview(operator: Operator, given: Values) -> Previews:
+    ahead = None if given["at"] is None else given["at"] - to_datetime(operator.now())
     if max(ahead or DAY, given["window"] or DAY) > LONGEST:
         raise RefusedError(f"a preview looks {LONGEST.days} days far at the most, both ways")
     try:
-        found = preview(desk, given["entry"], window=given["window"], policy=given["policy"], at=given["at"])
+        found = preview(
+            operator, given["entry"], window=given["window"], policy=given["policy"], at=given["at"]
+        )
     except ConfigurationError as error:  # what was asked for; the app's own was read before
         raise RefusedError("; ".join(map(str, error.mistakes))) from None
     return Previews([shortened(one, given["limit"]) for one in found])
 
 
-def _runs(desk: Desk, given: Values) -> Runs:
+def _runs(operator: Operator, given: Values) -> Runs:
     return list_runs(
-        desk,
+        operator,
         given["entry"],
         triggers=given["triggerType"],
         states=given["state"],
@@ -90,22 +92,22 @@ def _runs(desk: Desk, given: Values) -> Runs:
     )
 
 
-def _timeline(desk: Desk, given: Values) -> Timelines:
+def _timeline(operator: Operator, given: Values) -> Timelines:
     names: Iterable[str] = given["entry"]
-    until = given["until"] or to_datetime(desk.now())
+    until = given["until"] or to_datetime(operator.now())
     since = given["since"] or until - DAY
     if since > until:
         raise RefusedError("since is later than until; swap the two")
     if until - since > LONGEST:
         raise RefusedError(f"a timeline is of {LONGEST.days} days at the most; ask for a part of it")
-    wanted = list(dict.fromkeys(names)) or list(desk.schedule)
+    wanted = list(dict.fromkeys(names)) or list(operator.schedule)
     if len(wanted) > LANES:
         raise RefusedError(f"{len(wanted)} entries are too many for one timeline; name up to {LANES}")
-    return Timelines(timeline(desk, wanted, since=since, until=until, most=given["most"]))
+    return Timelines(timeline(operator, wanted, since=since, until=until, most=given["most"]))
 
 
-def _outages(desk: Desk, given: Values) -> Outages:
-    return Outages(list_outages(desk, since=given["since"] or to_datetime(desk.now()) - DAY))
+def _outages(operator: Operator, given: Values) -> Outages:
+    return Outages(list_outages(operator, since=given["since"] or to_datetime(operator.now()) - DAY))
 
 
 LOOKING = (
@@ -115,7 +117,7 @@ LOOKING = (
         name="getStatus",
         summary="Whether a beat leads, what it is doing, and what waits for somebody.",
         answer=Status,
-        operation=lambda desk, given: status(desk),
+        operation=lambda operator, given: status(operator),
     ),
     Endpoint(
         method="GET",
@@ -123,7 +125,7 @@ LOOKING = (
         name="getOverview",
         summary="The status, the last catch-up, and the last 24 hours in numbers.",
         answer=Overview,
-        operation=lambda desk, given: overview(desk),
+        operation=lambda operator, given: overview(operator),
     ),
     Endpoint(
         method="GET",
@@ -138,7 +140,7 @@ LOOKING = (
             Field(name="offset", kind=Whole(0, 1_000_000), help="Leave out so many.", default=0),
             LIMIT,
         ),
-        operation=lambda desk, given: entry_rows(desk, **given),
+        operation=lambda operator, given: entry_rows(operator, **given),
     ),
     Endpoint(
         method="GET",
@@ -147,7 +149,7 @@ LOOKING = (
         summary="One entry: facts, next slots, runs by trigger, dead letters, outages.",
         answer=EntryPage,
         where=(ENTRY,),
-        operation=lambda desk, given: entry_page(desk, given["entry"]),
+        operation=lambda operator, given: entry_page(operator, given["entry"]),
     ),
     Endpoint(
         method="GET",
@@ -177,7 +179,7 @@ LOOKING = (
         summary="Everything that is known of one run.",
         answer=RunDetails,
         where=(RUN_ID,),
-        operation=lambda desk, given: show_run(desk, given["runId"]),
+        operation=lambda operator, given: show_run(operator, given["runId"]),
     ),
     Endpoint(
         method="GET",
@@ -186,8 +188,8 @@ LOOKING = (
         summary="Slots that were decided not to run, and why.",
         answer=SkippedSlots,
         query=(ENTRIES, SINCE, LIMIT),
-        operation=lambda desk, given: SkippedSlots(
-            list_skips(desk, given["entry"], since=given["since"], limit=given["limit"])
+        operation=lambda operator, given: SkippedSlots(
+            list_skips(operator, given["entry"], since=given["since"], limit=given["limit"])
         ),
     ),
     Endpoint(
@@ -243,7 +245,7 @@ LOOKING = (
         answer=Watermarks,
         query=(ENTRIES,),
         refuses=True,
-        operation=lambda desk, given: show_watermarks(desk, given["entry"]),
+        operation=lambda operator, given: show_watermarks(operator, given["entry"]),
     ),
     Endpoint(
         method="GET",
@@ -252,8 +254,10 @@ LOOKING = (
         summary="Runs that have used up their attempts, those that died last first.",
         answer=DeadLetters,
         query=(ENTRIES, CATEGORY, SEARCH, LIMIT),
-        operation=lambda desk, given: DeadLetters(
-            list_dead(desk, given["entry"], **{name: given[name] for name in ("category", "search", "limit")})
+        operation=lambda operator, given: DeadLetters(
+            list_dead(
+                operator, given["entry"], **{name: given[name] for name in ("category", "search", "limit")}
+            )
         ),
     ),
     Endpoint(
@@ -263,7 +267,7 @@ LOOKING = (
         summary="One dead letter.",
         answer=DeadLetter,
         where=(RUN_ID,),
-        operation=lambda desk, given: show_dead(desk, given["runId"]),
+        operation=lambda operator, given: show_dead(operator, given["runId"]),
     ),
     Endpoint(
         method="GET",
@@ -271,7 +275,7 @@ LOOKING = (
         name="listBackfills",
         summary="Backfills that are remembered, the newest first.",
         answer=Backfills,
-        operation=lambda desk, given: Backfills(list_backfills(desk)),
+        operation=lambda operator, given: Backfills(list_backfills(operator)),
     ),
     Endpoint(
         method="GET",
@@ -280,7 +284,7 @@ LOOKING = (
         summary="One backfill and how far it is.",
         answer=BackfillView,
         where=(BACKFILL_ID,),
-        operation=lambda desk, given: show_backfill(desk, given["id"]),
+        operation=lambda operator, given: show_backfill(operator, given["id"]),
     ),
     Endpoint(
         method="POST",
@@ -290,8 +294,8 @@ LOOKING = (
         answer=Preview,
         body=(*BACKFILL, SLOTS),
         refuses=True,
-        operation=lambda desk, given: shortened(
-            preview_backfill(desk, asked_for(given), most=MOST_PREVIEWED), given["limit"]
+        operation=lambda operator, given: shortened(
+            preview_backfill(operator, asked_for(given), most=MOST_PREVIEWED), given["limit"]
         ),
     ),
 )

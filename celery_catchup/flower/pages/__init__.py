@@ -1,4 +1,4 @@
-"""The pages of the tab: each reads at the desk, makes views of it, and renders a template."""
+"""The pages of the tab: each reads at the operator, makes views of it, and renders a template."""
 
 from __future__ import annotations
 

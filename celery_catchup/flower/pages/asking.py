@@ -8,18 +8,18 @@ from typing import TypeVar
 
 from celery_catchup.config.times import parse_since
 from celery_catchup.error_text import did_you_mean, listed, shown
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.refusals import RefusedError
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
-def moment(desk: Desk, name: str, text: str) -> datetime | None:
+def moment(operator: Operator, name: str, text: str) -> datetime | None:
     """A time, or how long ago, such as ``6h``; in UTC unless it says otherwise."""
     if not text:
         return None
     try:
-        return parse_since(text, now=desk.clock.now(), zone=UTC)
+        return parse_since(text, now=operator.clock.now(), zone=UTC)
     except ValueError as error:
         raise RefusedError(f"{name}: {error}") from None
 

@@ -7,7 +7,7 @@ from celery_catchup.flower.links import Links
 from celery_catchup.flower.pages.entry import backfill_range
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.backfills import backfill_row
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.backfills import list_backfills
 
 
@@ -16,12 +16,12 @@ class BackfillsPage(Page):
 
     template, active, heading = "catchup_backfills.html", "backfills", "Backfills"
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """All that are remembered."""
-        found = list_backfills(desk)
+        found = list_backfills(operator)
         return {
             "backfills": [backfill_row(one) for one in found],
-            "entries": list(desk.declared),
+            "entries": list(operator.declared),
             "words": counted(len(found), "backfill") if found else "",
-            **backfill_range(desk),
+            **backfill_range(operator),
         }

@@ -8,7 +8,7 @@ from celery_catchup.flower.pages.asking import word
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.dead_letters import dead_row
 from celery_catchup.flower.views.filters import Choice
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.dead_letters import Category, list_dead
 
 ROWS = 200
@@ -19,11 +19,11 @@ class DeadLettersPage(Page):
 
     template, active, heading = "catchup_dead.html", "dead", "Dead letters"
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """All of them, or those of one category, or that have a text."""
         chosen, search = self.asked("category"), self.asked("search")
         category = word(Category, "category", chosen) if chosen else None
-        found = list_dead(desk, category=category, search=search, limit=ROWS)
+        found = list_dead(operator, category=category, search=search, limit=ROWS)
         more = " (the newest)" if len(found) == ROWS else ""
         return {
             "dead": [dead_row(letter) for letter in found],

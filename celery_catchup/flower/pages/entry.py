@@ -28,7 +28,7 @@ from celery_catchup.flower.views.entry import (
 from celery_catchup.flower.views.notes import notes
 from celery_catchup.flower.views.runs import run_row
 from celery_catchup.model import Trigger, to_datetime
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.entry_page import entry_page
 from celery_catchup.operations.overview import Banner, overview
 from celery_catchup.operations.previews import preview
@@ -49,38 +49,40 @@ class EntryPageHandler(Page):
     template, active, heading = "catchup_entry.html", "schedules", "Schedules"
     every = 10
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """Everything about the entry that the address names."""
         name = self.asked("entry")
-        page = entry_page(desk, name)
-        told = overview(desk)
+        page = entry_page(operator, name)
+        told = overview(operator)
         governed = page.entry.catchup is not None
         chosen = self.asked("triggerType")
         triggers = [word(Trigger, "triggerType", chosen)] if chosen else []
-        runs = list_runs(desk, [name], triggers=triggers, limit=ROWS).runs
+        runs = list_runs(operator, [name], triggers=triggers, limit=ROWS).runs
         return {
             "heading": name,
             "entry": name,
             "task": page.entry.task,
             "paused": page.entry.paused,
             "governed": governed,
-            "notes": notes(replace(told, banner=_news(desk, name, told.banner)), entry=name),
-            "facts": facts(page, timezone=str(desk.app.timezone)),
+            "notes": notes(replace(told, banner=_news(operator, name, told.banner)), entry=name),
+            "facts": facts(page, timezone=str(operator.app.timezone)),
             "triggers": trigger_choices(page, chosen, link),
             "runs": [run_row(run) for run in runs],
             "dead": [dead_row(letter) for letter in page.dead_letters],
-            **_drawings(desk, name, downs(page.outages, told.status), link),
-            **(_preview(desk, name) if governed else _NO_PREVIEW),
-            **backfill_range(desk),
+            **_drawings(operator, name, downs(page.outages, told.status), link),
+            **(_preview(operator, name) if governed else _NO_PREVIEW),
+            **backfill_range(operator),
         }
 
 
-def _news(desk: Desk, name: str, banner: Banner | None) -> Banner | None:
+def _news(operator: Operator, name: str, banner: Banner | None) -> Banner | None:
     """What a catch-up did for this entry; nothing is no news."""
     if banner is None:
         return None
     since, until = banner.first, banner.last
-    found = list_runs(desk, [name], triggers=[Trigger.CATCHUP], since=since, until=until, limit=_MOST_NEWS)
+    found = list_runs(
+        operator, [name], triggers=[Trigger.CATCHUP], since=since, until=until, limit=_MOST_NEWS
+    )
     slots = [run.scheduled_time for run in found.runs]
     return replace(banner, dispatched=len(slots), first=min(slots), last=max(slots)) if slots else None
 
@@ -92,16 +94,20 @@ _NO_PREVIEW = {
 }
 
 
-def _drawings(desk: Desk, name: str, bands: Sequence[Down], link: Links) -> Values:
-    now = to_datetime(desk.now())
+def _drawings(operator: Operator, name: str, bands: Sequence[Down], link: Links) -> Values:
+    now = to_datetime(operator.now())
     days = days_until(now, _DAYS)
     week = timeline(
-        desk, [name], since=days[0].since, until=days[-1].until - timedelta(milliseconds=1), most=_MOST_CELLS
+        operator,
+        [name],
+        since=days[0].since,
+        until=days[-1].until - timedelta(milliseconds=1),
+        most=_MOST_CELLS,
     )[name]
     dense = _slots_of_a_day(week)
     columns = columns_for(dense)
     span = Span(now - _DAY, now)
-    today = timeline(desk, [name], since=span.since, until=span.until)[name]
+    today = timeline(operator, [name], since=span.since, until=span.until)[name]
     return {
         "heat": heat_map(days, week, columns=columns, href=link.run),
         "heat_axis": axis(days[0]),
@@ -128,27 +134,27 @@ def _marks(slots: Sequence[TimelineSlots]) -> list[str]:
     return [mark for mark in order if mark in seen]
 
 
-def _preview(desk: Desk, name: str) -> Values:
-    found = preview(desk, [name])
+def _preview(operator: Operator, name: str) -> Values:
+    found = preview(operator, [name])
     if not found:
         return _NO_PREVIEW
     return {
         "preview_words": preview_words(found[0]),
         "preview_text": preview_text(found[0]) if len(found[0].slots) else "",
-        "preview_command": f"celery -A {app_name(desk)} catchup preview {quote(name)}",
+        "preview_command": f"celery -A {app_name(operator)} catchup preview {quote(name)}",
     }
 
 
-def app_name(desk: Desk) -> str:
+def app_name(operator: Operator) -> str:
     """How the app would be named on a command line."""
-    return quote(desk.app.main or "proj")
+    return quote(operator.app.main or "proj")
 
 
-def backfill_range(desk: Desk) -> Values:
+def backfill_range(operator: Operator) -> Values:
     """What the form of a backfill begins with: the last day."""
-    now = to_datetime(desk.now()).replace(second=0, microsecond=0)
+    now = to_datetime(operator.now()).replace(second=0, microsecond=0)
     return {
         "backfill_start": f"{now - _DAY:%Y-%m-%dT%H:%MZ}",
         "backfill_end": f"{now:%Y-%m-%dT%H:%MZ}",
-        "app_name": app_name(desk),
+        "app_name": app_name(operator),
     }

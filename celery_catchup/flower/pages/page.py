@@ -9,7 +9,7 @@ from celery_catchup.errors import CatchupError, ConfigurationError
 from celery_catchup.flower.buttons import action, pause_button
 from celery_catchup.flower.links import BACKFILLS, DEAD, RUNS, SCHEDULES, Links
 from celery_catchup.flower.mount import PageHandler
-from celery_catchup.operations import Desk, UnknownEntryError, UnknownRunError
+from celery_catchup.operations import Operator, UnknownEntryError, UnknownRunError
 from celery_catchup.operations.refusals import RefusedError
 
 Values = Mapping[str, Any]
@@ -28,13 +28,15 @@ class Page(PageHandler):
         """Render the page, or a sentence about what is in its way."""
         link = Links(self.url_prefix)
         try:
-            values = await self.at_desk(lambda desk: {**self.show(desk, link, *path), **_dead(desk)})
+            values = await self.with_operator(
+                lambda operator: {**self.show(operator, link, *path), **_dead(operator)}
+            )
         except CatchupError as error:
             self._trouble(error, link)
             return
         self._render(self.template, link, **values)
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """What the template is given."""
         raise NotImplementedError
 
@@ -77,8 +79,8 @@ def _tabs(dead: int) -> list[tuple[str, str, str]]:
     ]
 
 
-def _dead(desk: Desk) -> Values:
-    return {"dead_letters": desk.listing.counts()["dead"]}
+def _dead(operator: Operator) -> Values:
+    return {"dead_letters": operator.listing.counts()["dead"]}
 
 
 def _told(error: CatchupError) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.run import attempt_rows, decided, facts, notes, progress
 from celery_catchup.flower.views.runs import state_badge, trigger_badge
 from celery_catchup.model import RunState
-from celery_catchup.operations import Desk, UnknownRunError
+from celery_catchup.operations import Operator, UnknownRunError
 from celery_catchup.operations.dead_letters import DeadLetter, show_dead
 from celery_catchup.operations.runs import Run, show_run
 
@@ -21,10 +21,10 @@ class RunPage(Page):
 
     template, active, heading = "catchup_run.html", "runs", "Run"
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """The run whose id begins as the address says."""
-        found = show_run(desk, path[0])
-        run, letter = found.run, _letter(desk, found.run)
+        found = show_run(operator, path[0])
+        run, letter = found.run, _letter(operator, found.run)
         return {
             "heading": f"Run {run.run_id[:8]}",
             "eyebrow": "Run",
@@ -44,11 +44,11 @@ class RunPage(Page):
         }
 
 
-def _letter(desk: Desk, run: Run) -> DeadLetter | None:
+def _letter(operator: Operator, run: Run) -> DeadLetter | None:
     if run.state is not RunState.DEAD:
         return None
     try:
-        return show_dead(desk, run.run_id)
+        return show_dead(operator, run.run_id)
     except UnknownRunError:  # somebody was faster
         return None
 

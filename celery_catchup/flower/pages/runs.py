@@ -11,7 +11,7 @@ from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.filters import Filter, choices
 from celery_catchup.flower.views.runs import RunRow, run_row, skip_row
 from celery_catchup.model import RunState, Trigger
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.runs import list_runs, list_skips
 from celery_catchup.operations.status import LOST
 
@@ -23,10 +23,10 @@ class RunsPage(Page):
 
     template, active, heading = "catchup_runs.html", "runs", "Runs"
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """A page of runs, or of skipped slots."""
         asked = self._filter()
-        rows, cursor = _slots(desk, asked) if asked.of_slots else _runs(desk, asked)
+        rows, cursor = _slots(operator, asked) if asked.of_slots else _runs(operator, asked)
         return {
             "of": asked.entry,
             "filters": choices(asked, link),
@@ -53,24 +53,27 @@ class RunsPage(Page):
         )
 
 
-def _runs(desk: Desk, asked: Filter) -> tuple[list[RunRow], str]:
+def _runs(operator: Operator, asked: Filter) -> tuple[list[RunRow], str]:
     found = list_runs(
-        desk,
+        operator,
         [asked.entry] if asked.entry else [],
         triggers=[word(Trigger, "triggerType", one) for one in asked.trigger_type],
         states=[word(RunState, "state", one) for one in asked.state],
-        since=moment(desk, "since", asked.since),
-        until=moment(desk, "until", asked.until),
+        since=moment(operator, "since", asked.since),
+        until=moment(operator, "until", asked.until),
         limit=ROWS,
         cursor=asked.cursor or None,
     )
     return [run_row(run) for run in found.runs], found.cursor or ""
 
 
-def _slots(desk: Desk, asked: Filter) -> tuple[list[RunRow], str]:
-    until = moment(desk, "until", asked.until)
+def _slots(operator: Operator, asked: Filter) -> tuple[list[RunRow], str]:
+    until = moment(operator, "until", asked.until)
     found = list_skips(
-        desk, [asked.entry] if asked.entry else [], since=moment(desk, "since", asked.since), limit=10 * ROWS
+        operator,
+        [asked.entry] if asked.entry else [],
+        since=moment(operator, "since", asked.since),
+        limit=10 * ROWS,
     )
     wanted = [
         one

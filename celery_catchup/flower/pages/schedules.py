@@ -12,7 +12,7 @@ from celery_catchup.flower.views.downs import downs
 from celery_catchup.flower.views.notes import cards, notes
 from celery_catchup.flower.views.schedules import pages, schedule_rows
 from celery_catchup.model import to_datetime
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.outages import list_outages
 from celery_catchup.operations.overview import entry_rows, overview
 from celery_catchup.operations.timeline import timeline
@@ -28,22 +28,24 @@ class SchedulesPage(Page):
     template, active, heading = "catchup_schedules.html", "schedules", "Schedules"
     every = 10
 
-    def show(self, desk: Desk, link: Links, *path: str) -> Values:
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """A page of entries."""
         search, offset = self.asked("search"), self.asked("offset")
-        found = entry_rows(desk, search=search, offset=int(offset) if offset.isdecimal() else 0, limit=ROWS)
-        now = to_datetime(desk.now())
+        found = entry_rows(
+            operator, search=search, offset=int(offset) if offset.isdecimal() else 0, limit=ROWS
+        )
+        now = to_datetime(operator.now())
         span = Span(now - _LANE, now)
         names = [row.name for row in found.entries]
-        slots = timeline(desk, names, since=span.since, until=span.until) if names else {}
-        told = overview(desk)
-        bands = downs(list_outages(desk, since=span.since), told.status)
+        slots = timeline(operator, names, since=span.since, until=span.until) if names else {}
+        told = overview(operator)
+        bands = downs(list_outages(operator, since=span.since), told.status)
         return {
             "notes": notes(told),
             "cards": cards(told),
             "search": search,
             "total": found.total,
-            "known": len(desk.schedule),
+            "known": len(operator.schedule),
             "axis": axis(span),
             "rows": schedule_rows(found.entries, slots, span=span, downs=bands, link=link),
             "pages": pages(found, search),

@@ -13,7 +13,7 @@ from celery_catchup.config.drift import listed
 from celery_catchup.config.settings import OnDrift
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
 from celery_catchup.events.command_lines import command_line
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor import history, memory, processes, repairs, server
 from celery_catchup.operations.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.operations.drift import show_drift
@@ -22,14 +22,14 @@ from celery_catchup.store.opening import masked_url, open_store, read_settings
 
 _PACKAGES = ("celery", "kombu", "redis", "flower")
 
-Check = Callable[[Desk], Iterator[Finding]]
+Check = Callable[[Operator], Iterator[Finding]]
 
 
-def examine(desk: Desk) -> Examination:
+def examine(operator: Operator) -> Examination:
     """Make every check that can be made."""
-    findings = [*_versions(), *_configuration(desk)]
+    findings = [*_versions(), *_configuration(operator)]
     sound = not any(one.verdict is Verdict.FAILURE for one in findings)
-    findings += _reachable(desk, sound=sound)
+    findings += _reachable(operator, sound=sound)
     if not any(one.check == "store" and one.verdict is Verdict.FAILURE for one in findings):
         checks: list[Check] = [_schema, server.store, server.clocks, repairs.stored]
         if sound:
@@ -42,16 +42,16 @@ def examine(desk: Desk) -> Examination:
             ]
             checks += [history.lost_slots, history.windows, memory.memory, _drift]
         for check in checks:
-            findings += _made(check, desk)
+            findings += _made(check, operator)
     findings += _flower()
     healthy = not any(one.verdict in (Verdict.FAILURE, Verdict.UNKNOWN) for one in findings)
     return Examination(healthy, tuple(findings))
 
 
-def _made(check: Check, desk: Desk) -> list[Finding]:
+def _made(check: Check, operator: Operator) -> list[Finding]:
     """A check, whatever happens in it."""
     try:
-        return list(check(desk))
+        return list(check(operator))
     except STORE_FAILS as error:
         return [Finding(_name(check), Verdict.UNKNOWN, explain(error))]
     except CatchupError as error:
@@ -72,9 +72,9 @@ def _versions() -> Iterator[Finding]:
     yield ok("versions", ", ".join(found))
 
 
-def _configuration(desk: Desk) -> Iterator[Finding]:
+def _configuration(operator: Operator) -> Iterator[Finding]:
     try:
-        division = desk.division
+        division = operator.division
     except ConfigurationError as error:
         for mistake in error.mistakes:
             yield failure("configuration", str(mistake), "mend it: beat does not start with a mistake")
@@ -83,44 +83,46 @@ def _configuration(desk: Desk) -> Iterator[Finding]:
     yield ok("configuration", f"no mistakes; entries: {entries}")
     for text in division.warnings:
         yield warning("configuration", text, "use a schedule that can be replayed, or leave the policy out")
-    for text in (*division.cautions, *_of_the_app(desk)):
+    for text in (*division.cautions, *_of_the_app(operator)):
         yield warning("configuration", text, "change it, unless it is meant so")
-    if desk.app.conf.task_always_eager and division.declared:
+    if operator.app.conf.task_always_eager and division.declared:
         yield failure("configuration", "task_always_eager is on: tasks would run inside beat", "turn it off")
 
 
-def _of_the_app(desk: Desk) -> Iterator[str]:
-    return app_cautions(desk.app, desk.schedule, desk.configuration, now=desk.now())
+def _of_the_app(operator: Operator) -> Iterator[str]:
+    return app_cautions(operator.app, operator.schedule, operator.configuration, now=operator.now())
 
 
-def _reachable(desk: Desk, *, sound: bool) -> Iterator[Finding]:
+def _reachable(operator: Operator, *, sound: bool) -> Iterator[Finding]:
     try:
         if not sound:
             # The mistakes may be elsewhere; where the store is can still be read.
-            desk.store = open_store(desk.app, read_settings(desk.app, only=("redis_url", "namespace")))
-        desk.store.client.ping()
+            operator.store = open_store(
+                operator.app, read_settings(operator.app, only=("redis_url", "namespace"))
+            )
+        operator.store.client.ping()
     except STORE_FAILS as error:
         yield failure(
-            "store", f"{masked_url(desk.app)}: {explain(error)}", "mend catchup_redis_url, or the server"
+            "store", f"{masked_url(operator.app)}: {explain(error)}", "mend catchup_redis_url, or the server"
         )
     except (ConfigurationError, StoreError) as error:
         yield failure("store", str(error).splitlines()[-1].strip(), "set catchup_redis_url")
     else:
-        yield ok("store", f"{masked_url(desk.app)} answers; namespace {desk.store.namespace}")
+        yield ok("store", f"{masked_url(operator.app)} answers; namespace {operator.store.namespace}")
 
 
-def _schema(desk: Desk) -> Iterator[Finding]:
+def _schema(operator: Operator) -> Iterator[Finding]:
     try:
-        desk.before_change()
+        operator.before_change()
     except StoreError as error:
         yield failure(
             "schema", str(error), "upgrade celery_catchup here; what is stored can only be looked at"
         )
 
 
-def _drift(desk: Desk) -> Iterator[Finding]:
+def _drift(operator: Operator) -> Iterator[Finding]:
     """Whether a beat with these entries would start."""
-    found = show_drift(desk)
+    found = show_drift(operator)
     if found.differences and found.on_drift == OnDrift.REFUSE:
         told = f"the declared entries differ from the stored ones: {listed(list(found.differences))}"
         yield failure("drift", told, f"declare them as they were, or: {command_line('drift', 'accept')}")

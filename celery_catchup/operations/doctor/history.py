@@ -9,7 +9,7 @@ from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
 from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import SkipReason, Trigger, to_rfc3339
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, ok, warning
 from celery_catchup.operations.runs import list_runs
 
@@ -18,9 +18,9 @@ _RECENT = 500  # catch-up runs from which the length of outages is read
 _NEARLY = 0.8  # of its window: a little more, and slots would have been lost
 
 
-def lost_slots(desk: Desk) -> Iterator[Finding]:
+def lost_slots(operator: Operator) -> Iterator[Finding]:
     """Entries with catch-up off that lost slots in the last week."""
-    spans = desk.listing.skips(desk.declared, since=desk.now() - _DAYS)
+    spans = operator.listing.skips(operator.declared, since=operator.now() - _DAYS)
     found = False
     for name, some in spans.items():
         lost = [span for span in some if span["reason"] == SkipReason.CATCHUP_OFF]
@@ -38,13 +38,13 @@ def lost_slots(desk: Desk) -> Iterator[Finding]:
         yield ok("lost slots", "no entry with catch-up off has lost a slot in the last week")
 
 
-def windows(desk: Desk) -> Iterator[Finding]:
+def windows(operator: Operator) -> Iterator[Finding]:
     """Policies whose window is shorter than outages have been."""
-    latest = _latest(desk)
-    spans = desk.listing.skips(desk.declared, since=desk.now() - 4 * _DAYS)
+    latest = _latest(operator)
+    spans = operator.listing.skips(operator.declared, since=operator.now() - 4 * _DAYS)
     found = False
-    for name in desk.declared:
-        policy = desk.configuration.policies[name]
+    for name in operator.declared:
+        policy = operator.configuration.policies[name]
         window = None if policy is None else policy.window
         if window is None:
             continue
@@ -70,10 +70,10 @@ def _rough(duration: timedelta) -> str:
     return format_duration(timedelta(seconds=int(duration.total_seconds())))
 
 
-def _latest(desk: Desk) -> dict[str, timedelta]:
+def _latest(operator: Operator) -> dict[str, timedelta]:
     """Of each entry, how late its latest catch-up run was decided: so long was beat down, at least."""
     found: dict[str, timedelta] = {}
-    for run in list_runs(desk, triggers=[Trigger.CATCHUP], limit=_RECENT).runs:
+    for run in list_runs(operator, triggers=[Trigger.CATCHUP], limit=_RECENT).runs:
         if run.created_at is not None:
             late = run.created_at - run.scheduled_time
             found[run.entry] = max(late, found.get(run.entry, timedelta()))

@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.model import Trigger
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, ok, warning
 from celery_catchup.store.memory_usage import Footprint, measure
 
@@ -18,18 +18,18 @@ _DAYS = 7  # from which the growth is read
 _NEARLY = 0.8  # of the server's limit
 
 
-def memory(desk: Desk) -> Iterator[Finding]:
+def memory(operator: Operator) -> Iterator[Finding]:
     """Whether what will be kept fits into the server."""
     try:
-        found = measure(desk.store.client, desk.store.keys, tuple(desk.schedule))
+        found = measure(operator.store.client, operator.store.keys, tuple(operator.schedule))
     except NoPermissionError:
         yield ok("memory", "not measured: the user of this connection has no right to MEMORY USAGE")
         return
-    settings, per_day = desk.configuration.settings, _runs_per_day(desk)
+    settings, per_day = operator.configuration.settings, _runs_per_day(operator)
     kept = min(per_day * settings.ledger_ttl.total_seconds() / 86400, settings.max_ledger_runs)
     forecast = found.other + round(found.per_run * max(kept, found.runs))
     told = _told(found, per_day, forecast, format_duration(settings.ledger_ttl))
-    info: Any = desk.store.client.info("memory")
+    info: Any = operator.store.client.info("memory")
     limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     ahead = used - found.total + forecast
     if limit and ahead > limit * _NEARLY:
@@ -51,13 +51,13 @@ def _told(found: Footprint, per_day: float, forecast: int, ttl: str) -> str:
     return f"{now}, {each}; growing by {growth}; {_size(forecast)} when runs are forgotten after {ttl}"
 
 
-def _runs_per_day(desk: Desk) -> float:
+def _runs_per_day(operator: Operator) -> float:
     """Over the last week, or since the oldest run when that is younger."""
-    now = desk.now()
-    oldest: Any = desk.store.client.zrange(desk.store.keys.runs, 0, 0, withscores=True)
+    now = operator.now()
+    oldest: Any = operator.store.client.zrange(operator.store.keys.runs, 0, 0, withscores=True)
     age = (now - oldest[0][1]) / _DAY if oldest else 0.0
     days = max(1.0, min(_DAYS, age))
-    tally = desk.history.tally(since=now - round(days * _DAY))
+    tally = operator.history.tally(since=now - round(days * _DAY))
     return sum(tally.dispatched(trigger) for trigger in Trigger) / days
 
 

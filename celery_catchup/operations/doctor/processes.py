@@ -11,11 +11,11 @@ from kombu.exceptions import OperationalError
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.error_text import listed, shown
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, Verdict, failure, ok, warning
 from celery_catchup.operations.status import Health, Status, server_time, status
 from celery_catchup.store.opening import left_behind
-from celery_catchup.store.workers import LATELY as SEEN_LATELY
+from celery_catchup.store.workers import LATELY
 
 _PING = 1.0  # seconds that workers have to answer
 _LATELY = 10 * 60 * 1000
@@ -24,9 +24,9 @@ _FIX = 'add imports += ["celery_catchup.worker"] to their settings, and restart 
 _START = "start one: celery -A … beat -S celery_catchup:Scheduler"
 
 
-def leader(desk: Desk) -> Iterator[Finding]:
+def leader(operator: Operator) -> Iterator[Finding]:
     """Whether a beat leads."""
-    found = status(desk)
+    found = status(operator)
     match found.scheduler:
         case Health.RUNNING:
             yield ok("scheduler", f"leader {found.leader} (epoch {found.epoch}), last tick {_age(found)} ago")
@@ -35,42 +35,43 @@ def leader(desk: Desk) -> Iterator[Finding]:
         case Health.DOWN:
             yield failure("scheduler", f"no beat leads; the last tick was {_age(found)} ago", _START)
         case Health.NEVER_STARTED:
-            where = shown(desk.store.namespace)
+            where = shown(operator.store.namespace)
             yield failure("scheduler", f"no beat has ever led in namespace {where}", _START)
     for one in found.failing:
         what = f"entry {shown(one.entry)}" if one.backfill is None else f"backfill {one.backfill}"
         yield failure("scheduler", f"{what} fails: {one.reason}", "mend it; it is tried again by itself")
 
 
-def namespace(desk: Desk) -> Iterator[Finding]:
+def namespace(operator: Operator) -> Iterator[Finding]:
     """Whether this app has its namespace for itself."""
-    conflict, behind = status(desk).conflict, left_behind(desk.store)
+    conflict, behind = status(operator).conflict, left_behind(operator.store)
     fix = "two apps? set catchup_namespace in one of them; one app? start all beats from one configuration"
     if behind is not None:
         yield failure("namespace", behind, "set catchup_namespace: beat does not start without it")
     elif conflict is not None:
         yield (failure if conflict.lasting else warning)("namespace", conflict.detail, fix)
-    elif desk.declares_as_leader():
-        yield ok("namespace", f"nobody else uses {shown(desk.store.namespace)}")
+    elif operator.declares_as_leader():
+        yield ok("namespace", f"nobody else uses {shown(operator.store.namespace)}")
     else:
-        told = f"the latest leader in namespace {shown(desk.store.namespace)} has other entries than this app"
+        where = shown(operator.store.namespace)
+        told = f"the latest leader in namespace {where} has other entries than this app"
         yield warning("namespace", told, fix)
 
 
-def broker(desk: Desk) -> Iterator[Finding]:
+def broker(operator: Operator) -> Iterator[Finding]:
     """How messages reach the workers, and which workers there are."""
     try:
-        desk.sender.probe()
+        operator.sender.probe()
     except DispatchFailedError as error:
         yield failure("dispatch", str(error), "mend broker_url, or the broker")
         return
-    yield ok("dispatch", f"{desk.sender.mode}: {desk.sender.reason}")
-    yield from _workers(desk)
+    yield ok("dispatch", f"{operator.sender.mode}: {operator.sender.reason}")
+    yield from _workers(operator)
 
 
-def leases(desk: Desk) -> Iterator[Finding]:
+def leases(operator: Operator) -> Iterator[Finding]:
     """Whether runs have been without a sign of life for longer than they should."""
-    stale = desk.listing.overdue(server_time(desk) - _OVERDUE)
+    stale = operator.listing.overdue(server_time(operator) - _OVERDUE)
     if stale:
         fix = "a leading beat sends them again; list them: celery catchup runs --state running"
         yield warning("leases", f"runs in flight without a sign of life: {stale}", fix)
@@ -78,9 +79,9 @@ def leases(desk: Desk) -> Iterator[Finding]:
         yield ok("leases", "every run in flight is looked after")
 
 
-def dead_letters(desk: Desk) -> Iterator[Finding]:
+def dead_letters(operator: Operator) -> Iterator[Finding]:
     """Whether runs wait for somebody to decide."""
-    count = desk.listing.counts()["dead"]
+    count = operator.listing.counts()["dead"]
     if count:
         yield warning(
             "dead letters", f"runs that used up all attempts: {count}", "see: celery catchup dlq list"
@@ -89,14 +90,14 @@ def dead_letters(desk: Desk) -> Iterator[Finding]:
         yield ok("dead letters", "none")
 
 
-def _workers(desk: Desk) -> Iterator[Finding]:
-    with_plugin = set(desk.workers.seen_since(server_time(desk) - _LATELY))
+def _workers(operator: Operator) -> Iterator[Finding]:
+    with_plugin = set(operator.workers.seen_since(server_time(operator) - _LATELY))
     try:
-        answers: Any = desk.app.control.ping(timeout=_PING)
+        answers: Any = operator.app.control.ping(timeout=_PING)
     except (OperationalError, OSError) as error:
         yield Finding("workers", Verdict.UNKNOWN, f"could not be asked: {type(error).__name__}")
         return
-    mixed = desk.workers.presence().mixed_since(server_time(desk) - SEEN_LATELY)
+    mixed = operator.workers.presence().mixed_since(server_time(operator) - LATELY)
     for queue, names in mixed.items():
         what = f"{listed(names)} without the plugin beside workers with it"
         yield failure("workers", f"queue {shown(queue)}: {what}; runs that they execute stay open", _FIX)

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, to_rfc3339
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
 from celery_catchup.operations.watermarks import orphans
 
@@ -26,21 +26,21 @@ class Repair:
     do: Callable[[], Any]
 
 
-def repairs(desk: Desk) -> list[Repair]:
+def repairs(operator: Operator) -> list[Repair]:
     """Everything that could be mended now."""
-    strange = list(_strange_keys(desk))
+    strange = list(_strange_keys(operator))
     # With a key of the wrong kind nothing else can be read.
-    return strange or list(_watermarks(desk))
+    return strange or list(_watermarks(operator))
 
 
-def stored(desk: Desk) -> Iterator[Finding]:
+def stored(operator: Operator) -> Iterator[Finding]:
     """Whether what is stored can be right, and belongs to an entry."""
-    found = repairs(desk)
+    found = repairs(operator)
     for one in found:
         yield failure("stored state", one.what, f"{one.fix}: celery catchup doctor --fix")
     if not found:
         yield ok("stored state", "everything can be read")
-        for name in orphans(desk):
+        for name in orphans(operator):
             yield warning(
                 "stored state",
                 f"entry {shown(name)} is orphaned: it is stored, but not declared any more",
@@ -48,9 +48,9 @@ def stored(desk: Desk) -> Iterator[Finding]:
             )
 
 
-def _strange_keys(desk: Desk) -> Iterator[Repair]:
-    wanted = list(desk.store.keys.kinds(desk.schedule))
-    with desk.store.client.pipeline(transaction=False) as pipe:
+def _strange_keys(operator: Operator) -> Iterator[Repair]:
+    wanted = list(operator.store.keys.kinds(operator.schedule))
+    with operator.store.client.pipeline(transaction=False) as pipe:
         for key, _ in wanted:
             pipe.type(key)
         kinds = pipe.execute()
@@ -59,18 +59,18 @@ def _strange_keys(desk: Desk) -> Iterator[Repair]:
             yield Repair(
                 f"key {shown(key)} is a {found.decode()}, and should be a {kind}: somebody else writes to it",
                 f"rename it to {shown(key + ':set-aside')}, and go on without it",
-                partial(desk.store.client.rename, key, f"{key}:set-aside"),
+                partial(operator.store.client.rename, key, f"{key}:set-aside"),
             )
 
 
-def _watermarks(desk: Desk) -> Iterator[Repair]:
-    known, now = desk.look(), desk.now()
+def _watermarks(operator: Operator) -> Iterator[Repair]:
+    known, now = operator.look(), operator.now()
     problem = None if known.watermark is None else _problem(known.watermark, now)
     if problem is not None:
         yield Repair(
             f"the scheduler's watermark is {problem}",
             f"set it to {to_rfc3339(now)}; nothing is replayed",
-            partial(desk.watermarks.move, [], now, scheduler=True),
+            partial(operator.watermarks.move, [], now, scheduler=True),
         )
     for name, text in known.decided.items():
         problem = _problem(text, now)
@@ -78,7 +78,7 @@ def _watermarks(desk: Desk) -> Iterator[Repair]:
             yield Repair(
                 f"the watermark of entry {shown(name)} is {problem}",
                 f"reset it to {to_rfc3339(now)}; what it missed is let go",
-                partial(desk.watermarks.move, [name], now),
+                partial(operator.watermarks.move, [name], now),
             )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.model import to_instant
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
 from celery_catchup.operations.status import server_time
 
@@ -17,19 +17,19 @@ _SKEW_NOTICED = 1000  # milliseconds by which two clocks may differ before it ma
 _SKEW_REFUSED = 60_000  # a minute: live slots would count as missed, or missed ones as live
 
 
-def store(desk: Desk) -> Iterator[Finding]:
+def store(operator: Operator) -> Iterator[Finding]:
     """Whether what is decided survives."""
-    info: Any = desk.store.client.info()
+    info: Any = operator.store.client.info()
     yield _version(info)
-    yield _persistence(desk, info)
+    yield _persistence(operator, info)
     yield _eviction(info)
 
 
-def clocks(desk: Desk) -> Iterator[Finding]:
+def clocks(operator: Operator) -> Iterator[Finding]:
     """Whether this host and the server agree about the time."""
-    before = desk.clock.now()
-    server = server_time(desk)
-    after = desk.clock.now()
+    before = operator.clock.now()
+    server = server_time(operator)
+    after = operator.clock.now()
     # The server read its clock at some moment in between: only what is outside is skew.
     early, late = to_instant(before) - server, server - to_instant(after)
     skew = max(early, late, 0)
@@ -52,20 +52,20 @@ def _version(info: dict[str, Any]) -> Finding:
     return ok("server", f"{name} {text}")
 
 
-def _persistence(desk: Desk, info: dict[str, Any]) -> Finding:
+def _persistence(operator: Operator, info: dict[str, Any]) -> Finding:
     fix = "set appendonly yes (appendfsync everysec is enough)"
     if info.get("aof_enabled"):
         return ok("persistence", "the server keeps an append-only file")
-    if _takes_snapshots(desk):
+    if _takes_snapshots(operator):
         return warning(
             "persistence", "the server only takes snapshots: a crash loses minutes of decisions", fix
         )
     return warning("persistence", "the server keeps nothing: after a restart it has forgotten every run", fix)
 
 
-def _takes_snapshots(desk: Desk) -> bool:
+def _takes_snapshots(operator: Operator) -> bool:
     try:
-        answer: Any = desk.store.client.config_get("save")
+        answer: Any = operator.store.client.config_get("save")
     except RedisError:  # many hosted servers, and a good ACL, do not allow the question
         return True
     return bool(answer.get("save"))

@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 from celery_catchup.operations.import_state import LastRun
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 
 
-def django_runs(desk: Desk) -> dict[str, LastRun]:
+def django_runs(operator: Operator) -> dict[str, LastRun]:
     """When each enabled periodic task of the database last ran, by its name."""
-    desk.app.loader.import_default_modules()  # sets Django up, where it has not been
+    operator.app.loader.import_default_modules()  # sets Django up, where it has not been
     try:
         models: Any = import_module("django_celery_beat.models")
     except Exception as error:  # not installed, or no Django project: each raises something else

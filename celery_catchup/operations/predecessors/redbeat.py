@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from redis import Redis
 
 from celery_catchup.operations.import_state import LastRun
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import connect
 from celery_catchup.store.opening import broker_store_url
@@ -20,13 +20,13 @@ _PREFIX = "redbeat:"
 _PAGE = 500
 
 
-def redbeat_runs(desk: Desk, url: str | None = None) -> dict[str, LastRun]:
+def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRun]:
     """When each of redbeat's entries last ran: of those in its schedule, by their names.
 
     ``url`` is where they are; else redbeat's own setting tells, or the broker.
     """
-    conf = desk.app.conf
-    where = url or conf.get("redbeat_redis_url") or broker_store_url(desk.app)
+    conf = operator.app.conf
+    where = url or conf.get("redbeat_redis_url") or broker_store_url(operator.app)
     if where is None:
         raise RefusedError("redbeat_redis_url is not set, and the broker is not Redis; give --url")
     prefix = conf.get("redbeat_key_prefix") or _PREFIX

@@ -12,19 +12,21 @@ from celery.utils.time import maybe_make_aware
 
 from celery_catchup.error_text import shown
 from celery_catchup.operations.import_state import LastRun
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 
 
-def shelved_runs(desk: Desk, path: str | None = None) -> dict[str, LastRun]:
+def shelved_runs(operator: Operator, path: str | None = None) -> dict[str, LastRun]:
     """When each entry of Celery's schedule file last ran; the file is only read.
 
     It is read as beat itself reads it, which executes what a hostile file says: give it your own.
     """
-    where = path or str(desk.app.conf.beat_schedule_filename)
+    where = path or str(operator.app.conf.beat_schedule_filename)
     entries = _read(where)
     return {
-        str(name): LastRun(maybe_make_aware(entry.last_run_at, desk.app.timezone), entry.total_run_count or 0)
+        str(name): LastRun(
+            maybe_make_aware(entry.last_run_at, operator.app.timezone), entry.total_run_count or 0
+        )
         for name, entry in entries.items()
         if entry.last_run_at is not None
     }

@@ -290,8 +290,8 @@ def test_a_row_that_runs_once_runs_once_and_is_disabled(
             scheduler.tick()
 
     row.refresh_from_db()
-    with project.desk() as desk:
-        assert desk.store.client.llen("celery") == 1
+    with project.operator() as operator:
+        assert operator.store.client.llen("celery") == 1
     assert not row.enabled
 
 
@@ -306,8 +306,8 @@ def test_a_row_that_ran_once_is_not_sent_again_although_the_database_never_heard
 
     project.tick()
 
-    with project.desk() as desk:
-        assert desk.store.client.llen("celery") == 1
+    with project.operator() as operator:
+        assert operator.store.client.llen("celery") == 1
 
 
 def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that_is_ahead(
@@ -327,5 +327,5 @@ def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that
             desk_clock.advance(minutes=6)
             scheduler.tick()
 
-    with project.desk() as desk:
-        assert desk.store.client.llen("celery") == 1
+    with project.operator() as operator:
+        assert operator.store.client.llen("celery") == 1

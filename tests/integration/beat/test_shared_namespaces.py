@@ -46,8 +46,8 @@ class App(Project):
         self.app.main, self.queue = name, f"{prefix}{queue}"
 
     def sent(self) -> int:
-        with self.desk() as desk:
-            return int(desk.store.client.llen(self.queue))  # type: ignore[arg-type]
+        with self.operator() as operator:
+            return int(operator.store.client.llen(self.queue))  # type: ignore[arg-type]
 
     def namespace_finding(self) -> dict[str, Any]:
         found = self.catchup("doctor", "-j", code=1).stdout

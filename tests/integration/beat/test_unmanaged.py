@@ -15,13 +15,13 @@ import redis
 from celery import Celery
 from celery.schedules import crontab, schedule
 
-from celery_catchup.beat import config_cache as rereading
+from celery_catchup.beat import config_cache
 from celery_catchup.beat.declared_entries import CatchupEntry, divide
 from celery_catchup.beat.scheduler import Scheduler
-from celery_catchup.beat.unmanaged import PlainEntries
+from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.dispatch import DispatchError
 from celery_catchup.model import Instant, to_datetime, to_instant
-from celery_catchup.store import Batch, Keys, Ledger, PlainBatch
+from celery_catchup.store import Batch, Keys, Ledger, UnmanagedBatch
 from celery_catchup.testing import FakeClock
 from tests.services import private_server
 
@@ -73,7 +73,7 @@ class Sending:
 
     def __init__(self) -> None:
         self.made: list[tuple[str, Instant]] = []
-        self.committed: list[PlainBatch] = []
+        self.committed: list[UnmanagedBatch] = []
         self.errors: dict[str, Exception] = {}
         self.failure: Exception | None = None
         self.leads = True
@@ -84,7 +84,7 @@ class Sending:
         self.made.append((entry.name, slot))
         return "celery", 0, ["message"]
 
-    def commit(self, batches: list[PlainBatch]) -> bool:
+    def commit(self, batches: list[UnmanagedBatch]) -> bool:
         if self.failure is not None:
             raise self.failure
         if self.leads:
@@ -105,7 +105,7 @@ class Beat:
             name: CatchupEntry(name=name, task="task", schedule=value, app=app)
             for name, value in schedules.items()
         }
-        self.entries = PlainEntries(made, longest=300)
+        self.entries = UnmanagedEntries(made, longest=300)
         self.entries.noted(self.entries.load({}, self.now()))
 
     def now(self) -> Instant:
@@ -321,7 +321,7 @@ def test_a_late_run_is_told_the_time_it_was_due_or_the_newest_of_a_cron_table(
 ) -> None:
     beat = Beat(app)
     entry = CatchupEntry(name="late", task="task", schedule=written, relative=relative, app=app)
-    beat.entries = PlainEntries({"late": entry}, longest=300)
+    beat.entries = UnmanagedEntries({"late": entry}, longest=300)
     beat.entries.load({}, beat.now())
     app.ahead = timedelta(microseconds=300)
 
@@ -519,7 +519,7 @@ def test_a_lazy_scheduler_asks_nothing_of_anybody(app: Clocked) -> None:
 def looked(app: Clocked, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows each time the entries of the app are looked at."""
     times: list[int] = []
-    monkeypatch.setattr(rereading, "divide", lambda *args, **kw: times.append(1) or divide(*args, **kw))
+    monkeypatch.setattr(config_cache, "divide", lambda *args, **kw: times.append(1) or divide(*args, **kw))
     app.conf.update(
         broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.beat import worker_inspection as fleets
+from celery_catchup.beat import worker_inspection
 from celery_catchup.beat.worker_inspection import Fleet, ask_workers
 from celery_catchup.events import Event, Events, MixedFleet
 from celery_catchup.store import Scripts, Workers
@@ -143,7 +143,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
         time.sleep(0.3)
         return {}
 
-    monkeypatch.setattr(fleets, "ask_workers", slow)
+    monkeypatch.setattr(worker_inspection, "ask_workers", slow)
     workers = Workers(site.store, Scripts(site.store), site.keys)
     fleet = Fleet(site.app, workers, Events(), needed=False)
     fleet.presence()
@@ -161,7 +161,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
 def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plugin(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleets, "ask_workers", lambda app: {"celery@without": ["celery"]})
+    monkeypatch.setattr(worker_inspection, "ask_workers", lambda app: {"celery@without": ["celery"]})
     fleet = Fleet(site.app, workers, Events(), needed=False)
     workers.attend("celery@with", ["celery"])
     before = fleet.presence()

@@ -72,25 +72,25 @@ def play_until_the_outage(project: Project, clock: FakeClock, story: Any) -> Non
 
 
 def said(project: Project) -> dict[str, Any]:
-    with project.desk() as desk:
+    with project.operator() as operator:
         return {
             one.entry: (
                 sorted(slot.scheduled_time for slot in one.slots if slot.action == "dispatch"),
                 Counter(str(slot.reason) for slot in one.slots if slot.action == "skip"),
                 one.expired,
             )
-            for one in preview(desk)
+            for one in preview(operator)
         }
 
 
 def ledger(project: Project, names: Any) -> dict[str, Any]:
     """The slots that have a run, and how many were skipped for which reason."""
-    with project.desk() as desk:
+    with project.operator() as operator:
         return {
             name: (
-                {run["slot"] for run in desk.ledger.runs_of(name)},
+                {run["slot"] for run in operator.ledger.runs_of(name)},
                 sum(
-                    (Counter({s["reason"]: s["count"]}) for s in desk.ledger.skips_of(name)),
+                    (Counter({s["reason"]: s["count"]}) for s in operator.ledger.skips_of(name)),
                     Counter[str](),
                 ),
             )
@@ -104,7 +104,7 @@ def catch_up(project: Project) -> None:
         for _ in range(MOST_TICKS):
             beat.tick()
             work: Any = beat._work
-            if work.engine.roster.settled(work.engine.now()):
+            if work.engine.tracked.settled(work.engine.now()):
                 return
         raise AssertionError("the catch-up does not end")
 

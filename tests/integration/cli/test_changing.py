@@ -257,8 +257,8 @@ def test_an_entry_that_discards_on_resume_runs_what_its_watermark_is_moved_back_
 
 
 def test_an_unreadable_watermark_is_mended_by_a_reset(project: Project, desk_clock: FakeClock) -> None:
-    with project.desk() as desk:
-        desk.store.client.hset(desk.store.keys.decided, "hourly-etl", "NaN")
+    with project.operator() as operator:
+        operator.store.client.hset(operator.store.keys.decided, "hourly-etl", "NaN")
     assert project.json("watermark", "show")["entries"][0]["watermark"] is None
 
     project.catchup("watermark", "reset", "hourly-etl", "-f")
@@ -281,8 +281,8 @@ def test_a_manual_run_is_recorded_and_sent(project: Project) -> None:
     )
     assert run["dataIntervalStart"] == "2026-02-07T09:00:00Z"
     assert "@" in run["requestedBy"]
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         (message,) = [json.loads(text) for text in client.lrange("celery", 0, -1)]
     assert message["headers"]["id"] == message["headers"]["catchup_run_id"] == run["runId"]
     assert message["headers"]["trigger_type"] == "manual"
@@ -355,13 +355,13 @@ def test_what_a_preview_assumes_of_a_move_is_what_the_store_then_holds(
 
     if paused:
         project.catchup("pause", "hourly-etl", "--reason", "x")
-    with project.desk() as desk:
-        moment = parse_time(at, now=project.clock.now(), zone=desk.app.timezone)
-        assumed = moved(desk.look(), ["hourly-etl"], int(moment.timestamp() * 1000))
+    with project.operator() as operator:
+        moment = parse_time(at, now=project.clock.now(), zone=operator.app.timezone)
+        assumed = moved(operator.look(), ["hourly-etl"], int(moment.timestamp() * 1000))
 
         project.catchup("watermark", "set", "hourly-etl", at, "-f")
 
-        held = desk.look()
+        held = operator.look()
         assert held.decided == assumed.decided
         texts = (held.paused, assumed.paused)
         assert len({json.dumps({n: json.loads(t) for n, t in p.items()}, sort_keys=True) for p in texts}) == 1

@@ -13,7 +13,7 @@ from celery import Celery
 
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
-from celery_catchup.operations import Desk
+from celery_catchup.operations import Operator
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
 from celery_catchup.testing.embedded_server import EmbeddedServer
@@ -26,7 +26,7 @@ from tests.integration.operating import ALL, HOURLY, Project
 def now_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """The operator's clock agrees with the server's."""
     clock = FakeClock(datetime.now(UTC))
-    monkeypatch.setattr(Desk, "clock", clock)
+    monkeypatch.setattr(Operator, "clock", clock)
     return clock
 
 
@@ -75,8 +75,8 @@ def finding(found: Any, check: str) -> dict[str, Any]:
 def with_a_worker(project: Project, monkeypatch: pytest.MonkeyPatch, *, plugin: bool = True) -> None:
     monkeypatch.setattr(project.app.control, "ping", lambda timeout: [{"celery@here": {"ok": "pong"}}])
     if plugin:
-        with project.desk() as desk:
-            Workers(desk.store.client, desk.store.scripts, desk.store.keys).attend("celery@here")
+        with project.operator() as operator:
+            Workers(operator.store.client, operator.store.scripts, operator.store.keys).attend("celery@here")
 
 
 def test_a_healthy_installation_is_told_so(
@@ -121,10 +121,10 @@ def test_a_worker_without_the_plugin_beside_one_with_it_is_a_failure_in_doctor_a
 ) -> None:
     project = Project(redis_url, now_clock)
     with_a_worker(project, monkeypatch)
-    with project.desk() as desk:
-        server_ms = int(float(desk.store.client.time()[0]) * 1000)
-        desk.workers.attend("celery@here", ["celery"])
-        desk.workers.note_consumers(
+    with project.operator() as operator:
+        server_ms = int(float(operator.store.client.time()[0]) * 1000)
+        operator.workers.attend("celery@here", ["celery"])
+        operator.workers.note_consumers(
             {"celery@there": ["celery", "other"], "celery@here": ["celery"]}, now=server_ms
         )
 
@@ -219,12 +219,12 @@ def test_no_store_at_all_is_a_finding(now_clock: FakeClock) -> None:
 
 def test_eviction_endangers_what_is_stored(lasting: EmbeddedServer, now_clock: FakeClock) -> None:
     project = Project(lasting.url(), now_clock)
-    with project.desk() as desk:
-        desk.store.client.config_set("maxmemory-policy", "allkeys-lru")
+    with project.operator() as operator:
+        operator.store.client.config_set("maxmemory-policy", "allkeys-lru")
         assert verdicts(project.json("doctor", code=1))["eviction"] == "warning"
-        desk.store.client.config_set("maxmemory", "100mb")
+        operator.store.client.config_set("maxmemory", "100mb")
         assert verdicts(project.json("doctor", code=1))["eviction"] == "failure"
-        desk.store.client.config_set("maxmemory-policy", "volatile-lru")
+        operator.store.client.config_set("maxmemory-policy", "volatile-lru")
         assert verdicts(project.json("doctor", code=1))["eviction"] == "warning"
 
 
@@ -281,16 +281,16 @@ def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now
 
 def test_stale_leases_are_found(redis_url: str, now_clock: FakeClock) -> None:
     project = Project(redis_url, now_clock)
-    with project.desk() as desk:
-        desk.store.client.zadd(desk.store.keys.leases, {"some-run": 1})
+    with project.operator() as operator:
+        operator.store.client.zadd(operator.store.keys.leases, {"some-run": 1})
 
     assert "without a sign of life: 1" in finding(project.json("doctor", code=1), "leases")["detail"]
 
 
 def test_a_broken_record_or_key_stops_no_other_check(redis_url: str, now_clock: FakeClock) -> None:
     project = Project(redis_url, now_clock)
-    with project.desk() as desk:
-        desk.store.client.set(desk.store.keys.leases, "not a sorted set")
+    with project.operator() as operator:
+        operator.store.client.set(operator.store.keys.leases, "not a sorted set")
 
     found = project.json("doctor", code=1)
 
@@ -300,8 +300,8 @@ def test_a_broken_record_or_key_stops_no_other_check(redis_url: str, now_clock: 
 
 def test_a_newer_schema_is_a_failure(redis_url: str, now_clock: FakeClock) -> None:
     project = Project(redis_url, now_clock)
-    with project.desk() as desk:
-        desk.store.client.hset(desk.store.keys.meta, "schema", "99")
+    with project.operator() as operator:
+        operator.store.client.hset(operator.store.keys.meta, "schema", "99")
 
     assert "schema 99" in finding(project.json("doctor", code=1), "schema")["detail"]
 
@@ -319,8 +319,8 @@ def test_memory_is_forecast_from_the_runs_of_the_last_week(
     lasting: EmbeddedServer, now_clock: FakeClock
 ) -> None:
     project = Project(lasting.url(), now_clock, catchup_ledger_ttl="40d")
-    with project.desk() as desk:
-        ledgers.fill(desk, runs_each=24 * 7)
+    with project.operator() as operator:
+        ledgers.fill(operator, runs_each=24 * 7)
 
     (memory,) = [one for one in project.json("doctor")["findings"] if one["check"] == "memory"]
 
@@ -333,9 +333,9 @@ def test_a_server_that_will_be_full_before_runs_are_forgotten_is_a_warning(
     lasting: EmbeddedServer, now_clock: FakeClock
 ) -> None:
     project = Project(lasting.url(), now_clock, catchup_ledger_ttl="9000d")
-    with project.desk() as desk:
-        ledgers.fill(desk, runs_each=24 * 7)
-        desk.store.client.config_set("maxmemory", 100_000_000)
+    with project.operator() as operator:
+        ledgers.fill(operator, runs_each=24 * 7)
+        operator.store.client.config_set("maxmemory", 100_000_000)
 
     memory = finding(project.json("doctor"), "memory")
 

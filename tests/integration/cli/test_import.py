@@ -91,8 +91,8 @@ def test_an_entry_without_a_policy_makes_its_one_late_run_and_keeps_its_count(
     project.catchup("import", "shelve", "-s", where)
     project.tick()
 
-    with project.desk() as desk:
-        assert desk.look().last_runs["plain"].endswith(" 8")
+    with project.operator() as operator:
+        assert operator.look().last_runs["plain"].endswith(" 8")
 
 
 def test_without_the_import_the_same_switch_recovers_nothing(project: Project, tmp_path: Path) -> None:

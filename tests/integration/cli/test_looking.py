@@ -377,8 +377,8 @@ def test_one_run_is_shown_by_the_beginning_of_its_id(project: Project) -> None:
 
 def test_attempts_before_the_last_are_listed_with_what_became_of_them(project: Project) -> None:
     run = project.json("runs", "--limit", "1")["runs"][0]["runId"]
-    with project.desk() as desk:
-        desk.controls.replay(run, entry="hourly-etl")
+    with project.operator() as operator:
+        operator.controls.replay(run, entry="hourly-etl")
     project.execute("hourly-etl", state=RunState.FAILED, error="KeyError: 'x'")
 
     lines = project.text("runs", "show", run).splitlines()
@@ -390,12 +390,12 @@ def test_attempts_before_the_last_are_listed_with_what_became_of_them(project: P
 def test_what_a_task_has_noted_is_shown(project: Project) -> None:
     project.catchup("run", "hourly-etl")
     run = project.json("runs", "--limit", "1")["runs"][0]["runId"]
-    with project.desk() as desk:
-        store = desk.store
+    with project.operator() as operator:
+        store = operator.store
         store.client.hset(
             store.keys.notes, run, '{"checkpoints": {"row": "41"}, "outputs": {"file": "\\"s3://x\\""}}'
         )
-        assert isinstance(desk.notes, Notes)
+        assert isinstance(operator.notes, Notes)
 
     lines = project.text("runs", "show", run).splitlines()
 
@@ -404,13 +404,13 @@ def test_what_a_task_has_noted_is_shown(project: Project) -> None:
 
 
 def test_an_id_that_is_unknown_short_or_ambiguous_is_refused(project: Project) -> None:
-    with project.desk() as desk:
+    with project.operator() as operator:
         record = (
             '{"entry": "hourly-etl", "task": "proj.etl", "state": "dead", "trigger": "manual", "slot": 1}'
         )
         for twin in ("abcd0001", "abcd0002"):
-            desk.store.client.hset(desk.store.keys.ledger, twin, record)
-            desk.store.client.zadd(desk.store.keys.runs, {twin: 1})
+            operator.store.client.hset(operator.store.keys.ledger, twin, record)
+            operator.store.client.zadd(operator.store.keys.runs, {twin: 1})
 
     unknown = project.catchup("runs", "show", "ffffffff-0000", code=1)
     short = project.catchup("runs", "show", "f", code=1)
@@ -432,13 +432,13 @@ def test_runs_of_an_entry_that_is_gone_are_still_listed(
 
 
 def test_a_record_that_cannot_be_read_is_left_out(project: Project) -> None:
-    with project.desk() as desk:
+    with project.operator() as operator:
         for run_id, text in {
             "broken-1": '{"entry": "hou',
             "broken-2": '{"entry": "x", "state": "odd"}',
         }.items():
-            desk.store.client.hset(desk.store.keys.ledger, run_id, text)
-            desk.store.client.zadd(desk.store.keys.runs, {run_id: 1_770_465_600_000})
+            operator.store.client.hset(operator.store.keys.ledger, run_id, text)
+            operator.store.client.zadd(operator.store.keys.runs, {run_id: 1_770_465_600_000})
 
     assert hours(project.json("runs")) == ["13", "12", "11", "10"]
 

@@ -254,8 +254,8 @@ def test_millions_of_slots_are_counted_and_not_listed(redis_url: str, desk_clock
 
 def test_preview_changes_nothing(redis_url: str, desk_clock: FakeClock) -> None:
     project = an_outage(redis_url, desk_clock)
-    with project.desk() as desk:
-        client: Any = desk.store.client
+    with project.operator() as operator:
+        client: Any = operator.store.client
         before = {key: client.dump(key) for key in client.scan_iter()}
 
         project.catchup("preview")

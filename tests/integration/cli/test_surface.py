@@ -110,8 +110,8 @@ def test_state_of_a_newer_version_can_be_looked_at(
     command: tuple[str, ...], redis_url: str, desk_clock: FakeClock
 ) -> None:
     project = Project(redis_url, desk_clock)
-    with project.desk() as desk:
-        desk.store.client.hset(desk.store.keys.meta, "schema", "99")
+    with project.operator() as operator:
+        operator.store.client.hset(operator.store.keys.meta, "schema", "99")
 
     fails = command in (LOOKING["show"], LOOKING["check"])  # there is no such run, and no beat
     found = project.catchup(*command, code=1 if fails else 0)
@@ -124,9 +124,9 @@ def test_state_of_a_newer_version_is_not_changed(
     command: tuple[str, ...], redis_url: str, desk_clock: FakeClock
 ) -> None:
     project = Project(redis_url, desk_clock)
-    with project.desk() as desk:
-        client: Any = desk.store.client
-        client.hset(desk.store.keys.meta, "schema", "99")
+    with project.operator() as operator:
+        client: Any = operator.store.client
+        client.hset(operator.store.keys.meta, "schema", "99")
         before = {key: client.dump(key) for key in client.scan_iter()}
 
         found = project.catchup(*command, code=1)
@@ -137,8 +137,8 @@ def test_state_of_a_newer_version_is_not_changed(
 
 def test_somebody_elses_key_in_our_place_is_a_line_and_1(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
-    with project.desk() as desk:
-        desk.store.client.set(desk.store.keys.runs, "not a sorted set")
+    with project.operator() as operator:
+        operator.store.client.set(operator.store.keys.runs, "not a sorted set")
 
     found = project.catchup("runs", code=1)
 
@@ -169,8 +169,8 @@ def a_hostile_run(project: Project) -> str:
     }
     letter = {"type": HOSTILE, "traceback": f"a\n{HOSTILE}", HOSTILE: HOSTILE}
     notes = {HOSTILE: {HOSTILE: json.dumps(HOSTILE)}}
-    with project.desk() as desk:
-        client, keys = desk.store.client, desk.store.keys
+    with project.operator() as operator:
+        client, keys = operator.store.client, operator.store.keys
         client.hset(keys.ledger, run_id, json.dumps(record))
         client.zadd(keys.runs, {run_id: record["slot"]})
         client.zadd(keys.dead, {run_id: record["slot"]})
@@ -341,8 +341,8 @@ def test_listing_the_verbs_imports_no_client(redis_url: str) -> None:
 
 def test_a_hundred_thousand_runs_are_listed_in_bounded_time(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock, {"a": HOURLY, "b": HOURLY}, {"a": ALL, "b": ALL})
-    with project.desk() as desk:
-        client, keys = desk.store.client, desk.store.keys
+    with project.operator() as operator:
+        client, keys = operator.store.client, operator.store.keys
         numbers = {f"{number:08x}-0000": number for number in range(100_000)}
         slots = {run_id: 1_700_000_000_000 + number * 1000 for run_id, number in numbers.items()}
         for entry in "ab":
@@ -379,12 +379,12 @@ def test_pages_follow_each_other_without_gap_or_repetition(redis_url: str, desk_
     desk_clock.set("2026-02-07T14:02:00Z")
     project.tick()
 
-    with project.desk() as desk:
-        whole = [run.run_id for run in list_runs(desk).runs]
+    with project.operator() as operator:
+        whole = [run.run_id for run in list_runs(operator).runs]
         for entries in ((), ("a", "b")):
             cursor, paged = None, []
             while True:
-                page = list_runs(desk, entries, limit=3, cursor=cursor)
+                page = list_runs(operator, entries, limit=3, cursor=cursor)
                 paged += [run.run_id for run in page.runs]
                 cursor = page.cursor
                 if cursor is None:

@@ -26,7 +26,7 @@ from tests.services import private_server
 SLACK = 1.0  # seconds for everything but waiting, on a busy machine
 
 
-class Line:
+class TrackedEntry:
     """A telephone line to a server that can go dead: nothing passes any more, nobody hangs up."""
 
     def __init__(self, port: int) -> None:
@@ -78,10 +78,10 @@ class Line:
 
 
 @contextmanager
-def a_line(url: str) -> Iterator[tuple[Line, str]]:
+def a_line(url: str) -> Iterator[tuple[TrackedEntry, str]]:
     """The line, and the URL that leads through it."""
     port = urlsplit(url).port or 5672
-    line = Line(port)
+    line = TrackedEntry(port)
     try:
         yield line, url.replace(f":{port}", f":{line.port}")
     finally:

@@ -25,7 +25,7 @@ from celery_catchup.model import RunState
 from celery_catchup.store import Leases, Ledger
 from celery_catchup.store.opening import open_store
 from celery_catchup.testing import FakeClock
-from celery_catchup.worker_plugin.publish_released import Outflow
+from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
 from tests.integration.dispatching import stock_send
 from tests.services import private_server
 
@@ -218,7 +218,7 @@ def test_a_run_that_waits_its_turn_is_announced_by_the_worker_that_releases_it(
         leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
         leases.claim(first["id"], owner="w", task="proj.etl", worker="w", entry="e")
         ending = leases.finish(first["id"], entry="e", owner="w", state=RunState.SUCCEEDED)
-        outflow = Outflow(app, store, SystemClock())
+        outflow = ReleasedPublisher(app, store, SystemClock())
         outflow.publish(ending.released, ending.pushed)
         outflow._dispatcher.close()
 
@@ -317,4 +317,4 @@ def test_without_the_setting_nothing_is_asked_or_sent(
         beat.go(minutes=55)
 
         assert heard() == []
-    assert type(beat.scheduler._work.engine.office.ledger) is Ledger
+    assert type(beat.scheduler._work.engine.services.ledger) is Ledger

@@ -21,8 +21,8 @@ def times(project: Project, entry: str) -> list[str]:
 
 
 def skips(project: Project, entry: str) -> list[tuple[str, str, int, str]]:
-    with project.desk() as desk:
-        spans = desk.ledger.skips_of(entry)
+    with project.operator() as operator:
+        spans = operator.ledger.skips_of(entry)
     return [
         (to_rfc3339(one["first"])[11:16], to_rfc3339(one["last"])[11:16], one["count"], one["reason"])
         for one in spans
@@ -57,8 +57,8 @@ def test_a_cap_is_never_exceeded_whatever_is_resumed_meanwhile(redis_url: str, d
         redis_url, desk_clock, {"a": HOURLY, "b": HALF_PAST}, {"a": policy, "b": policy}, **capped
     )
     project.tick()
-    with project.desk() as desk:
-        pause(desk, ["b"])
+    with project.operator() as operator:
+        pause(operator, ["b"])
     desk_clock.set("2026-02-07T12:05:00Z")
 
     with project.beat() as beat:
@@ -66,8 +66,8 @@ def test_a_cap_is_never_exceeded_whatever_is_resumed_meanwhile(redis_url: str, d
             beat.tick()
             desk_clock.advance(seconds=1)
         assert times(project, "a") == ["01:00", "02:00", "03:00"]
-        with project.desk() as desk:
-            resume(desk, ["b"])
+        with project.operator() as operator:
+            resume(operator, ["b"])
         for _ in range(30):
             beat.tick()
             desk_clock.advance(seconds=1)
@@ -88,8 +88,8 @@ def test_a_share_that_an_entry_cannot_use_goes_to_the_others(redis_url: str, des
 
     with project.beat() as beat:
         beat.tick()
-        with project.desk() as desk:
-            pause(desk, ["b"])
+        with project.operator() as operator:
+            pause(operator, ["b"])
         for _ in range(10):
             desk_clock.advance(seconds=1)
             beat.tick()
@@ -140,8 +140,8 @@ def test_preview_and_restart_agree_however_fast_the_workers_are(
     project = Project(redis_url, desk_clock, {"e": HOURLY}, {"e": {"window": "12h", **policy}}, **settings)
     project.tick()
     desk_clock.set("2026-02-07T19:05:00Z")
-    with project.desk() as desk:
-        (ahead,) = preview(desk, ["e"])
+    with project.operator() as operator:
+        (ahead,) = preview(operator, ["e"])
     promised = [f"{one.scheduled_time:%H:%M}" for one in ahead.slots if one.action == "dispatch"]
 
     with project.beat() as beat:
@@ -169,8 +169,8 @@ def test_preview_and_restart_agree_on_entries_that_share_a_cap(
     )
     project.tick()
     desk_clock.set("2026-02-07T13:05:00Z")
-    with project.desk() as desk:
-        found = {one.entry: one for one in preview(desk)}
+    with project.operator() as operator:
+        found = {one.entry: one for one in preview(operator)}
     promised = {
         name: [f"{s.scheduled_time:%H:%M}" for s in one.slots if s.action == "dispatch"]
         for name, one in found.items()

@@ -212,9 +212,9 @@ def test_a_beat_that_lost_the_lead_accepts_nothing(redis_url: str, desk_clock: F
     beat.engine.resign()
     other.tick()
 
-    states = beat.engine.office.states
+    states = beat.engine.services.states
     with pytest.raises(FencedError):
-        states.accept({"c": "{}"}, leadership=beat.engine.office.leadership)
+        states.accept({"c": "{}"}, leadership=beat.engine.services.leadership)
     assert list(states.accepted()) == ["b"]
 
 

@@ -492,7 +492,7 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
     clock.set("2026-02-07T12:02:00Z")
     beat = Beat(redis_url, clock, entries)
 
-    states = beat.engine.office.states
+    states = beat.engine.services.states
     found, _ = preview(
         beat.engine.declared,
         states.load(),

@@ -72,9 +72,9 @@ def test_a_schedule_that_fails_stops_nobody_and_is_caught_up_when_it_is_back(
         run_for(beat, desk_clock, minutes=2)
 
         assert count(project, "custom") == count(project, "good") == 14
-        with project.desk() as desk:
-            assert status(desk).failing == ()
-            assert status(desk).healthy
+        with project.operator() as operator:
+            assert status(operator).failing == ()
+            assert status(operator).healthy
 
 
 def test_a_schedule_that_fails_when_a_beat_takes_over_stops_nobody(
@@ -108,8 +108,8 @@ def test_an_entry_that_cannot_even_be_built_stops_nobody(
         ]
         beat.tick()
         run_for(beat, desk_clock, minutes=2)
-        with project.desk() as desk:
-            assert [(one.entry, one.reason) for one in status(desk).failing] == [
+        with project.operator() as operator:
+            assert [(one.entry, one.reason) for one in status(operator).failing] == [
                 ("custom", "RuntimeError: no such calendar")
             ]
         assert count(project, "good") == 2
@@ -118,8 +118,8 @@ def test_an_entry_that_cannot_even_be_built_stops_nobody(
         run_for(beat, desk_clock, minutes=3)
 
         assert count(project, "custom") > 0
-        with project.desk() as desk:
-            assert status(desk).failing == ()
+        with project.operator() as operator:
+            assert status(operator).failing == ()
 
 
 def test_health_is_judged_by_the_oldest_due_slot_and_not_by_ticks(
@@ -157,8 +157,8 @@ def test_a_failing_entry_is_seen_in_entries_in_metrics_and_by_growing_intervals(
         said = [record for record in caplog.records if "Entry cannot be dispatched" in record.message]
         assert 10 <= len(said) <= 20  # after 1, 2, 4 … and then every 60 seconds, at ticks of 10
 
-        with project.desk() as desk:
-            shown = {one.name: one for one in list_entries(desk)}
+        with project.operator() as operator:
+            shown = {one.name: one for one in list_entries(operator)}
         assert WHY in (shown["custom"].failing or "")
         assert shown["good"].failing is None
         assert "failing" in project.text("entries")
@@ -198,9 +198,9 @@ def test_the_timeline_of_other_entries_is_shown_while_one_fails(
     desk_clock.set("2026-02-07T09:15:00Z")
     monkeypatch.setattr(Lookup, "unknown", AWAY)
 
-    with project.desk() as desk:
+    with project.operator() as operator:
         now = desk_clock.now()
-        found = timeline(desk, ["custom", "good"], since=now - timedelta(hours=1), until=now)
+        found = timeline(operator, ["custom", "good"], since=now - timedelta(hours=1), until=now)
 
     assert found["custom"] == []
     assert sum(one.count for one in found["good"]) == 10
@@ -218,17 +218,19 @@ def test_a_plain_entry_that_fails_is_seen_too(
 
         assert count(project, "good") == 6
         project.catchup("status", "--check", code=1)
-        with project.desk() as desk:
-            assert [one.entry for one in status(desk).failing] == ["custom"]
+        with project.operator() as operator:
+            assert [one.entry for one in status(operator).failing] == ["custom"]
 
 
 # -- backfills -------------------------------------------------------------------------------
 
 
 def ask(project: Project, entry: str, start: str, end: str, **options: Any) -> str:
-    with project.desk() as desk:
-        ends = [parse_time(text, now=project.clock.now(), zone=desk.app.timezone) for text in (start, end)]
-        return create_backfill(desk, Asked(entry=entry, start=ends[0], end=ends[1], **options)).id
+    with project.operator() as operator:
+        ends = [
+            parse_time(text, now=project.clock.now(), zone=operator.app.timezone) for text in (start, end)
+        ]
+        return create_backfill(operator, Asked(entry=entry, start=ends[0], end=ends[1], **options)).id
 
 
 def test_a_start_date_that_is_added_meanwhile_skips_the_rest_of_a_backfill(
@@ -250,9 +252,9 @@ def test_a_start_date_that_is_added_meanwhile_skips_the_rest_of_a_backfill(
             beat.tick()
             project.execute(Backfill.lane_of(made))
 
-    with project.desk() as desk:
-        (found,) = list_backfills(desk)
-        assert status(desk).failing == ()
+    with project.operator() as operator:
+        (found,) = list_backfills(operator)
+        assert status(operator).failing == ()
     assert found.dispatched + found.skipped == found.total == 31 * 24
     assert found.skipped > 0
     assert count(project, "good") == 10
@@ -270,8 +272,8 @@ def test_a_backfill_that_fails_stops_neither_others_nor_retries(
     with project.beat() as beat:
         beat.tick()
         run_for(beat, desk_clock, minutes=2)
-        with project.desk() as desk:
-            assert bad in [one.backfill for one in status(desk).failing]
+        with project.operator() as operator:
+            assert bad in [one.backfill for one in status(operator).failing]
         assert count(project, "good") == 2 + 11
         assert count(project, "custom") == 2
 
@@ -327,11 +329,11 @@ def test_a_key_that_is_not_what_it_should_be_stops_only_its_entry(
         beat.tick()
         desk_clock.set("2026-02-07T09:06:00Z")
         beat.tick()
-        with project.desk() as desk:
-            key = desk.store.keys.active("bad")
-            desk.store.client.set(key, "not a sorted set")
+        with project.operator() as operator:
+            key = operator.store.keys.active("bad")
+            operator.store.client.set(key, "not a sorted set")
         run_for(beat, desk_clock, minutes=1)
 
-        with project.desk() as desk:
-            assert [one.entry for one in status(desk).failing] == ["bad"]
-            assert len(desk.ledger.active("good")) == 1
+        with project.operator() as operator:
+            assert [one.entry for one in status(operator).failing] == ["bad"]
+            assert len(operator.ledger.active("good")) == 1

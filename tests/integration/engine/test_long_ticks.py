@@ -156,7 +156,7 @@ def test_a_renewal_within_a_tick_leaves_the_watermark_and_is_a_sign_of_life(
     before = beat.client.hget(beat.keys.scheduler, "watermark")
 
     clock.advance(seconds=2 * LEASE)
-    assert beat.engine.office.leadership.keep()
+    assert beat.engine.services.leadership.keep()
     clock.advance(seconds=2 * LEASE)
     last_tick = beat.client.hget(beat.keys.scheduler, "last_tick")
     beat.tick()
@@ -171,7 +171,7 @@ def test_a_renewal_is_asked_for_after_a_third_of_the_lease_and_not_before(
 ) -> None:
     beat = Beat(redis_url, clock, MINUTELY)
     beat.tick()
-    leadership = beat.engine.office.leadership
+    leadership = beat.engine.services.leadership
 
     asked = [leadership.keep()]
     clock.advance(seconds=3)
@@ -185,7 +185,7 @@ def test_a_renewal_is_asked_for_after_a_third_of_the_lease_and_not_before(
 
 def test_every_write_of_the_leader_renews_in_time(redis_url: str, clock: FakeClock) -> None:
     pair = Pair(redis_url, clock)
-    leadership = pair.leader.engine.office.leadership
+    leadership = pair.leader.engine.services.leadership
 
     for _ in range(4):
         clock.advance(seconds=LEASE / 2)
@@ -200,7 +200,7 @@ def test_a_renewal_that_took_longer_than_the_lease_is_not_relied_on(
 ) -> None:
     beat = Beat(redis_url, clock, MINUTELY)
     beat.tick()
-    leadership = beat.engine.office.leadership
+    leadership = beat.engine.services.leadership
     call = leadership._scripts.call
 
     def slow(*args: Any, **kwargs: Any) -> Any:
@@ -223,7 +223,7 @@ def test_a_server_that_forgot_renewals_ends_the_tick_and_the_next_one_tells_the_
     beat = Beat(redis_url, clock, MINUTELY)
     for _ in range(3):
         beat.tick()
-    leadership = beat.engine.office.leadership
+    leadership = beat.engine.services.leadership
     beat.client.hset(beat.keys.leader, "beat", 1)
 
     clock.advance(seconds=LEASE / 2)

@@ -128,9 +128,9 @@ def test_a_run_of_a_backfill_is_attempted_as_often_as_its_entry_says(
         for _ in range(3):
             project.execute(lane, state=RunState.FAILED, error="boom")
             states.append(project.json("runs", "e")["runs"][0]["state"])
-            with project.desk() as desk:  # its delay is over, by the server's clock
-                for run_id in desk.store.client.zrange(desk.store.keys.retries, 0, -1):
-                    desk.store.client.zadd(desk.store.keys.retries, {run_id: 0})
+            with project.operator() as operator:  # its delay is over, by the server's clock
+                for run_id in operator.store.client.zrange(operator.store.keys.retries, 0, -1):
+                    operator.store.client.zadd(operator.store.keys.retries, {run_id: 0})
             beat.tick()
 
     assert states == ["waiting", "waiting", "dead"]

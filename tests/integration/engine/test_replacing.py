@@ -176,7 +176,7 @@ def test_the_task_that_is_executed_is_revoked_whatever_its_attempt(start: Start)
     claim(beat, first["id"])
     end(beat, first["id"], RunState.FAILED)
     beat.recovery.now_ms = int(time.time() * 1000) + 5000
-    beat.engine.office.reaper.reap(beat.recovery.now_ms)
+    beat.engine.services.reaper.reap(beat.recovery.now_ms)
     again = beat.messages()[-1]["id"]
     assert again == f"{first['id']}-2"
     claim(beat, first["id"], task_id=again)
@@ -228,7 +228,7 @@ def test_a_replaced_run_that_fails_or_is_lost_is_not_attempted_again(start: Star
     if lost:
         beat.leases.now_ms = beat.recovery.now_ms = int(time.time() * 1000) + 600_000
         assert claim(beat, first["id"], owner="w2") is Answer.ENDED
-        beat.engine.office.reaper.reap(beat.recovery.now_ms)
+        beat.engine.services.reaper.reap(beat.recovery.now_ms)
     else:
         end(beat, first["id"], RunState.FAILED)
 

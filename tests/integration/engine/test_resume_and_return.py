@@ -22,8 +22,8 @@ def at(clock: FakeClock, time: str) -> None:
 
 
 def do(project: Project, operation: Any, **options: Any) -> None:
-    with project.desk() as desk:
-        operation(desk, [ENTRY], **options)
+    with project.operator() as operator:
+        operation(operator, [ENTRY], **options)
 
 
 # -- pause and resume ------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def test_two_pauses_that_no_beat_has_seen_are_discarded_each_for_itself(
         do(project, operation)
     at(desk_clock, "13:05")
 
-    with project.desk() as desk:
-        (ahead,) = preview(desk, [ENTRY])
+    with project.operator() as operator:
+        (ahead,) = preview(operator, [ENTRY])
     project.tick()
 
     assert times(project, ENTRY) == ["11:00", "13:00"]
@@ -130,8 +130,8 @@ def test_the_time_in_which_an_entry_was_removed_is_on_record(
         without.tick()
     at(desk_clock, "13:05")  # nobody led since 12:05
 
-    with full.desk() as desk:
-        (ahead,) = preview(desk, [ENTRY])
+    with full.operator() as operator:
+        (ahead,) = preview(operator, [ENTRY])
     full.tick()
 
     assert skips(full, ENTRY) == [("10:00", "12:00", 3, "removed")]
@@ -202,10 +202,10 @@ def test_an_entry_that_gets_a_policy_replays_from_its_last_run_as_preview_says(
         beat.tick()
     at(desk_clock, "10:00")
     governed = Project(redis_url, desk_clock, schedule, {ENTRY: {"window": "30m", "overlap_policy": "allow"}})
-    with plain.desk() as desk:
-        (imagined,) = preview(desk, [ENTRY], window=timedelta(minutes=30))
-    with governed.desk() as desk:
-        (ahead,) = preview(desk, [ENTRY])
+    with plain.operator() as operator:
+        (imagined,) = preview(operator, [ENTRY], window=timedelta(minutes=30))
+    with governed.operator() as operator:
+        (ahead,) = preview(operator, [ENTRY])
 
     governed.tick()
 

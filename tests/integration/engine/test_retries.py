@@ -39,10 +39,10 @@ def fail(project: Project, letter: Any = None) -> dict[str, Any]:
 
 def send_again(project: Project) -> None:
     """Beat sends the run whose next attempt is due, by the server's clock, at once."""
-    with project.desk() as desk:
-        client: Any = desk.store.client
-        (run_id,) = client.zrange(desk.store.keys.retries, 0, -1)
-        client.zadd(desk.store.keys.retries, {run_id: 0})
+    with project.operator() as operator:
+        client: Any = operator.store.client
+        (run_id,) = client.zrange(operator.store.keys.retries, 0, -1)
+        client.zadd(operator.store.keys.retries, {run_id: 0})
     project.tick()
 
 
@@ -196,9 +196,9 @@ def test_a_run_whose_workers_were_lost_tells_so_and_when_the_last_was_seen(
 ) -> None:
     project = started(redis_url, desk_clock)
     for _ in range(4):  # one attempt and two more, then it is given up
-        with project.running("hourly-etl") as run, project.desk() as desk:
-            desk.store.client.zadd(desk.store.keys.leases, {run.run_id: 1_000_000_060_000})
-            desk.store.client.hset(desk.store.keys.contact, "since", 1)  # the store was always there
+        with project.running("hourly-etl") as run, project.operator() as operator:
+            operator.store.client.zadd(operator.store.keys.leases, {run.run_id: 1_000_000_060_000})
+            operator.store.client.hset(operator.store.keys.contact, "since", 1)  # the store was always there
         project.tick()
 
     found = project.json("dlq", "show", run.run_id)
@@ -225,10 +225,10 @@ def test_the_last_heartbeat_of_a_running_run_is_told(redis_url: str, desk_clock:
 
 def test_tenant_and_logic_version_of_the_record_are_told(redis_url: str, desk_clock: FakeClock) -> None:
     project = started(redis_url, desk_clock)
-    with project.running("hourly-etl") as run, project.desk() as desk:
-        record = desk.ledger.run(run.run_id) or {}
+    with project.running("hourly-etl") as run, project.operator() as operator:
+        record = operator.ledger.run(run.run_id) or {}
         record |= {"tenant": "eu", "logic_version": "7"}
-        desk.store.client.hset(desk.store.keys.ledger, run.run_id, json.dumps(record))
+        operator.store.client.hset(operator.store.keys.ledger, run.run_id, json.dumps(record))
 
     found = project.json("runs", "show", run.run_id)["run"]
     lines = project.text("runs", "show", run.run_id).splitlines()

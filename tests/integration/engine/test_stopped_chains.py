@@ -151,7 +151,7 @@ def test_a_dead_letter_that_is_swept_lets_the_chain_go_on(stopped: Start, clock:
     first, second, _ = run_ids(beat)
     later = int(time.time() * 1000) + (40 * DAY if how == "too old" else 61_000)
 
-    beat.engine.office.reaper.sweep(
+    beat.engine.services.reaper.sweep(
         later,
         to_instant(clock.now()),
         ttl_ms=30 * DAY,
@@ -170,7 +170,7 @@ def test_a_run_whose_workers_are_lost_too_often_stops_its_chain(stopped: Start, 
     now = int(time.time() * 1000)
     for lost in range(1, 6):
         beat.recovery.now_ms = beat.leases.now_ms = now + lost * DAY
-        beat.engine.office.reaper.reap(beat.recovery.now_ms)
+        beat.engine.services.reaper.reap(beat.recovery.now_ms)
         beat.leases.claim(run_ids(beat)[1], owner=f"w{lost}", task="proj.etl", worker="w1")
     clock.set("2026-02-07T13:00:00Z")
     beat.tick()
@@ -184,7 +184,7 @@ def test_a_record_that_cannot_be_read_stops_its_chain(stopped: Start, clock: Fak
     broken = run_ids(beat)[1]
     beat.client.hset(beat.keys.ledger, broken, "{")
     beat.client.zadd(beat.keys.leases, {broken: 0})
-    beat.engine.office.reaper.reap(int(time.time() * 1000), entries=["etl"])
+    beat.engine.services.reaper.reap(int(time.time() * 1000), entries=["etl"])
     clock.set("2026-02-07T13:00:00Z")
     beat.tick()
 
@@ -250,14 +250,14 @@ def test_entries_status_and_discard_tell_by_which_run_a_chain_is_stopped(
     desk_clock.set("2026-02-07T12:02:00Z")
     project.tick()
     (run_id,) = project.execute("hourly-etl", state=RunState.FAILED)
-    with project.desk() as desk:
-        (entry,) = list_entries(desk, ["hourly-etl"])
+    with project.operator() as operator:
+        (entry,) = list_entries(operator, ["hourly-etl"])
         assert entry.stopped_by == (run_id,)
         assert f"stopped by {run_id}" in project.text("entries")
         assert "Stopped by a failed run: hourly-etl" in " ".join(project.text("status").split())
 
-        (done,) = discard(desk, select_dead(desk, [run_id]))
+        (done,) = discard(operator, select_dead(operator, [run_id]))
 
         assert done.outcome is Outcome.DISCARDED
-        (entry,) = list_entries(desk, ["hourly-etl"])
+        (entry,) = list_entries(operator, ["hourly-etl"])
         assert entry.stopped_by == ()

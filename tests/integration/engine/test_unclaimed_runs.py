@@ -53,7 +53,7 @@ class Fleet:
 
     def reap(self) -> None:
         self.beat.recovery.now_ms = self.now
-        self.beat.engine.office.reaper.reap(self.now)
+        self.beat.engine.services.reaper.reap(self.now)
 
     def claim(self, run_id: str, owner: str = "a", **more: Any) -> Answer:
         self.beat.leases.now_ms = self.now
@@ -347,7 +347,7 @@ def test_a_damaged_key_of_one_entry_keeps_no_other_run_waiting(redis_url: str, b
     later = int(time.time() * 1000) + 10 * MINUTE
     beat.recovery.now_ms = later
     for second in range(3):
-        beat.engine.office.reaper.reap(later + second * 1000)
+        beat.engine.services.reaper.reap(later + second * 1000)
 
     assert [event.entry for event in beat.told(RunResent)] == ["b"]
     assert [event.entry for event in beat.told(EntryFailed)] == ["a"]

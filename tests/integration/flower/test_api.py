@@ -410,8 +410,8 @@ def test_a_page_of_this_flower_may_change_something_with_its_token(site: Site) -
 
 def test_looking_never_changes_anything(site: Site, project: Project) -> None:
     def everything() -> object:
-        with project.desk() as desk:
-            client = desk.store.client
+        with project.operator() as operator:
+            client = operator.store.client
             return {key: client.dump(key) for key in sorted(client.keys())}
 
     before = everything()

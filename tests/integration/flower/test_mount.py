@@ -124,9 +124,9 @@ def test_a_script_in_a_name_or_an_error_stays_text_on_every_page(
 
 
 def test_flower_goes_on_while_the_store_keeps_requests_waiting(project: Project) -> None:
-    with flower(project.app) as site, ThreadPoolExecutor(20) as threads, project.desk() as desk:
+    with flower(project.app) as site, ThreadPoolExecutor(20) as threads, project.operator() as operator:
         assert site.get("/status").status == 200
-        desk.store.client.client_pause(1500)
+        operator.store.client.client_pause(1500)
 
         waiting = [threads.submit(site.get, path) for path in ("/status", "/runs", "/overview") * 5]
         answers = [site.get("/openapi.json").status for _ in range(3)]

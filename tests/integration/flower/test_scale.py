@@ -69,9 +69,9 @@ def filled(
     clock.set(NOW.isoformat())
     names = [f"entry-{number}" for number in range(entries)]
     project = Project(url, clock, dict.fromkeys(names, HOURLY if every == HOUR else MINUTELY), {"*": ALL})
-    with project.desk() as desk:
-        desk.store.client.flushall()
-        made = fill(desk, runs_each=runs_each, every=every)
+    with project.operator() as operator:
+        operator.store.client.flushall()
+        made = fill(operator, runs_each=runs_each, every=every)
     with flower(project.app) as site:
         yield project, site, made
 
@@ -79,8 +79,8 @@ def filled(
 def received(project: Project, site: Site, path: str) -> int:
     """How many bytes the store sends for a request."""
     site.ask(path)
-    with project.desk() as desk:
-        client = desk.store.client
+    with project.operator() as operator:
+        client = operator.store.client
         before = client.info("stats")["total_net_output_bytes"]
         assert site.ask(path).status == 200
         return int(client.info("stats")["total_net_output_bytes"] - before)
@@ -89,8 +89,8 @@ def received(project: Project, site: Site, path: str) -> int:
 def commands(project: Project, site: Site, path: str) -> int:
     """How many commands the store has to answer for a request."""
     site.ask(path)
-    with project.desk() as desk:
-        client = desk.store.client
+    with project.operator() as operator:
+        client = operator.store.client
         before = client.info("stats")["total_commands_processed"]
         assert site.ask(path).status == 200
         return int(client.info("stats")["total_commands_processed"] - before)
@@ -114,8 +114,11 @@ def test_no_page_and_no_call_asks_the_store_more_often_when_the_ledger_is_larger
 
 
 def test_nothing_scans_the_keys_of_the_server_nor_the_ledger(redis_url: str, desk_clock: FakeClock) -> None:
-    with filled(redis_url, desk_clock, entries=60, runs_each=2) as (project, site, _), project.desk() as desk:
-        client, keys = desk.store.client, desk.store.keys
+    with (
+        filled(redis_url, desk_clock, entries=60, runs_each=2) as (project, site, _),
+        project.operator() as operator,
+    ):
+        client, keys = operator.store.client, operator.store.keys
         client.config_resetstat()
         client.config_set("slowlog-log-slower-than", 0)
         client.config_set("slowlog-max-len", 100_000)
@@ -138,8 +141,8 @@ def test_of_dense_entries_the_store_sends_no_records_and_is_not_asked_for_each_r
         lanes = [path for path in DENSE if "entry?" not in path]
         asked = max(commands(project, site, path) for path in lanes)
         sent = max(received(project, site, path) for path in lanes)
-        with project.desk() as desk:
-            record = desk.listing.runs(Wanted(limit=1)).records[0]
+        with project.operator() as operator:
+            record = operator.listing.runs(Wanted(limit=1)).records[0]
 
     assert asked < made / 10
     assert sent < made * len(json.dumps(record)) / 5

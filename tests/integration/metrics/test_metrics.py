@@ -161,8 +161,8 @@ def test_labels_are_few_and_never_a_run_or_a_time(project: Project, registry: Co
 
     assert found.labels == {"namespace", "trigger", "reason", "state", "entry", "le"}
     assert "2026-" not in found.text
-    with project.desk() as desk:
-        assert not any(run in found.text for run in desk.ledger.active("hourly-etl"))
+    with project.operator() as operator:
+        assert not any(run in found.text for run in operator.ledger.active("hourly-etl"))
 
 
 def test_only_so_many_entries_have_a_series(
@@ -177,10 +177,10 @@ def test_the_number_of_commands_does_not_grow_with_the_ledger(
     project: Project, registry: CollectorRegistry
 ) -> None:
     scrape(registry)
-    with project.desk() as desk:
+    with project.operator() as operator:
 
         def commands() -> dict[str, int]:
-            stats: Any = desk.store.client.info("commandstats")
+            stats: Any = operator.store.client.info("commandstats")
             return {name: stat["calls"] for name, stat in stats.items()}
 
         before = commands()
@@ -197,10 +197,10 @@ def test_a_scrape_needs_no_rights_beyond_an_operators(project: Project, registry
     text = (Path(__file__).parents[3] / "SECURITY.md").read_text()
     (rights,) = re.findall(r"^ACL SETUSER operator .*$", text, re.MULTILINE)
     allowed = {right.partition("|")[0] for right in re.findall(r" \+([a-z|]+)", rights)}
-    with project.desk() as desk:
-        desk.store.client.config_resetstat()
+    with project.operator() as operator:
+        operator.store.client.config_resetstat()
         scrape(registry)
-        stats: Any = desk.store.client.info("commandstats")
+        stats: Any = operator.store.client.info("commandstats")
 
     used = {name.removeprefix("cmdstat_").partition("|")[0] for name in stats}
     assert {"hgetall", "zcard"} <= used

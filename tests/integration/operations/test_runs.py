@@ -87,7 +87,7 @@ def lapse(beat: Beat, *, minutes: int) -> None:
     """Let the leader look at what is overdue, so much later by the server's clock."""
     later = int(time.time() * 1000) + minutes * MINUTE
     beat.recovery.now_ms = later
-    beat.engine.office.reaper.reap(later)
+    beat.engine.services.reaper.reap(later)
 
 
 def test_a_chain_runs_in_order_one_after_another(outage: Start) -> None:
@@ -384,7 +384,7 @@ def test_ended_runs_are_forgotten_after_their_time_and_live_ones_are_not(outage:
     end(beat, first, RunState.SUCCEEDED)
     in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
 
-    beat.engine.office.reaper.sweep(
+    beat.engine.services.reaper.sweep(
         in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
     )
 
@@ -400,7 +400,7 @@ def test_more_ended_runs_than_one_sweep_takes_are_forgotten_tick_by_tick(outage:
     a_minute_later, left = int(time.time() * 1000) + MINUTE, []
 
     for tick in range(4):
-        beat.engine.office.reaper.sweep(
+        beat.engine.services.reaper.sweep(
             a_minute_later + tick, 0, ttl_ms=24 * 60 * MINUTE, entries=["etl"], most_dead=100
         )
         left.append(beat.client.zcard(beat.keys.ended))
@@ -425,7 +425,7 @@ def test_a_message_that_was_made_for_one_run_is_kept_as_long_as_the_run(
     assert beat.client.hlen(beat.keys.templates) == 2
 
     in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
-    beat.engine.office.reaper.sweep(
+    beat.engine.services.reaper.sweep(
         in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
     )
 

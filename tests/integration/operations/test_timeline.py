@@ -20,8 +20,8 @@ MORNING = datetime(2026, 2, 7, 9, 5, tzinfo=UTC)
 def lane(project: Project, name: str, *, most: int = 400, hours: int = 24) -> list[TimelineSlots]:
     """The entry's slots from 08:00 on."""
     since = datetime(2026, 2, 7, 8, 0, tzinfo=UTC)
-    with project.desk() as desk:
-        return timeline(desk, [name], since=since, until=since + timedelta(hours=hours), most=most)[name]
+    with project.operator() as operator:
+        return timeline(operator, [name], since=since, until=since + timedelta(hours=hours), most=most)[name]
 
 
 def told(slots: list[TimelineSlots]) -> list[tuple[str, Mark]]:
@@ -182,12 +182,12 @@ def test_dense_slots_are_merged_and_none_is_lost_or_told_twice(
     project.tick()
     project.execute("e")
 
-    with project.desk() as desk:
-        (declared,) = desk.every_entry
-        anchor = desk.look().anchors["e"]
+    with project.operator() as operator:
+        (declared,) = operator.every_entry
+        anchor = operator.look().anchors["e"]
         table = declared.build(int(anchor)).schedules[0].timetable
         low, high = int(MORNING.timestamp() * 1000), int((MORNING + timedelta(days=1)).timestamp() * 1000)
-        found = timeline(desk, ["e"], since=MORNING, until=MORNING + timedelta(days=1), most=100)["e"]
+        found = timeline(operator, ["e"], since=MORNING, until=MORNING + timedelta(days=1), most=100)["e"]
 
         assert sum(one.count for one in found) == table.count(low, high)
         assert len(found) <= 200
@@ -256,9 +256,9 @@ def test_among_dense_runs_one_that_differs_from_its_neighbours_is_named(minutely
 
 
 def test_a_record_that_tells_of_another_state_inside_is_told_by_its_own(minutely: Project) -> None:
-    with minutely.desk() as desk:
-        client, ledger = desk.store.client, desk.store.keys.ledger
-        ids = client.zrange(desk.store.keys.runs_of("e"), 0, -1)
+    with minutely.operator() as operator:
+        client, ledger = operator.store.client, operator.store.keys.ledger
+        ids = client.zrange(operator.store.keys.runs_of("e"), 0, -1)
         changed = {**json.loads(client.hget(ledger, ids[3])), "state": "revoked"}
         changed["history"] = [{"state": "succeeded", "error": '"state":"succeeded"'}]
         client.hset(ledger, ids[3], json.dumps(changed, separators=(",", ":")))
@@ -280,10 +280,10 @@ def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, de
     project.tick()
 
     def commands(wanted: list[str]) -> int:
-        with project.desk() as desk:
-            desk.look()
-            before = desk.store.client.info("stats")["total_reads_processed"]
-            timeline(desk, wanted, since=MORNING, until=MORNING + timedelta(days=7))
-            return int(desk.store.client.info("stats")["total_reads_processed"] - before)
+        with project.operator() as operator:
+            operator.look()
+            before = operator.store.client.info("stats")["total_reads_processed"]
+            timeline(operator, wanted, since=MORNING, until=MORNING + timedelta(days=7))
+            return int(operator.store.client.info("stats")["total_reads_processed"] - before)
 
     assert commands(names) == commands(names[:1])

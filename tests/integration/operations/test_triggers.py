@@ -10,7 +10,7 @@ from celery import Celery
 from celery_catchup import run_headers, trigger
 from celery_catchup.dispatch.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
 from celery_catchup.model import Slot, identity
-from celery_catchup.operations.operator import Desk
+from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownEntryError
 
 
@@ -23,30 +23,30 @@ def app(redis_url: str) -> Celery:
 
 
 @pytest.fixture
-def desk(app: Celery) -> Iterator[Desk]:
-    desk = Desk(app)
-    yield desk
-    desk.close()
+def operator(app: Celery) -> Iterator[Operator]:
+    operator = Operator(app)
+    yield operator
+    operator.close()
 
 
-def test_a_triggered_run_is_recorded_and_sent(app: Celery, desk: Desk) -> None:
+def test_a_triggered_run_is_recorded_and_sent(app: Celery, operator: Operator) -> None:
     run_id = trigger(app, "etl")
 
-    run = desk.ledger.run(run_id)
+    run = operator.ledger.run(run_id)
     assert run is not None
     assert (run["trigger"], run["state"]) == ("manual", "queued")
-    assert desk.store.client.llen("celery") == 1
-    assert "start" in desk.look().manual["etl"]
+    assert operator.store.client.llen("celery") == 1
+    assert "start" in operator.look().manual["etl"]
 
 
-def test_headers_make_a_message_of_ones_own_a_run(app: Celery, desk: Desk) -> None:
+def test_headers_make_a_message_of_ones_own_a_run(app: Celery, operator: Operator) -> None:
     headers = run_headers("etl", app=app)
 
-    run = desk.ledger.run(headers[RUN_ID])
+    run = operator.ledger.run(headers[RUN_ID])
     assert run is not None
     assert (headers[ENTRY], headers[TRIGGER_TYPE], run["task"]) == ("etl", "manual", "shop.etl")
-    assert desk.ledger.active("etl") == [headers[RUN_ID]]
-    assert desk.store.client.llen("celery") == 0
+    assert operator.ledger.active("etl") == [headers[RUN_ID]]
+    assert operator.store.client.llen("celery") == 0
 
 
 def test_an_entry_that_is_not_there_is_named(app: Celery) -> None:
@@ -54,10 +54,10 @@ def test_an_entry_that_is_not_there_is_named(app: Celery) -> None:
         trigger(app, "elt")
 
 
-def test_a_trigger_looks_at_its_own_entry_only(app: Celery, desk: Desk) -> None:
+def test_a_trigger_looks_at_its_own_entry_only(app: Celery, operator: Operator) -> None:
     app.conf.beat_schedule["other"] = {"task": "shop.other", "schedule": "0 * * * *"}
     app.conf.catchup_entries["other"] = {"window": "a mistake of the other entry"}
-    client = desk.app.connection_for_write().default_channel.client
+    client = operator.app.connection_for_write().default_channel.client
     client.config_resetstat()
 
     trigger(app, "etl")
@@ -67,12 +67,12 @@ def test_a_trigger_looks_at_its_own_entry_only(app: Celery, desk: Desk) -> None:
     assert whole_hashes <= 3  # schema, scheduler and pauses; not one for each fact of every entry
 
 
-def test_a_policy_for_every_other_entry_holds_for_a_triggered_one(app: Celery, desk: Desk) -> None:
+def test_a_policy_for_every_other_entry_holds_for_a_triggered_one(app: Celery, operator: Operator) -> None:
     app.conf.catchup_entries = {"*": {"window": "6h", "logic_version": "2"}}
 
     run_id = trigger(app, "etl")
 
-    run = desk.ledger.run(run_id)
+    run = operator.ledger.run(run_id)
     assert run is not None
     slot = Slot(run["slot"])
     assert run_id == identity("shop", "etl", slot, logic_version="2")

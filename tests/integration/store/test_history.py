@@ -36,9 +36,9 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
         project.execute("hourly-etl")
         desk_clock.advance(seconds=1)
 
-    with project.desk() as desk:
-        tally = desk.history.tally(since=desk.now())
-        own = desk.history.tallies(["hourly-etl", "other"], since=desk.now())
+    with project.operator() as operator:
+        tally = operator.history.tally(since=operator.now())
+        own = operator.history.tallies(["hourly-etl", "other"], since=operator.now())
 
     assert tally.dispatched(Trigger.CATCHUP) == tally.missed == 3
     assert tally.dispatched(Trigger.SCHEDULER) == 0
@@ -49,17 +49,17 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
 
 
 def test_what_an_hour_counts_is_also_counted_for_good(project: Project, desk_clock: FakeClock) -> None:
-    with project.desk() as desk:
-        hour = desk.history.tally(since=desk.now())
-        before = desk.history.ever()
+    with project.operator() as operator:
+        hour = operator.history.tally(since=operator.now())
+        before = operator.history.ever()
 
         desk_clock.advance(hours=KEPT_HOURS + 1)
         project.execute("hourly-etl")
-        ever = desk.history.ever()
+        ever = operator.history.ever()
 
-        assert desk.history.tally(since=desk.now()).dispatched(Trigger.CATCHUP) == 0
+        assert operator.history.tally(since=operator.now()).dispatched(Trigger.CATCHUP) == 0
     assert before == dict(hour.counts)
-    late = desk.now() - ms("2026-02-07T10:00:00Z")
+    late = operator.now() - ms("2026-02-07T10:00:00Z")
     week_and_more = {"lag:catchup:inf": 1, "lag_ms:catchup": late}
     assert ever == before | week_and_more | {"ended:succeeded": 1}
 
@@ -72,8 +72,8 @@ def test_slots_that_are_not_recovered_are_counted_by_their_reason(
     desk_clock.set("2026-02-07T13:02:00Z")
     project.tick()
 
-    with project.desk() as desk:
-        tally = desk.history.tally(since=desk.now())
+    with project.operator() as operator:
+        tally = operator.history.tally(since=operator.now())
 
     assert tally.skipped(SkipReason.EXPIRED) == 2
     assert tally.skipped(SkipReason.GUARD_BLOCKED) == 1
@@ -92,10 +92,10 @@ def test_hours_before_the_range_are_left_out_and_a_ring_of_eight_days_forgets_th
             project.execute("e")
             desk_clock.advance(seconds=3600)
 
-    with project.desk() as desk:
-        lately = desk.history.tally(since=desk.now() - 3 * 3_600_000)
-        everything = desk.history.tally(since=0)
-        size = desk.store.client.hlen(desk.store.keys.hours) - len(desk.history.ever())
+    with project.operator() as operator:
+        lately = operator.history.tally(since=operator.now() - 3 * 3_600_000)
+        everything = operator.history.tally(since=0)
+        size = operator.store.client.hlen(operator.store.keys.hours) - len(operator.history.ever())
 
     assert lately.dispatched(Trigger.SCHEDULER) == 3
     assert everything.dispatched(Trigger.SCHEDULER) == size == KEPT_HOURS
@@ -108,17 +108,17 @@ def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
     project: Project, desk_clock: FakeClock
 ) -> None:
     before = len(project.slots("hourly-etl"))
-    with project.desk() as desk:
-        client, keys = desk.store.client, desk.store.keys
+    with project.operator() as operator:
+        client, keys = operator.store.client, operator.store.keys
         for damage in DAMAGES:
             desk_clock.advance(seconds=3600)
-            hour = desk.now() // 3_600_000
+            hour = operator.now() // 3_600_000
             text = damage.replace("491234", str(hour))
             for key in (keys.hours, keys.hours_of("hourly-etl")):
                 client.hset(key, str(hour % KEPT_HOURS), text)
-            client.zadd(keys.outages, {text: desk.now() + 1})
-            assert desk.history.tally(since=desk.now()).missed == 0
-            assert desk.history.outages(since=desk.now()) == []
+            client.zadd(keys.outages, {text: operator.now() + 1})
+            assert operator.history.tally(since=operator.now()).missed == 0
+            assert operator.history.outages(since=operator.now()) == []
             project.tick()
 
     assert len(project.slots("hourly-etl")) == before + len(DAMAGES)
@@ -128,9 +128,9 @@ def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
 
 
 def test_the_time_in_which_nobody_ticked_is_an_outage(project: Project) -> None:
-    with project.desk() as desk:
-        found = desk.history.outages(since=0)
-        later = desk.history.outages(since=desk.now())
+    with project.operator() as operator:
+        found = operator.history.outages(since=0)
+        later = operator.history.outages(since=operator.now())
 
     assert found == [(ms("2026-02-07T09:05:00Z"), ms("2026-02-07T12:02:00Z"))]
     assert later == []
@@ -144,8 +144,8 @@ def test_a_take_over_within_two_leases_is_no_outage(redis_url: str, desk_clock: 
     desk_clock.advance(seconds=21)
     project.tick()
 
-    with project.desk() as desk:
-        assert len(desk.history.outages(since=0)) == 1
+    with project.operator() as operator:
+        assert len(operator.history.outages(since=0)) == 1
 
 
 def test_the_last_two_hundred_outages_are_kept(redis_url: str, desk_clock: FakeClock) -> None:
@@ -155,16 +155,16 @@ def test_the_last_two_hundred_outages_are_kept(redis_url: str, desk_clock: FakeC
             beat.tick()
             desk_clock.advance(seconds=60)
 
-    with project.desk() as desk:
-        assert len(desk.history.outages(since=0)) == 200
+    with project.operator() as operator:
+        assert len(operator.history.outages(since=0)) == 200
 
 
 # -- the last catch-up -----------------------------------------------------------------------
 
 
 def test_the_last_catch_up_tells_its_slots_and_what_ran(project: Project) -> None:
-    with project.desk() as desk:
-        last = last_catchup(desk.states.scheduler())
+    with project.operator() as operator:
+        last = last_catchup(operator.states.scheduler())
 
     assert last is not None
     assert (last.first, last.last) == (ms("2026-02-07T10:00:00Z"), ms("2026-02-07T12:00:00Z"))
@@ -207,8 +207,8 @@ def test_failed_attempts_are_remembered_with_their_run(redis_url: str, desk_cloc
     project.tick()
     (run_id,) = project.execute("hourly-etl", state=RunState.FAILED, error="KeyError: 1")
 
-    with project.desk() as desk:
-        record = desk.ledger.run(run_id) or {}
+    with project.operator() as operator:
+        record = operator.ledger.run(run_id) or {}
 
     assert record["past"] == [
         {
@@ -227,14 +227,14 @@ def test_a_replay_remembers_how_the_run_had_ended_and_no_more_than_twenty_attemp
 ) -> None:
     (run_id,) = project.execute("hourly-etl", state=RunState.FAILED, error="first")
     for number in range(25):
-        with project.desk() as desk:
-            desk.controls.replay(run_id, entry="hourly-etl")
+        with project.operator() as operator:
+            operator.controls.replay(run_id, entry="hourly-etl")
         desk_clock.advance(seconds=1)
         while run_id not in project.execute("hourly-etl", state=RunState.FAILED, error=f"again {number}"):
             pass
 
-    with project.desk() as desk:
-        past = (desk.ledger.run(run_id) or {})["past"]
+    with project.operator() as operator:
+        past = (operator.ledger.run(run_id) or {})["past"]
 
     assert len(past) == 20
     assert [one["attempt"] for one in past] == list(range(6, 26))
@@ -243,5 +243,5 @@ def test_a_replay_remembers_how_the_run_had_ended_and_no_more_than_twenty_attemp
 
 
 def _scheduler(project: Project) -> dict[str, str]:
-    with project.desk() as desk:
-        return dict(desk.states.scheduler())
+    with project.operator() as operator:
+        return dict(operator.states.scheduler())

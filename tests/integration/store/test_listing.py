@@ -16,8 +16,8 @@ def unfinished(project: Project) -> list[str]:
     """The ids of all runs that wait or are queued, two on a page."""
     wanted = listing.Wanted(states=frozenset({RunState.WAITING, RunState.QUEUED}), limit=2)
     found: list[str] = []
-    with project.desk() as desk:
-        while (page := desk.listing.runs(wanted, lanes=["hourly-etl"])).following:
+    with project.operator() as operator:
+        while (page := operator.listing.runs(wanted, lanes=["hourly-etl"])).following:
             found += [one["id"] for one in page.records]
             wanted = replace(wanted, after=page.following)
     return found + [one["id"] for one in page.records]

@@ -319,7 +319,7 @@ def test_entries_are_noted_and_read_a_bounded_number_at_a_time(
     beat = Beat(redis_url, clock, entries)
     beat.tick()
     again = Beat(redis_url, clock, entries)
-    stored: Any = again.engine.office.states.load()
+    stored: Any = again.engine.services.states.load()
 
     adopting = all_scripts()["adopt"].sha.encode()
     seen: Any = client.slowlog_get(10_000)
@@ -359,6 +359,6 @@ def test_thousands_of_runs_of_an_entry_are_all_found(redis_url: str, clock: Fake
     beat.client.hset(KEYS.ledger, mapping=texts)
     beat.client.zadd(KEYS.runs_of("etl"), {run_id: run["slot"] for run_id, run in runs.items()})
 
-    found = beat.engine.office.states.recorded("etl", 999, 10_000)
+    found = beat.engine.services.states.recorded("etl", 999, 10_000)
 
     assert len(found) == 4500

