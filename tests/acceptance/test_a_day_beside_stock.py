@@ -115,7 +115,9 @@ def count(sent: Sends) -> int:
     return sum(map(len, sent.values()))
 
 
-@pytest.mark.parametrize("seed", [3, 2], ids=["in memory", "with a file"])
+@pytest.mark.parametrize(
+    "seed", [3, 20, 23], ids=["clock of its own", "spring, with a file", "autumn, in memory"]
+)
 def test_hours_of_random_entries_are_sent_as_celerys_beat_sends_them(both: Pair, seed: int) -> None:
     sent = both(seed, entries=60, hours=3, within=60)
 
@@ -125,7 +127,7 @@ def test_hours_of_random_entries_are_sent_as_celerys_beat_sends_them(both: Pair,
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", range(10, 20))
+@pytest.mark.parametrize("seed", range(10, 32))
 def test_a_day_of_200_random_entries_is_sent_as_celerys_beat_sends_it(
     both: Pair, seed: int, record_result: Recorder
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from celery.beat import BeatLazyFunc
 from celery.exceptions import ImproperlyConfigured
@@ -17,10 +18,21 @@ Now = Callable[[], datetime]
 ZONES = (
     "UTC Europe/Berlin America/New_York Australia/Lord_Howe Asia/Kolkata Asia/Tokyo Africa/Casablanca".split()
 )
-DAYS = (  # the days on which clocks change in some of the zones, and others
+DAYS = (
     "2026-03-28T21:05:00Z 2026-10-24T21:05:00Z 2026-03-08T02:17:30Z 2026-11-01T00:44:10Z "
     "2026-04-04T09:00:00Z 2026-02-28T12:47:00Z 2026-12-31T11:59:59Z 2026-06-30T23:59:58Z"
 ).split()
+CLOCK_CHANGES = (
+    ("Europe/Berlin", "2026-03-28T23:30:00Z"),
+    ("Europe/Berlin", "2026-10-24T23:30:00Z"),
+    ("America/New_York", "2026-03-08T05:30:00Z"),
+    ("America/New_York", "2026-11-01T04:30:00Z"),
+    ("Australia/Lord_Howe", "2026-04-04T13:30:00Z"),
+    ("Australia/Lord_Howe", "2026-10-03T14:00:00Z"),
+)
+"""Zones, and a moment one and a half hours before their clocks change."""
+ORDINARY = 20
+"""From this seed on, the clocks change while beat runs."""
 QUEUES = ("celery", "reports", "bulk")
 OTHER_TIMES = ("naive-local", "naive-tokyo", "hours-ahead", "hours-behind", "seconds-ahead")
 """Clocks that tell another time; all entries of an app have the same, see the page on differences."""
@@ -74,8 +86,14 @@ class Case:
             "enable_utc": self._chosen.random() < 0.7,
             "beat_cron_starting_deadline": self._chosen.choice([None, None, 600]),
         }
+        if seed >= ORDINARY:
+            self.settings["timezone"], start = CLOCK_CHANGES[(seed - ORDINARY) // 2 % len(CLOCK_CHANGES)]
+            self.start, self.clock = datetime.fromisoformat(start), None
         self.beat_schedule = {name: self._entry(name) for name in (f"entry-{n}" for n in range(entries))}
-        self.changes = self._random_changes(max(8, entries // 4), duration)
+        # A crontab that comes in the second pass of a repeated hour is sent without end, by both.
+        changes = self._random_changes(max(8, entries // 4), duration)
+        zone = ZoneInfo(self.settings["timezone"] or "UTC")
+        self.changes = [one for one in changes if not (self.start + one.after).astimezone(zone).fold]
 
     def _random_changes(self, number: int, duration: timedelta) -> list[Change]:
         names, gone, made = sorted(self.beat_schedule), list[str](), list[Change]()
