@@ -22,6 +22,7 @@ from django.db import connections
 from django.utils import timezone
 
 from celery_catchup.testing import FakeClock
+from tests.services import missing
 
 POSTGRES = {"host": "127.0.0.1", "port": 5432, "user": "postgres", "dbname": "test"}
 
@@ -62,7 +63,7 @@ class DjangoProject:
         from django.test import override_settings
 
         if database == "postgresql" and self.without_postgres:
-            pytest.skip(f"no PostgreSQL at {POSTGRES['host']}: {self.without_postgres}")
+            missing("postgresql", f"{POSTGRES['host']} says: {self.without_postgres}")
         before = connections["default"]
         connections["default"] = connections["postgresql"] if database == "postgresql" else before
         try:

@@ -104,6 +104,20 @@ def test_two_apps_on_one_server_both_run_or_the_second_says_why_not(
             assert second.namespace_finding()["verdict"] == "failure"
 
 
+def test_a_name_that_reads_like_another_apps_prefix_and_name_is_a_conflict_too(
+    redis_url: str, desk_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = App(redis_url, desk_clock, "qa", prefix="acme:")
+    second = App(redis_url, desk_clock, "qb", name="acme:proj")
+
+    with beats(first, second) as schedulers:
+        run(desk_clock, schedulers, minutes=6)
+
+        assert (first.sent() >= 10, second.sent()) == (True, 0)
+        assert warnings(caplog) == 1
+        assert second.namespace_finding()["verdict"] == "failure"
+
+
 def test_status_tells_of_a_beat_with_other_entries_and_fails_for_its_app_when_it_lasts(
     redis_url: str, desk_clock: FakeClock
 ) -> None:

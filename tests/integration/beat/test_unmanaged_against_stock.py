@@ -269,6 +269,26 @@ def test_entries_with_a_clock_of_their_own_are_asked_as_celery_asks_them(
     assert Counter(name for name, _ in theirs)["hourly"] == 26
 
 
+@pytest.mark.parametrize("kind", ["hours-ahead", "hours-behind"])
+def test_an_entry_whose_clock_is_wrong_and_the_others_do_not_wait_for_each_other(
+    redis_url: str, kind: str
+) -> None:
+    """A difference: Celery sorts its entries by each one's own clock, and asks only the first."""
+
+    def make(clock: FakeClock) -> dict[str, Any]:
+        wrong = schedule(timedelta(hours=4), nowfun=lambda: CLOCKS[kind](clock.now()))
+        right = crontab(minute="*/20")
+        return {"wrong": {"task": "wrong", "schedule": wrong}, "right": {"task": "right", "schedule": right}}
+
+    start, phases = "2026-06-30T12:47:00Z", [timedelta(hours=13)]
+
+    theirs = Counter(name for name, _ in stock(None, start, phases, make))
+    mine = Counter(name for name, _ in ours(redis_url, start, phases, make))
+
+    assert mine == {"wrong": 3, "right": 39}
+    assert theirs["wrong"] < 3 or theirs["right"] < 39
+
+
 @pytest.mark.skipif(
     tuple(int(part) for part in celery.__version__.split(".")[:2]) < (5, 7),
     reason="before Celery 5.7 an entry asked too early keeps the others of stock beat waiting",
