@@ -32,7 +32,7 @@ PRELOADED = (
     "celery.fixups.django",
     "kombu.transport.pyamqp",
     "kombu.transport.redis",
-    "celery_catchup.beat",
+    "celery_catchup.beat.scheduler",
 )
 
 

@@ -176,7 +176,7 @@ def test_a_wrong_entry_of_a_source_fails_alone_from_the_start(
         def flush(self) -> None:
             pass
 
-    monkeypatch.setattr("celery_catchup.beat.open_source", lambda *_: Source())
+    monkeypatch.setattr("celery_catchup.beat.scheduler.open_source", lambda *_: Source())
     site.start()
     site.run_for(seconds=4)
 

@@ -184,7 +184,7 @@ def test_a_worker_that_lost_its_connection_keeps_one_pulse(
     monkeypatch: pytest.MonkeyPatch, *, green: bool
 ) -> None:
     monkeypatch.setattr(installation, "_has_store", lambda _: True)
-    monkeypatch.setattr(installation, "station", lambda _: Mock())
+    monkeypatch.setattr(installation, "worker_process", lambda _: Mock())
     repeated = [Mock(spec=["cancel"]), Mock(spec=["cancel"])]
     handed_out = [Mock(entry=entry) if green else entry for entry in repeated]
     consumer = Mock(
