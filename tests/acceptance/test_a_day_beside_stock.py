@@ -17,7 +17,7 @@ from typing import Any
 import celery
 import pytest
 
-from celery_catchup.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
+from celery_catchup.dispatch.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from tests.acceptance.processes import ROOT, Started
 from tests.results import Recorder
 
