@@ -7,7 +7,7 @@
     python3 run.py test --oldest   the suite with the oldest supported Celery, kombu and redis-py
 
 and for work on the code: setup, check, soak, model, bench, docs. It makes a virtual environment
-in .venv the first time, and again when pyproject.toml has changed.
+in .venv the first time, and again when pyproject.toml or tools.lock has changed.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - said here, before anything that 
 
 HERE = Path(__file__).resolve().parent
 EXTRAS = {"bench": "bench", "demo": "demo", "docs": "docs"}  # every other verb needs "test"
+TOOLS = "tools.lock"  # the versions of the development tools
 OLDEST = ["celery==5.5.*", "kombu==5.5.*", "redis==5.2.*"]
 CHECKS = [
     ["ruff", "format", "--check", "."],
@@ -99,7 +100,7 @@ def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | No
     if not (any(home.glob("made-for-*")) and works(python)):
         shutil.rmtree(home, ignore_errors=True)
         quietly([sys.executable, "-m", "venv", home], "no venv (on Debian: apt install python3-venv)")
-    quietly([python, "-m", "pip", "install", "-q", "-e", f".[{extra}]", *(pins or [])], "pip failed")
+    quietly([python, "-m", "pip", "install", "-q", "-c", TOOLS, "-e", f".[{extra}]", *(pins or [])], "pip failed")
     stamp.write_text(wanted)
     print(f"== {home.name} is ready, {time.monotonic() - start:.1f} s", flush=True)
     return python
@@ -107,7 +108,8 @@ def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | No
 
 def fingerprint(pins: list[str] | None) -> str:
     """What an environment is made from: it changes when anything of that does."""
-    origin = (HERE / "pyproject.toml").read_bytes() + f"{HERE} {pins}".encode()
+    files = (HERE / "pyproject.toml").read_bytes() + (HERE / TOOLS).read_bytes()
+    origin = files + f"{HERE} {pins}".encode()
     return hashlib.sha256(origin).hexdigest()
 
 
