@@ -152,17 +152,15 @@ class Moment(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The moment, or a usage error."""
-        from celery_catchup.config.times import parse_since, parse_time
+        from celery_catchup.config.times import parse_time
         from celery_catchup.operations import Operator
 
         if ctx is None or ctx.obj is None or not isinstance(value, str):
             return value
         now, zone = Operator.clock.now(), ctx.obj.app.timezone
         try:
-            if self._since:
-                return parse_since(value, now=now, zone=zone)
-            return parse_time(value, now=now, zone=zone, whole_day=self._whole_day)
-        except (ValueError, OverflowError) as error:
+            return parse_time(value, now=now, zone=zone, whole_day=self._whole_day, since=self._since)
+        except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
@@ -176,7 +174,7 @@ class Length(_Type):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The duration, or a usage error."""
-        from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
+        from celery_catchup.config.times import FINE_UNITS, WINDOW_UNITS, parse_duration
 
         if not isinstance(value, str):
             return value

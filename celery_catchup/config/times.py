@@ -1,13 +1,18 @@
-"""Moments as people write them: ``2026-02-07T10:00Z``, ``2026-02-07``, ``6h ago``, ``yesterday``."""
+"""Parse times and durations that people type: one parser for commands, the HTTP API and pages.
+
+``2026-02-07T10:00Z``, ``2026-02-07``, ``6h ago``, ``yesterday``; durations such as ``2d12h``.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from celery_catchup.config.durations import FINE_UNITS, parse_duration
+from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
 from celery_catchup.config.fields import moment, placed
 from celery_catchup.error_text import shown
 from celery_catchup.errors import DurationError
+
+__all__ = ["FINE_UNITS", "WINDOW_UNITS", "parse_duration", "parse_time"]
 
 _EXPECTED = "expected a time such as 2026-02-07T10:00Z, 2026-02-07, '6h ago' or now"
 _DAYS = {"yesterday": -1, "today": 0}
@@ -15,43 +20,35 @@ _DAY = timedelta(days=1)
 _LAST = timedelta(milliseconds=1)  # instants are milliseconds
 
 
-def parse_time(text: str, *, now: datetime, zone: tzinfo, whole_day: bool = False) -> datetime:
-    """The moment in UTC that the text means; ValueError with the reason when it means none.
+def parse_time(
+    text: str, *, now: datetime, zone: tzinfo, whole_day: bool = False, since: bool = False
+) -> datetime:
+    """Return the time in UTC; raise `ValueError` with the reason if the text is not a time.
 
-    A time without an offset, and a date, are those of ``zone``. A date is its first
-    moment; with ``whole_day``, for the end of a range, its last.
+    A time without an offset, and a date, are in ``zone``. A date means its first millisecond, or with
+    ``whole_day``, for the end of a range, its last. With ``since`` a bare duration means that long ago.
     """
     written = text.strip()
     if written == "now":
         return now.astimezone(UTC)
     if written.endswith(" ago"):
-        return placed(now - _duration(written.removesuffix(" ago").strip()), zone=UTC)
+        return _ago(written.removesuffix(" ago").strip(), now)
+    if since and written[-1:] in tuple("dhms"):
+        return _ago(written, now)
     if written in _DAYS:
-        written = f"{now.astimezone(zone) + timedelta(days=_DAYS[written]):%Y-%m-%d}"
-    found = _iso(written)
+        written = f"{now.astimezone(zone) + _DAYS[written] * _DAY:%Y-%m-%d}"
+    try:
+        found = moment(written)
+    except ValueError as error:
+        _, mark, reason = str(error).partition(f"got {shown(written)}: ")
+        raise ValueError(f"{_EXPECTED}, got {shown(written)}{f': {reason}' if mark else ''}") from None
     if whole_day and len(written) == len("2026-02-07") and found.date() < date.max:
         return placed(datetime.combine(found.date() + _DAY, time()), zone=zone) - _LAST
     return placed(found, zone=zone)
 
 
-def parse_since(text: str, *, now: datetime, zone: tzinfo) -> datetime:
-    """As `parse_time`, and a bare duration is that long ago: ``6h``."""
+def _ago(text: str, now: datetime) -> datetime:
     try:
-        return placed(now - parse_duration(text.strip(), units=FINE_UNITS), zone=UTC)
-    except DurationError:
-        return parse_time(text, now=now, zone=zone)
-
-
-def _iso(text: str) -> datetime:
-    try:
-        return moment(text)
-    except ValueError as error:
-        _, mark, reason = str(error).partition(f"got {shown(text)}: ")
-        raise ValueError(f"{_EXPECTED}, got {shown(text)}{f': {reason}' if mark else ''}") from None
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text, units=FINE_UNITS)
+        return placed(now - parse_duration(text, units=FINE_UNITS), zone=UTC)
     except DurationError as error:
         raise ValueError(f"{_EXPECTED}: {error}") from None

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any, Protocol
 
-from celery_catchup.config.durations import FINE_UNITS, parse_duration
-from celery_catchup.config.times import parse_since, parse_time
+from celery_catchup.config.times import FINE_UNITS, parse_duration, parse_time
 from celery_catchup.error_text import listed, shown
 
 _LONGEST_LENGTH = 20
@@ -156,12 +155,9 @@ class Moment:
         if re.match(r"[01]\d{3}-", text) and text < _FIRST.isoformat():
             datetime.fromisoformat(text)
             return _FIRST
-        try:
-            if self.since:
-                return parse_since(text, now=present.now, zone=present.zone)
-            return parse_time(text, now=present.now, zone=present.zone, whole_day=self.whole_day)
-        except OverflowError:
-            raise ValueError(f"expected a time of the calendar, got {shown(text)}") from None
+        return parse_time(
+            text, now=present.now, zone=present.zone, whole_day=self.whole_day, since=self.since
+        )
 
     def of_json(self, value: object, present: Present) -> datetime:
         """A JSON string."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from celery_catchup.config.times import parse_since
+from celery_catchup.config.times import parse_time
 from celery_catchup.error_text import did_you_mean, listed, shown
 from celery_catchup.operations import Operator
 from celery_catchup.operations.refusals import RefusedError
@@ -19,7 +19,7 @@ def moment(operator: Operator, name: str, text: str) -> datetime | None:
     if not text:
         return None
     try:
-        return parse_since(text, now=operator.clock.now(), zone=UTC)
+        return parse_time(text, now=operator.clock.now(), zone=UTC, since=True)
     except ValueError as error:
         raise RefusedError(f"{name}: {error}") from None
 

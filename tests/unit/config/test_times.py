@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from celery_catchup.config.times import parse_since, parse_time
+from celery_catchup.config.times import parse_time
 
 NOW = datetime(2026, 2, 7, 12, 2, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -66,8 +66,8 @@ def test_the_last_day_of_all_is_no_overflow() -> None:
 
 
 def test_since_takes_a_bare_duration_too() -> None:
-    assert parse_since("6h", now=NOW, zone=UTC).hour == 6
-    assert parse_since("6h ago", now=NOW, zone=UTC).hour == 6
-    assert parse_since("2026-02-07", now=NOW, zone=UTC).hour == 0
+    assert parse_time("6h", now=NOW, zone=UTC, since=True).hour == 6
+    assert parse_time("6h ago", now=NOW, zone=UTC, since=True).hour == 6
+    assert parse_time("2026-02-07", now=NOW, zone=UTC, since=True).hour == 0
     with pytest.raises(ValueError, match="expected a time"):
-        parse_since("6", now=NOW, zone=UTC)
+        parse_time("6", now=NOW, zone=UTC, since=True)
