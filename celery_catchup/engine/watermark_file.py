@@ -1,4 +1,4 @@
-"""The mirror: a small local file with what the leader has decided, for the day the server forgets it.
+"""Keep a small local file with what the leader has decided, for the day the server forgets it.
 
 A beat that lives remembers by itself; this is for one that was restarted meanwhile, which could
 not tell a server that lost everything from a first start. It is off unless ``catchup_mirror_file``
@@ -41,7 +41,7 @@ class WatermarkFile:
             self._replace(json.dumps({"namespace": self._namespace, "decided": decided()}))
         except OSError as error:
             if not self._failing:
-                logger.warning(logfmt("Mirror cannot be written", file=self._path, error=str(error)))
+                logger.warning(logfmt("Watermark file cannot be written", file=self._path, error=str(error)))
             self._failing = True
         else:
             self._failing = False
@@ -56,7 +56,7 @@ class WatermarkFile:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            logger.warning(logfmt("Mirror is ignored", file=self._path, error=str(error)))
+            logger.warning(logfmt("Watermark file is ignored", file=self._path, error=str(error)))
             return None
 
     def _replace(self, text: str) -> None:

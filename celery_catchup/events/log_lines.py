@@ -73,7 +73,7 @@ def speak_at_info() -> None:
 def warn_of(cautions: Iterable[str]) -> None:
     """What works otherwise than it may look, a line each."""
     for caution in cautions:
-        logger.warning(logfmt("Worth a look", detail=caution))
+        logger.warning(logfmt("Configuration warning", detail=caution))
 
 
 def process_events() -> Events:

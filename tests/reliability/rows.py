@@ -163,7 +163,7 @@ ROWS = (
         (_SERVERS + "test_scripts_that_were_flushed_are_loaded_again_unseen",)),
     Row(49, "everything is flushed", SAID, "at ERROR; beat goes on where it was",
         (_SERVERS + "test_a_flushed_server_is_an_error_and_the_slot_of_that_moment_is_sent",
-         "reliability/test_mirror.py::"
+         "reliability/test_watermark_file.py::"
          "test_what_the_server_forgot_while_beat_was_down_is_an_error_and_caught_up")),
     Row(50, "a server that evicts our keys", START, "the policy, and the setting that accepts it",
         (_AT_START + "test_a_server_that_may_evict_our_state_is_refused_unless_that_is_accepted",
@@ -255,9 +255,9 @@ ROWS = (
          _DROP_IN + "test_a_second_signal_while_it_ends_does_no_harm",
          "acceptance/test_killed_beats.py::"
          "test_a_beat_killed_at_any_of_its_writes_loses_nothing_and_doubles_nothing")),
-    Row(83, "no room for the mirror file", SAID, "once; beat runs on",
-        ("reliability/test_mirror.py::test_a_place_that_cannot_be_written_is_said_once_and_beat_runs_on",
-         "reliability/test_mirror.py::test_a_disk_that_is_full_leaves_the_old_mirror_and_no_litter")),
+    Row(83, "no room for the watermark file", SAID, "once; beat runs on",
+        ("reliability/test_watermark_file.py::test_a_place_that_cannot_be_written_is_said_once_and_beat_runs_on",
+         "reliability/test_watermark_file.py::test_a_full_disk_leaves_the_old_watermark_file_and_no_other")),
     Row(84, "no room for the log, a closed pipe", WORKS, "beat runs on",
         (_PROCESSES + "test_a_log_on_a_full_disk_stops_no_beat",
          _PROCESSES + "test_a_reader_of_its_output_that_goes_away_stops_no_beat")),

@@ -41,7 +41,9 @@ def warned(caplog: pytest.LogCaptureFixture, clock: FakeClock, **conf: Any) -> l
     """What a beat says that starts all the same."""
     with a_scheduler(NOWHERE, clock, **conf):
         pass
-    return [record.getMessage() for record in caplog.records if "Worth a look" in record.getMessage()]
+    return [
+        record.getMessage() for record in caplog.records if "Configuration warning" in record.getMessage()
+    ]
 
 
 def etl(**fields: Any) -> dict[str, Any]:

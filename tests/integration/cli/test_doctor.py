@@ -58,14 +58,16 @@ def test_doctor_shows_the_warnings_of_a_beats_start(
     project.tick()
     found = project.json("doctor", code=1)
 
-    said = [record.getMessage() for record in caplog.records if "Worth a look" in record.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "Configuration warning" in record.getMessage()
+    ]
     shown = [
         one["detail"]
         for one in found["findings"]
         if (one["check"], one["verdict"]) == ("configuration", "warning")
     ]
     assert len(shown) == 5
-    assert sorted(logfmt("Worth a look", detail=detail) for detail in shown) == sorted(said)
+    assert sorted(logfmt("Configuration warning", detail=detail) for detail in shown) == sorted(said)
 
 
 def finding(found: Any, check: str) -> dict[str, Any]:

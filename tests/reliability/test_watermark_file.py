@@ -1,4 +1,4 @@
-"""The mirror file: what a beat that was restarted still knows when the server has forgotten everything."""
+"""The watermark file: what a beat that was restarted still knows when the server has forgotten everything."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lose_everything(url: str, clock: FakeClock, file: Path, harm: Any = None) ->
 def test_what_the_server_forgot_while_beat_was_down_is_an_error_and_caught_up(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sent = lose_everything(redis_url, FakeClock(NINE), tmp_path / "mirror")
+    sent = lose_everything(redis_url, FakeClock(NINE), tmp_path / "watermarks.json")
 
     assert sent == [f"2026-02-07T{hour}:00:00Z" for hour in (10, 11, 12)]
     lost = [r for r in caplog.records if "has forgotten what it had acknowledged" in r.getMessage()]
@@ -53,53 +53,58 @@ def test_what_the_server_forgot_while_beat_was_down_is_an_error_and_caught_up(
         '{"namespace": "proj", "decided": {"etl": "x"}}',
     ],
 )
-def test_a_mirror_that_cannot_be_right_is_ignored_with_a_warning(
+def test_a_watermark_file_that_cannot_be_right_is_ignored_with_a_warning(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     sent = lose_everything(
-        redis_url, FakeClock(NINE), tmp_path / "mirror", lambda file: file.write_text(text, encoding="utf-8")
+        redis_url,
+        FakeClock(NINE),
+        tmp_path / "watermarks.json",
+        lambda file: file.write_text(text, encoding="utf-8"),
     )
 
     assert sent == []
-    assert [r.levelname for r in caplog.records if "Mirror is ignored" in r.getMessage()] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if "Watermark file is ignored" in r.getMessage()] == [
+        "WARNING"
+    ]
 
 
 def test_only_its_owner_can_read_it_and_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    file = tmp_path / "mirror"
+    file = tmp_path / "watermarks.json"
     clock = FakeClock()
-    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
+    watermarks = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
     before = os.umask(0)
     try:
-        mirror.keep(lambda: {"etl": 1})
+        watermarks.keep(lambda: {"etl": 1})
         first = file.stat()
         clock.advance(seconds=60)
-        mirror.keep(lambda: {"etl": 2})
+        watermarks.keep(lambda: {"etl": 2})
     finally:
         os.umask(before)
 
     assert first.st_mode & 0o777 == 0o600
     assert file.stat().st_ino != first.st_ino
-    assert mirror.recall() == {"etl": 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["mirror"]
+    assert watermarks.recall() == {"etl": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["watermarks.json"]
 
 
 def test_a_link_in_its_place_is_neither_followed_nor_written_through(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    victim, file, clock = tmp_path / "victim", tmp_path / "mirror", FakeClock()
+    victim, file, clock = tmp_path / "victim", tmp_path / "watermarks.json", FakeClock()
     victim.write_text('{"namespace": "x", "decided": {"etl": 1}}', encoding="utf-8")
     file.symlink_to(victim)
-    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
+    watermarks = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
 
-    assert mirror.recall() is None
-    mirror.keep(lambda: {"etl": 2})
+    assert watermarks.recall() is None
+    watermarks.keep(lambda: {"etl": 2})
 
     assert json.loads(victim.read_text(encoding="utf-8"))["decided"] == {"etl": 1}
     assert not file.is_symlink()
-    assert "Mirror is ignored" in caplog.text
+    assert "Watermark file is ignored" in caplog.text
 
 
-@pytest.mark.parametrize("place", ["no such folder/mirror", "a file/mirror", "."])
+@pytest.mark.parametrize("place", ["no such folder/watermarks", "a file/watermarks", "."])
 def test_a_place_that_cannot_be_written_is_said_once_and_beat_runs_on(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
@@ -113,23 +118,23 @@ def test_a_place_that_cannot_be_written_is_said_once_and_beat_runs_on(
     with redis.Redis.from_url(redis_url) as client:
         clock.set("2026-02-07T10:00:00Z")
         assert client.exists("{catchup:proj}:meta") == 1
-    assert len([r for r in caplog.records if "Mirror cannot be written" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "Watermark file cannot be written" in r.getMessage()]) == 1
 
 
-def test_a_disk_that_is_full_leaves_the_old_mirror_and_no_litter(
+def test_a_full_disk_leaves_the_old_watermark_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, clock = tmp_path / "mirror", FakeClock()
-    mirror = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
-    mirror.keep(lambda: {"etl": 1})
+    file, clock = tmp_path / "watermarks.json", FakeClock()
+    watermarks = WatermarkFile(file, namespace="x", monotonic=clock.monotonic)
+    watermarks.keep(lambda: {"etl": 1})
     clock.advance(seconds=60)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    mirror.keep(lambda: {"etl": 2})
+    watermarks.keep(lambda: {"etl": 2})
 
-    assert mirror.recall() == {"etl": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["mirror"]
+    assert watermarks.recall() == {"etl": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["watermarks.json"]
     assert "No space left" in caplog.text
