@@ -11,8 +11,8 @@ from typing import Any
 from celery.beat import ScheduleEntry
 from kombu.exceptions import OperationalError
 
-from celery_catchup.beat.declared_entries import Division, destination_of
-from celery_catchup.beat.worker_inspection import Fleet
+from celery_catchup.beat.declared_entries import ResolvedEntries, destination_of
+from celery_catchup.beat.worker_inspection import WorkerInspection
 from celery_catchup.clock import Clock
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.policy import OverlapPolicy
@@ -51,7 +51,7 @@ class Assembly:
     states: States
     engine: Engine
     sender: Dispatcher
-    fleet: Fleet
+    fleet: WorkerInspection
     allow_eviction: bool = False
     mirror: WatermarkFile | None = None
     _told: str = ""
@@ -98,7 +98,7 @@ class Assembly:
 def assemble(
     app: Any,
     configuration: Configuration,
-    division: Division,
+    division: ResolvedEntries,
     *,
     schedule: Mapping[str, ScheduleEntry],
     clock: Clock,
@@ -119,7 +119,9 @@ def assemble(
     leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
     events = process_events()
     workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
-    fleet = Fleet(app, workers, events, needed=any(needs_the_plugin(one) for one in division.declared))
+    fleet = WorkerInspection(
+        app, workers, events, needed=any(requires_worker_plugin(one) for one in division.declared)
+    )
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
     retention = Retention(store.client, store.scripts, store.keys, db=store.db)
     where = settings.mirror_file and Path(settings.mirror_file)
@@ -153,7 +155,7 @@ def assemble(
     return Assembly(store, states, engine, sender, fleet, settings.allow_eviction, mirror)
 
 
-def needs_the_plugin(declared: Declared) -> bool:
+def requires_worker_plugin(declared: Declared) -> bool:
     """Whether the entry's policy counts on workers to say when a run has ended."""
     policy = declared.build(0).policy
     return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1

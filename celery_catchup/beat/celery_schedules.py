@@ -17,7 +17,12 @@ from typing import Any
 from celery.schedules import BaseSchedule, crontab, solar
 from celery.schedules import schedule as interval
 
-from celery_catchup.beat.simulated_schedules import NotReplayableError, Simulation, class_path, solar_step
+from celery_catchup.beat.simulated_schedules import (
+    NotReplayableError,
+    SimulatedSchedule,
+    class_path,
+    solar_step,
+)
 from celery_catchup.config.durations import format_duration
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
@@ -90,7 +95,7 @@ def _of_schedule(schedule: BaseSchedule, *, zone: tzinfo, anchor: Instant, name:
         return ForwardOnlyTable(solar_step(schedule), anchor=anchor, name=name)
     if _is_djangos(type(schedule), "clocked"):
         return ForwardOnlyTable(_once(to_instant(schedule.clocked_time)), anchor=anchor, name=name)
-    simulation = Simulation(schedule, zone=zone, name=name)
+    simulation = SimulatedSchedule(schedule, zone=zone, name=name)
     if _is_plain(schedule, interval):
         return ForwardOnlyTable(simulation.step, anchor=anchor, name=name, steady_in=zone)
     table = ForwardOnlyTable(simulation.step, anchor=anchor, name=name)

@@ -13,7 +13,7 @@ from typing import Any
 
 from celery.beat import ScheduleEntry
 
-from celery_catchup.beat.declared_entries import Division, divide
+from celery_catchup.beat.declared_entries import ResolvedEntries, resolve_entries
 from celery_catchup.config.configuration import Configuration, Declaration, load
 
 _PLACE = "_celery_catchup_read"
@@ -23,7 +23,7 @@ _PLACE = "_celery_catchup_read"
 @dataclass(frozen=True, slots=True)
 class _Read:
     given: tuple[Any, ...]
-    found: tuple[Configuration, Division]
+    found: tuple[Configuration, ResolvedEntries]
 
 
 def read(
@@ -33,7 +33,7 @@ def read(
     raw: Mapping[str, object],
     *,
     keep: bool,
-) -> tuple[Configuration, Division]:
+) -> tuple[Configuration, ResolvedEntries]:
     """The configuration, and what it makes of the entries; `ConfigurationError` with all mistakes.
 
     ``keep`` it for the scheduler that follows.
@@ -43,7 +43,7 @@ def read(
     if before is not None and before.given == given:
         return before.found
     configuration = load(raw, declared=declared, timezone=app.timezone)
-    found = configuration, divide(schedule, configuration, timezone=app.timezone)
+    found = configuration, resolve_entries(schedule, configuration, timezone=app.timezone)
     if keep:
         vars(app)[_PLACE] = _Read(given, found)
     return found

@@ -31,11 +31,11 @@ from celery_catchup.timetables.forward_only import ForwardOnlyTable
 from celery_catchup.timetables.timetable import Timetable
 from celery_catchup.timetables.zones import usable_zone
 
-HOUSEKEEPING = "celery.backend_cleanup"
+BACKEND_CLEANUP = "celery.backend_cleanup"
 """Celery's own entry; a policy for "every other entry" does not mean it."""
 
 
-class WrittenSchedule(BaseSchedule):  # type: ignore[misc]
+class ConfiguredSchedule(BaseSchedule):  # type: ignore[misc]
     """A cron string, a list or a mapping in the place of a Celery schedule.
 
     Without a policy such an entry runs as any other under beat: once when it is due, however
@@ -77,7 +77,7 @@ class WrittenSchedule(BaseSchedule):  # type: ignore[misc]
             yield _timetable(spec, zone=self.tz, dialect=dialect, anchor=0, name="schedule")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, WrittenSchedule) and other.written == self.written
+        return isinstance(other, ConfiguredSchedule) and other.written == self.written
 
     def __hash__(self) -> int:
         return hash(repr(self.written))
@@ -110,7 +110,7 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
         # add_periodic_task(..., catchup=…) puts it among the options.
         self.catchup = options.pop("catchup", catchup)
         if isinstance(schedule, str | list | tuple | Mapping):
-            schedule = WrittenSchedule(schedule, app=app)
+            schedule = ConfiguredSchedule(schedule, app=app)
         super().__init__(
             name=name,
             task=task,
@@ -126,7 +126,7 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
 
     def declaration(self) -> Declaration:
         """The entry as the configuration reads it."""
-        schedule = self.schedule.written if isinstance(self.schedule, WrittenSchedule) else self.schedule
+        schedule = self.schedule.written if isinstance(self.schedule, ConfiguredSchedule) else self.schedule
         return Declaration(schedule, self.catchup)
 
 
@@ -143,7 +143,7 @@ _TYPES: Mapping[str, tuple[str, Any]] = {
 """What Celery makes a message of; anything else fails when it is sent."""
 
 
-def made_entries(
+def build_entries(
     entries: Mapping[str, Any], make: Callable[[str, Any], Made], *, refused: dict[str, str] | None = None
 ) -> dict[str, Made]:
     """Each entry as Celery makes it; those that cannot be one are mistakes, told together. With ``refused``
@@ -167,7 +167,7 @@ def made_entries(
     return made
 
 
-def at_fault(mistakes: Iterable[Mistake], names: Iterable[str]) -> dict[str, str]:
+def mistakes_by_entry(mistakes: Iterable[Mistake], names: Iterable[str]) -> dict[str, str]:
     """The entries that these mistakes are in, and what is wrong with each."""
     places = {path("beat_schedule", name): name for name in names}
     found: dict[str, str] = {}
@@ -225,7 +225,7 @@ def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:
 
 
 @dataclass(frozen=True)
-class Division:
+class ResolvedEntries:
     """Entries with a policy, and the names of those that run as under Celery's own scheduler.
 
     ``warnings`` are of schedules that cannot be replayed, ``cautions`` of all that works otherwise
@@ -240,9 +240,9 @@ class Division:
     """Every entry as it is remembered, so that a start with other entries can be noticed."""
 
 
-def divide(
+def resolve_entries(
     entries: Mapping[str, ScheduleEntry], configuration: Configuration, *, timezone: tzinfo
-) -> Division:
+) -> ResolvedEntries:
     """Part the entries; a schedule that cannot be replayed loses its policy, with a warning.
 
     Schedules that are too frequent for beat to observe, or that have no slots, are mistakes.
@@ -273,7 +273,7 @@ def divide(
         mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
         raise ConfigurationError(mistakes)
-    return Division(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions), records)
+    return ResolvedEntries(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions), records)
 
 
 class _Maker:

@@ -22,7 +22,7 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 from kombu.utils import json as kombu_json
 
-from celery_catchup.beat.declared_entries import HOUSEKEEPING, CatchupEntry
+from celery_catchup.beat.declared_entries import BACKEND_CLEANUP, CatchupEntry
 from celery_catchup.clock import SystemClock
 from celery_catchup.config.configuration import Declaration
 from celery_catchup.errors import ScheduleError, SourceError
@@ -162,7 +162,7 @@ class DjangoSource:
                 row.name: _entry(row, self._app)
                 for row in rows.select_related("interval", "crontab", "solar", "clocked")
             }
-            names = [*declared, HOUSEKEEPING]
+            names = [*declared, BACKEND_CLEANUP]
             disabled = set(
                 PeriodicTask.objects.filter(enabled=False, name__in=names).values_list("name", flat=True)
             )
@@ -170,11 +170,11 @@ class DjangoSource:
             raise SourceError(f"the database does not answer: {error}") from error
         self._once = {name for name, entry in found.items() if entry.once_since is not None}
         self._ends = {name: to_instant(entry.ends) for name, entry in found.items() if entry.ends is not None}
-        if HOUSEKEEPING in disabled:
+        if BACKEND_CLEANUP in disabled:
             # Beat would add its own; this one is never due.
-            found[HOUSEKEEPING] = RowEntry(
-                name=HOUSEKEEPING,
-                task=HOUSEKEEPING,
+            found[BACKEND_CLEANUP] = RowEntry(
+                name=BACKEND_CLEANUP,
+                task=BACKEND_CLEANUP,
                 schedule=timedelta(days=1),
                 app=self._app,
                 ends=_LONG_AGO,

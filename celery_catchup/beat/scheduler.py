@@ -18,16 +18,16 @@ from celery import beat
 from celery_catchup.beat.assembly import Assembly, assemble
 from celery_catchup.beat.config_cache import read
 from celery_catchup.beat.declared_entries import (
-    HOUSEKEEPING,
+    BACKEND_CLEANUP,
     CatchupEntry,
-    Division,
-    at_fault,
+    ResolvedEntries,
+    build_entries,
     declaration_of,
-    made_entries,
+    mistakes_by_entry,
 )
+from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
 from celery_catchup.beat.garbage_collection import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.beat.simulated_schedules import class_path
-from celery_catchup.beat.sources import EntrySource, SettingsSource, open_source
 from celery_catchup.beat.startup_checks import app_cautions
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.clock import Clock, SystemClock
@@ -147,7 +147,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         """Let these be the schedule; the mapping itself stays, because others hold it. When ``lenient``,
         entries that cannot be used are left out, and fail."""
         refused: dict[str, str] | None = {} if lenient else None
-        made = made_entries(entries, self._maybe_entry, refused=refused)
+        made = build_entries(entries, self._maybe_entry, refused=refused)
         self._refused = refused or {}
         self._given = {
             name for name, one in entries.items() if isinstance(one, Mapping) and one.get("last_run_at")
@@ -162,7 +162,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     schedule = property(beat.Scheduler.get_schedule, set_schedule)
 
-    def _declare(self, division: Division, work: Assembly, *, fresh: Collection[str] = ()) -> None:
+    def _declare(self, division: ResolvedEntries, work: Assembly, *, fresh: Collection[str] = ()) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
         warn_of(division.cautions)
@@ -224,30 +224,30 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             entry = self.schedule.get(name)
             beat.logger.info("Scheduler: Sending due task %s (%s)", name, entry.task if entry else "")
 
-    def _read_configuration(self) -> tuple[Configuration, Division]:
+    def _read_configuration(self) -> tuple[Configuration, ResolvedEntries]:
         """The configuration and what it makes of the entries; with mistakes beat does not start."""
         with _mistakes_end_it():
             if isinstance(self._source, SettingsSource):
                 return self._checked_configuration()
             return self._lenient_configuration()
 
-    def _lenient_configuration(self) -> tuple[Configuration, Division]:
+    def _lenient_configuration(self) -> tuple[Configuration, ResolvedEntries]:
         """The same without the entries that have mistakes; those fail. `ConfigurationError` for others."""
         while True:
             try:
                 return self._checked_configuration()
             except ConfigurationError as error:
-                wrong = at_fault(error.mistakes, self.schedule)
+                wrong = mistakes_by_entry(error.mistakes, self.schedule)
                 if not wrong:
                     raise
                 self._refused |= wrong
                 for name in wrong:
                     del self.schedule[name]
 
-    def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, Division]:
+    def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, ResolvedEntries]:
         """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
-            name: declaration_of(entry) for name, entry in self.schedule.items() if name != HOUSEKEEPING
+            name: declaration_of(entry) for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
         }
         raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.gathered():
@@ -257,7 +257,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if mistakes:
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
-        housekeeping = (HOUSEKEEPING,) if HOUSEKEEPING in self.schedule else ()
+        housekeeping = (BACKEND_CLEANUP,) if BACKEND_CLEANUP in self.schedule else ()
         return configuration, replace(division, plain=division.plain + housekeeping)
 
     # -- ticking ---------------------------------------------------------------------------

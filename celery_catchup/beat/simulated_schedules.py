@@ -45,7 +45,7 @@ class _FrozenClock:
         return self.moment
 
 
-class Simulation:
+class SimulatedSchedule:
     """One schedule, cloned, with a clock of our own, in the zone in which beat would ask it."""
 
     def __init__(self, schedule: BaseSchedule, *, zone: tzinfo, name: str) -> None:

@@ -49,7 +49,7 @@ def ask_workers(app: Any, *, timeout: float = _ANSWER) -> dict[str, list[str]] |
     }
 
 
-class Fleet:
+class WorkerInspection:
     """What the leader knows of the workers."""
 
     def __init__(self, app: Any, workers: Workers, events: Events, *, needed: bool) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.beat.celery_schedules import describe
-from celery_catchup.beat.declared_entries import CatchupEntry, WrittenSchedule
+from celery_catchup.beat.declared_entries import CatchupEntry, ConfiguredSchedule
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry
@@ -167,7 +167,7 @@ def pauses(stored: Stored) -> dict[str, Pause]:
 def in_words(entry: CatchupEntry) -> str:
     """An entry's schedule in a few words: the cron expression, or the interval."""
     schedule = entry.schedule
-    return _written(schedule.written) if isinstance(schedule, WrittenSchedule) else describe(schedule)
+    return _written(schedule.written) if isinstance(schedule, ConfiguredSchedule) else describe(schedule)
 
 
 def _written(written: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from celery_catchup.beat.declared_entries import HOUSEKEEPING
+from celery_catchup.beat.declared_entries import BACKEND_CLEANUP
 from celery_catchup.config.policy import OnResume
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
@@ -59,7 +59,7 @@ def inherit(operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool =
     the other scheduler first, or what it sends afterwards is sent twice.
     """
     stored = operator.before_change()
-    found = {name: found[name] for name in sorted(found) if name != HOUSEKEEPING}
+    found = {name: found[name] for name in sorted(found) if name != BACKEND_CLEANUP}
     fates = {name: _fate(operator, stored, name, run) for name, run in found.items()}
     heirs = [
         Heir(name, to_instant(run.at), run.count, policy=name in operator.declared)

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from celery_catchup.beat.declared_entries import (
-    HOUSEKEEPING,
+    BACKEND_CLEANUP,
     CatchupEntry,
-    Division,
+    ResolvedEntries,
+    build_entries,
     destination_of,
-    divide,
-    made_entries,
+    resolve_entries,
 )
-from celery_catchup.beat.sources import EntrySource, SettingsSource, open_source
+from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
 from celery_catchup.config.drift import digest, is_current
@@ -87,7 +87,7 @@ class Operator:
             entries = {self._only: entries[self._only]}
         # Of a source, one wrong row must not keep an operator from looking at the others.
         refused = None if isinstance(self.source, SettingsSource) else dict[str, str]()
-        return made_entries(entries, self._entry, refused=refused)
+        return build_entries(entries, self._entry, refused=refused)
 
     @cached_property
     def source(self) -> EntrySource:
@@ -105,7 +105,7 @@ class Operator:
         return self.configured({})
 
     @cached_property
-    def division(self) -> Division:
+    def division(self) -> ResolvedEntries:
         """Entries with a policy, and those without."""
         return self.divided(self.configuration)
 
@@ -114,7 +114,7 @@ class Operator:
         another poll interval."""
         raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
         declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != HOUSEKEEPING
+            name: entry.declaration() for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
         }
         written: Any = raw.get(ENTRIES) or {}
         if self._only in declared and isinstance(written, Mapping):
@@ -130,9 +130,9 @@ class Operator:
         mistakes.raise_if_any()
         return found
 
-    def divided(self, configuration: Configuration) -> Division:
+    def divided(self, configuration: Configuration) -> ResolvedEntries:
         """What a configuration makes of the entries."""
-        return divide(self.schedule, configuration, timezone=self.app.timezone)
+        return resolve_entries(self.schedule, configuration, timezone=self.app.timezone)
 
     @cached_property
     def declared(self) -> Mapping[str, Declared]:
@@ -245,7 +245,7 @@ class Operator:
         wanted = tuple(dict.fromkeys(names))
         if any(name not in self.schedule for name in wanted):
             stored = self.look()
-            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {HOUSEKEEPING})
+            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {BACKEND_CLEANUP})
         return wanted
 
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_catchup.beat.celery_schedules import timetable_of
-from celery_catchup.beat.declared_entries import CatchupEntry, Division, divide
+from celery_catchup.beat.declared_entries import CatchupEntry, ResolvedEntries, resolve_entries
 from celery_catchup.config.configuration import load
 from celery_catchup.model import to_datetime, to_instant
 
@@ -86,7 +86,7 @@ shifts = st.integers(0, 90_000).map(lambda n: timedelta(seconds=n))
 kinds = st.sampled_from([Estimating, Asked, Polling, Both])
 
 
-def divided(*schedules: object) -> Division:
+def divided(*schedules: object) -> ResolvedEntries:
     app = Celery("proj", set_as_current=False)
     entries = {
         f"e{place}": CatchupEntry(name=f"e{place}", task="t", schedule=one, app=app)
@@ -94,7 +94,7 @@ def divided(*schedules: object) -> Division:
     }
     declared = {name: entry.declaration() for name, entry in entries.items()}
     configuration = load({"catchup_entries": {"*": "1d"}}, declared=declared, timezone=UTC)
-    return divide(entries, configuration, timezone=UTC)
+    return resolve_entries(entries, configuration, timezone=UTC)
 
 
 @settings(max_examples=50)

@@ -12,7 +12,7 @@ from celery.schedules import schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from celery_catchup.beat.simulated_schedules import Simulation
+from celery_catchup.beat.simulated_schedules import SimulatedSchedule
 from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, SkipReason, to_instant
 from celery_catchup.planning.entry import Entry, EntryState, Schedule
@@ -44,7 +44,7 @@ anchors = st.builds(
 def tables(zone: str, every: timedelta, anchor: Instant) -> tuple[ForwardOnlyTable, ForwardOnlyTable]:
     """A relative interval that adds up, and one that walks."""
     rules = ZoneInfo(zone)
-    step = Simulation(schedule(every, relative=True), zone=rules, name="e").step
+    step = SimulatedSchedule(schedule(every, relative=True), zone=rules, name="e").step
     return ForwardOnlyTable(step, anchor=anchor, steady_in=rules), ForwardOnlyTable(step, anchor=anchor)
 
 

@@ -22,7 +22,7 @@ import redis
 from celery import _state
 from celery.schedules import crontab
 
-from celery_catchup.beat.declared_entries import HOUSEKEEPING
+from celery_catchup.beat.declared_entries import BACKEND_CLEANUP
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.testing import FakeClock
@@ -479,7 +479,7 @@ def test_the_cleanup_of_results_runs_unless_its_row_is_disabled(
     project = stage.project(Case(lambda: None, []), catchup_source="django", result_expires=60)
     project.app.conf.result_backend = f"file://{tmp_path}"
     if enabled is not None:
-        row(HOUSEKEEPING, **cron("0", "4"), task=HOUSEKEEPING, enabled=enabled)
+        row(BACKEND_CLEANUP, **cron("0", "4"), task=BACKEND_CLEANUP, enabled=enabled)
 
     project.tick()
     stage.clock.set("2026-02-08T04:00:01Z")

@@ -16,7 +16,7 @@ from celery import Celery
 from celery.schedules import crontab, schedule
 
 from celery_catchup.beat import config_cache
-from celery_catchup.beat.declared_entries import CatchupEntry, divide
+from celery_catchup.beat.declared_entries import CatchupEntry, resolve_entries
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.dispatch import DispatchError
@@ -519,7 +519,9 @@ def test_a_lazy_scheduler_asks_nothing_of_anybody(app: Clocked) -> None:
 def looked(app: Clocked, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows each time the entries of the app are looked at."""
     times: list[int] = []
-    monkeypatch.setattr(config_cache, "divide", lambda *args, **kw: times.append(1) or divide(*args, **kw))
+    monkeypatch.setattr(
+        config_cache, "resolve_entries", lambda *args, **kw: times.append(1) or resolve_entries(*args, **kw)
+    )
     app.conf.update(
         broker_url="redis://127.0.0.1:1/0", beat_schedule={"a": {"task": "a", "schedule": "0 * * * *"}}
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.beat import worker_inspection
-from celery_catchup.beat.worker_inspection import Fleet, ask_workers
+from celery_catchup.beat.worker_inspection import WorkerInspection, ask_workers
 from celery_catchup.events import Event, Events, MixedFleet
 from celery_catchup.store import Scripts, Workers
 from tests.integration.workers import Site, Worker, until
@@ -48,7 +48,7 @@ def test_a_worker_with_the_plugin_says_which_queues_it_consumes_and_that_is_reme
 def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site: Site) -> None:
     heard: list[Event] = []
     workers = Workers(site.store, Scripts(site.store), site.keys)
-    fleet = Fleet(site.app, workers, Events(heard.append), needed=True)
+    fleet = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
     with Worker(site, name="with"), Worker(site, name="without", env=PLAIN):
         until(lambda: workers.presence().ever_claimed("celery"))
         answers = until(lambda: (found := ask_workers(site.app)) and len(found) == 2 and found)
@@ -71,7 +71,7 @@ def test_a_mixed_queue_is_told_at_once_and_every_hour_while_it_lasts(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
-    fleet = Fleet(site.app, workers, Events(heard.append), needed=True)
+    fleet = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
     workers.attend("celery@with", ["celery"])
 
     for minutes in range(0, 150, 5):
@@ -128,7 +128,7 @@ def test_no_worker_with_the_plugin_is_a_warning_when_a_policy_needs_one(
     site: Site, workers: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     for needed in (True, False):
-        fleet = Fleet(site.app, workers, Events(), needed=needed)
+        fleet = WorkerInspection(site.app, workers, Events(), needed=needed)
         fleet._answers = {}
         fleet.look(NOW)
 
@@ -145,7 +145,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(worker_inspection, "ask_workers", slow)
     workers = Workers(site.store, Scripts(site.store), site.keys)
-    fleet = Fleet(site.app, workers, Events(), needed=False)
+    fleet = WorkerInspection(site.app, workers, Events(), needed=False)
     fleet.presence()
 
     begun = time.monotonic()
@@ -162,7 +162,7 @@ def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plu
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_inspection, "ask_workers", lambda app: {"celery@without": ["celery"]})
-    fleet = Fleet(site.app, workers, Events(), needed=False)
+    fleet = WorkerInspection(site.app, workers, Events(), needed=False)
     workers.attend("celery@with", ["celery"])
     before = fleet.presence()
 
