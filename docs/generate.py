@@ -26,10 +26,9 @@ from celery_catchup import events, signals
 from celery_catchup.cli import catchup
 from celery_catchup.config.configuration import Declaration, load
 from celery_catchup.config.durations import LONGEST, format_duration
-from celery_catchup.config.fields import FieldParser
+from celery_catchup.config.fields import FieldParser, UserModel
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
-from celery_catchup.config.user_model import UserModel
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.metrics import catalogue, reading
 from celery_catchup.operations import (

@@ -26,7 +26,7 @@ from celery_catchup.beat.simulated_schedules import (
 from celery_catchup.config.durations import format_duration
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.timetables.cron_table import Border, CronTable, cron_table
+from celery_catchup.timetables.cron_table import CronTable, DaylightSaving, cron_table
 from celery_catchup.timetables.days import Days
 from celery_catchup.timetables.forward_only import ForwardOnlyTable, Step
 from celery_catchup.timetables.timetable import IntervalTable, Timetable
@@ -133,7 +133,7 @@ def _cron(schedule: crontab, *, zone: tzinfo, name: str) -> CronTable:
         if not values:
             raise ScheduleError(f"{name}: the crontab's {field} is empty; give it at least one value")
     days = Days(sets["day_of_month"], sets["month_of_year"], sets["day_of_week"])
-    return cron_table(sets["minute"], sets["hour"], days, zone, Border.CELERY)
+    return cron_table(sets["minute"], sets["hour"], days, zone, DaylightSaving.CELERY)
 
 
 def _interval(every: Any, *, anchor: Instant, name: str) -> IntervalTable:

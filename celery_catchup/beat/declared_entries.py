@@ -249,7 +249,7 @@ def resolve_entries(
     """
     declared, plain, warnings = [], [], []
     mistakes: list[Mistake] = []
-    cautions = list(configuration.cautions)
+    cautions = list(configuration.warnings)
     records: dict[str, str] = {}
     zone = usable_zone(timezone)
     for name, policy in configuration.policies.items():

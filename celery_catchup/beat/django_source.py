@@ -191,9 +191,9 @@ class DjangoSource:
             close_old_connections()
             changed = bool(PeriodicTasks.last_change() != self._seen)
         except (DatabaseError, InterfaceError) as error:
-            self._trouble.happened(str(error))
+            self._trouble.report(str(error))
             return False
-        self._trouble.over()
+        self._trouble.resolved()
         return changed
 
     def sent(self, name: str, at: Instant) -> None:
@@ -225,9 +225,9 @@ class DjangoSource:
             with transaction.atomic():
                 write()
         except (DatabaseError, InterfaceError) as error:
-            self._trouble.happened(str(error))
+            self._trouble.report(str(error))
             return False
-        self._trouble.over()
+        self._trouble.resolved()
         return True
 
     def _note_sent(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
-from celery_catchup.config.mistakes import refuse
+from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.settings import PREFIX, Source
 from celery_catchup.model import Instant
 
@@ -63,7 +63,7 @@ def open_source(app: Any, chosen: Source) -> EntrySource:
         # By its name: what it imports is there only in a Django project.
         source: EntrySource = import_module("celery_catchup.beat.django_source").DjangoSource(app)
     except Exception as error:
-        raise refuse(
+        raise config_error(
             f"{PREFIX}source",
             f"'django' needs django-celery-beat in a Django project that is set up: {error}; "
             "pip install django-celery-beat, and add it to INSTALLED_APPS",

@@ -36,7 +36,7 @@ from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.engine import DispatchFailedError, Engine
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
-from celery_catchup.events.log_lines import logfmt, speak_at_info, warn_of
+from celery_catchup.events.log_lines import log_at_info, log_configuration_warnings, logfmt
 from celery_catchup.events.recurring_problems import BeatProblems
 from celery_catchup.model import Instant, Trigger, to_instant
 from celery_catchup.store import UnmanagedBatch
@@ -95,11 +95,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def setup_schedule(self) -> None:
         """Read the declared entries; nothing is asked of Redis before the first tick."""
-        speak_at_info()
+        log_at_info()
         try:
             self._prepare()
         except SourceError as error:
-            self._troubles.happened("source", str(error))
+            self._troubles.report("source", str(error))
 
     def _prepare(self, *, kept: Mapping[str, Any] | None = None) -> None:
         """Everything a tick needs; `SourceError` when the entries cannot be read now. ``kept`` are entries
@@ -119,7 +119,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
-        warn_of(app_cautions(self.app, self.schedule, configuration, now=now))
+        log_configuration_warnings(app_cautions(self.app, self.schedule, configuration, now=now))
         replaced = self._overridden(*_SENDING, "reserve")
         if division.declared and replaced:
             logger.warning(
@@ -165,7 +165,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _declare(self, division: ResolvedEntries, work: Assembly, *, fresh: Collection[str] = ()) -> None:
         for warning in division.warnings:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
-        warn_of(division.cautions)
+        log_configuration_warnings(division.cautions)
         plain = {name: self.schedule[name] for name in division.plain}
         self._plain = UnmanagedEntries(
             plain,
@@ -250,9 +250,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             name: declaration_of(entry) for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
         }
         raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
-        with mistakes.gathered():
+        with mistakes.collect():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
-        with mistakes.gathered():
+        with mistakes.collect():
             configuration, division = read(self.app, self.schedule, declared, raw, keep=keep)
         if mistakes:
             # A wrong URL is a mistake to both.
@@ -275,23 +275,23 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._refuse_to_start(str(error))
         except DispatchFailedError as error:
             # The lease wants to be renewed meanwhile, and other slots to be decided.
-            return min(self._troubles.happened("broker", str(error)), self._renewal)
+            return min(self._troubles.report("broker", str(error)), self._renewal)
         except SourceError as error:
-            return self._troubles.happened("source", str(error))
+            return self._troubles.report("source", str(error))
         except (*STORE_FAILS, StoreError) as error:
             if not self._welcome and (is_refusal(error) or isinstance(error, UnfitStoreError)):
                 self._refuse_to_start(f"the store at {masked_url(self.app)} cannot be used: {explain(error)}")
-            return self._troubles.happened("redis", explain(error))
+            return self._troubles.report("redis", explain(error))
         except Exception as error:
             # Nobody expected it; a beat that ends for it would lose more than one that goes on.
             logger.debug("Tick failed", exc_info=True)
-            return self._troubles.happened("inner", explain(error))
+            return self._troubles.report("inner", explain(error))
         finally:
             self._ticking = False
         if not self._welcome:
             self._welcome = True
             keep_what_is_there(len(self.schedule))
-        self._troubles.over("redis", "inner")
+        self._troubles.resolved("redis", "inner")
         leading = self._work is not None and self._work.engine.leading
         self._tell(Ticked(self.clock.monotonic() - begun, leading))
         return wait
@@ -312,7 +312,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._prepare(kept=None if self._source else dict(self.schedule))
         assert self._work is not None
         work, engine = self._work, self._work.engine
-        self._troubles.over("source")
+        self._troubles.resolved("source")
         self._follow_changes(work)
         plain = self._plain
         assert plain is not None
@@ -331,7 +331,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._source.retire(now, engine.has_decided)
         work.fleet.look(engine.server_ms)
         work.reflect()
-        self._troubles.over("broker")
+        self._troubles.resolved("broker")
         return self._sleep(engine, plain)
 
     def _send(self, batches: Sequence[UnmanagedBatch], now: Instant) -> bool:

@@ -9,10 +9,10 @@ import click
 from celery.bin.base import handle_preload_options
 
 from celery_catchup.cli.groups import VerbGroup
-from celery_catchup.config.report_masking import hide_the_url
+from celery_catchup.config.report_masking import mask_redis_url
 
 # Here, because ``celery report`` imports nothing else of ours.
-hide_the_url()
+mask_redis_url()
 
 _VERBS = (
     "preview",

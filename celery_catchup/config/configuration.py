@@ -9,9 +9,9 @@ from enum import Enum
 from itertools import islice
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.config.entry_policies import cautions_of, joined
+from celery_catchup.config.entry_policies import entry_warnings, merge_policy
 from celery_catchup.config.fields import text
-from celery_catchup.config.mistakes import Mistakes, refuse
+from celery_catchup.config.mistakes import Mistakes, config_error
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, read_schedule
 from celery_catchup.config.settings import ENTRY_PRESETS, PREFIX, Settings, Source
@@ -64,7 +64,7 @@ class Configuration:
     settings: Settings
     policies: Mapping[str, Policy | None]
     forms: Mapping[str, ScheduleForm]
-    cautions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     """What can be read, but does something else than its writer may think."""
 
 
@@ -77,7 +77,7 @@ def load(
     """
     mistakes = Mistakes()
     settings: Settings | None = None
-    with mistakes.gathered():
+    with mistakes.collect():
         settings = Settings.read(raw)
     zone = usable_zone(timezone)
     app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), zone)
@@ -92,7 +92,7 @@ def load(
         _with_ledger_ttl(app.settings, entries),
         policies={name: entry.policy for name, entry in entries.items()},
         forms={name: entry.form for name, entry in entries.items()},
-        cautions=tuple(caution for entry in entries.values() for caution in entry.cautions),
+        warnings=tuple(warning for entry in entries.values() for warning in entry.warnings),
     )
 
 
@@ -103,7 +103,7 @@ class _Entry:
     form: ScheduleForm
     policy: Policy | None
     where: str
-    cautions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ class _App:
         """Every declared entry that could be read; what could not adds to ``mistakes``."""
         default: Policy | None = None
         if EVERY_OTHER in self.given:
-            with mistakes.gathered():
+            with mistakes.collect():
                 default = self._policy(self.given[EVERY_OTHER], where=path(ENTRIES, EVERY_OTHER))
         entries = {}
         for name, declaration in declared.items():
-            with mistakes.gathered():
+            with mistakes.collect():
                 entries[name] = self._entry(name, declaration, default=default)
         return entries
 
@@ -131,19 +131,21 @@ class _App:
         place = path("beat_schedule", name)
         raw, where = self._written(name, declaration, place=place)
         policy = default
-        with mistakes.gathered():
+        with mistakes.collect():
             policy = default if raw is UNSET else self._policy(raw, where=where)
             policy = None if declaration.plain else _bounded(policy, declaration)
         zone = self.timezone if policy is None or policy.timezone is None else zone_named(policy.timezone)
-        with mistakes.gathered():
+        with mistakes.collect():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
             mistakes += _cron_mistakes(form, self.settings)
-            cautions = tuple(cautions_of(name, policy, form, own=raw is not UNSET))
+            warnings = tuple(entry_warnings(name, policy, form, own=raw is not UNSET))
             if not mistakes and not declaration.plain:
-                policy, form = joined(policy, form, own=raw is not UNSET, managed=_is_managed(declaration))
+                policy, form = merge_policy(
+                    policy, form, own=raw is not UNSET, managed=_is_managed(declaration)
+                )
                 policy = _bounded(policy, declaration)
         mistakes.raise_if_any()
-        return _Entry(form, policy, where, cautions)
+        return _Entry(form, policy, where, warnings)
 
     def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
         """What was written as the entry's own policy, and where."""
@@ -151,7 +153,7 @@ class _App:
         if declaration.policy is UNSET:
             return self.given.get(name, UNSET), where if name in self.given else path(ENTRIES, EVERY_OTHER)
         if name in self.given:
-            raise refuse(where, f"the entry has a policy at {place}.catchup too; keep one of them")
+            raise config_error(where, f"the entry has a policy at {place}.catchup too; keep one of them")
         return declaration.policy, f"{place}.catchup"
 
     def _policy(self, raw: object, *, where: str) -> Policy:

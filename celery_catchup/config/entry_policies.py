@@ -14,7 +14,7 @@ from celery_catchup.error_text import shown
 _NOTHING = (None, Select.OFF)
 
 
-def cautions_of(name: str, policy: Policy | None, form: ScheduleForm, *, own: bool) -> Iterator[str]:
+def entry_warnings(name: str, policy: Policy | None, form: ScheduleForm, *, own: bool) -> Iterator[str]:
     """What the entry will not do, though its writer may think so."""
     told = f"entry {shown(name)}:"
     given = policy.model_fields_set if policy is not None else ()
@@ -37,7 +37,7 @@ def cautions_of(name: str, policy: Policy | None, form: ScheduleForm, *, own: bo
                 )
 
 
-def joined(
+def merge_policy(
     policy: Policy | None, form: ScheduleForm, *, own: bool, managed: bool
 ) -> tuple[Policy | None, ScheduleForm]:
     """Policy and schedules together: what a schedule sets for itself must fit its entry's policy.
@@ -54,7 +54,7 @@ def joined(
     mistakes = Mistakes()
     for spec in form.start:
         if spec.overrides is not None:
-            with mistakes.gathered():
+            with mistakes.collect():
                 spec.overrides.over(policy, where=spec.where)
     mistakes.raise_if_any()
     return _overlapping(policy, form), form

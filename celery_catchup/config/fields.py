@@ -1,22 +1,25 @@
-"""How one value of the configuration is read: strictly, and refused with a reason.
+"""Parse the fields of the user's configuration with pydantic, strictly, with readable errors.
 
-Nothing is guessed: ``"5"`` is no number, ``1`` is not yes, and a bare number is no duration.
+Nothing is guessed: ``"5"`` is not a number, ``1`` is not True, and a bare number is not a duration.
+`FieldParser` reads one value; `UserModel` reads a mapping and reports mistakes at the names the user wrote.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zoneinfo import ZoneInfo
 
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import core_schema
 
 from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
-from celery_catchup.error_text import did_you_mean, listed, shown
+from celery_catchup.error_text import did_you_mean, listed, nearest, path, shown
+from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.timetables.zones import usable_zone, zone_named
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ def one_of(choices: type[Word]) -> Callable[[object], Word]:
 
 
 def moment(value: object) -> datetime:
-    """A date, a datetime, or either as ISO 8601; without an offset it stays naive, for `placed`."""
+    """A date, a datetime, or either as ISO 8601; without an offset it stays naive, for `to_utc`."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -156,7 +159,7 @@ def moment(value: object) -> datetime:
         raise ValueError(f"{expected}, got {shown(value)}: {error}") from None
 
 
-def placed(value: datetime, *, zone: tzinfo) -> datetime:
+def to_utc(value: datetime, *, zone: tzinfo) -> datetime:
     """The moment in UTC; one without an offset is a wall-clock time of ``zone``."""
     aware = value if value.utcoffset() is not None else value.replace(tzinfo=usable_zone(zone))
     # datetime itself ends with the year 9999, on either side of the conversion.
@@ -179,3 +182,63 @@ MOMENT = FieldParser(moment, "`datetime`, `date` or ISO 8601 text")
 def word(choices: type[StrEnum]) -> FieldParser:
     """One of the words of an enumeration."""
     return FieldParser(one_of(choices), ", ".join(f"`{choice}`" for choice in choices))
+
+
+class UserModel(BaseModel):
+    """The base of every model that is read from the user's settings."""
+
+    # Inputs may hold passwords, so that no error of pydantic's own repeats one.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, object], *, where: str = "", timezone: tzinfo = UTC) -> Self:
+        """The values of a mapping; all its mistakes at once as a `ConfigurationError`.
+
+        Times without an offset are wall-clock times of ``timezone``.
+        """
+        try:
+            return cls.model_validate(dict(raw), context={"timezone": timezone})
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            raise ConfigurationError(_mistakes(cls, found, raw=raw, where=where)) from None
+
+    @classmethod
+    def spellings(cls) -> dict[str, str]:
+        """Every accepted name -> the field's own."""
+        names = {name: name for name in cls.model_fields}
+        for name, field in cls.model_fields.items():
+            choices = getattr(field.validation_alias, "choices", (field.validation_alias,))
+            names |= {choice: name for choice in choices if isinstance(choice, str)}
+        return names
+
+    @classmethod
+    def unknown(cls, name: object) -> str:
+        """What to say about a name that is none of ours."""
+        names = cls.spellings()
+        meant = nearest(str(name), names)
+        return f"unknown field; did you mean {names[meant]!r}?" if meant else "unknown field"
+
+
+def _mistakes(
+    model: type[UserModel], found: Sequence[Any], *, raw: Mapping[str, object], where: str
+) -> Iterator[Mistake]:
+    names = model.spellings()
+    misspelt = {names.get(nearest(str(key), names) or "") for key in raw if key not in names}
+    for item in found:
+        key = item["loc"][0]
+        # A field that is missing because its name was misspelt is one mistake and not two.
+        if key in raw or names.get(key) not in misspelt:
+            yield Mistake(path(where, key), _problem(item, key=key, model=model))
+
+
+def _problem(item: Any, *, key: object, model: type[UserModel]) -> str:
+    names = model.spellings()
+    match item["type"]:
+        case "extra_forbidden" if key in names:
+            return f"{names[str(key)]!r} is given under two names; keep one of them"
+        case "extra_forbidden" | "invalid_key":
+            return model.unknown(key)
+        case "missing":
+            return f"missing; add {key!r}"
+        case _:
+            return str(item["ctx"]["error"])

@@ -15,7 +15,7 @@ class Mistakes(list[Mistake]):
         """Note one more."""
         self.append(Mistake(where, problem))
 
-    def gathered(self) -> _Gathering:
+    def collect(self) -> _Gathering:
         """Keep the mistakes of a part that cannot be read, and go on without that part."""
         return _Gathering(self)
 
@@ -41,6 +41,6 @@ class _Gathering:
         return True
 
 
-def refuse(where: str, problem: str) -> ConfigurationError:
+def config_error(where: str, problem: str) -> ConfigurationError:
     """One mistake as an error, to be raised."""
     return ConfigurationError([Mistake(where, problem)])

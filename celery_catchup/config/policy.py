@@ -20,12 +20,12 @@ from celery_catchup.config.fields import (
     WINDOW,
     ZONE,
     FieldParser,
+    UserModel,
     one_of,
-    placed,
+    to_utc,
     word,
 )
-from celery_catchup.config.mistakes import refuse
-from celery_catchup.config.user_model import UserModel
+from celery_catchup.config.mistakes import config_error
 from celery_catchup.error_text import shown
 from celery_catchup.timetables.zones import zone_named
 
@@ -104,7 +104,7 @@ class _Dated(UserModel):
     @field_validator("start_date", "end_date", check_fields=False)
     @classmethod
     def _in_utc(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
-        return None if value is None else placed(value, zone=_zone_of(info))
+        return None if value is None else to_utc(value, zone=_zone_of(info))
 
     @field_validator("end_date", check_fields=False)
     @classmethod
@@ -289,11 +289,11 @@ def _fields(raw: object, *, where: str) -> Mapping[str, object]:
         return raw
     if isinstance(raw, str) and raw in list(Select):
         example = False if raw == Select.OFF else {"select": str(raw), "window": "6h"}
-        raise refuse(where, f"{raw!r} is no window, and a bare text is one; write {example}")
+        raise config_error(where, f"{raw!r} is no window, and a bare text is one; write {example}")
     if isinstance(raw, str | timedelta):
         return {"window": raw}
     if raw is False:
         return {"select": False}
     if raw is True:
-        raise refuse(where, "True does not say how far back; write a window such as '6h'")
-    raise refuse(where, f"expected a mapping, a window such as '6h' or False, got {shown(raw)}")
+        raise config_error(where, "True does not say how far back; write a window such as '6h'")
+    raise config_error(where, f"expected a mapping, a window such as '6h' or False, got {shown(raw)}")

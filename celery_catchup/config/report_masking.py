@@ -13,7 +13,7 @@ from typing import Any
 _OURS = "CATCHUP_REDIS_URL"
 
 
-def hide_the_url() -> None:
+def mask_redis_url() -> None:
     """Add our setting to those that Celery hides, in this process.
 
     Celery has no way to ask for it, so its pattern is made longer; one that keeps it

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias
 
 from celery_catchup.config.durations import FINE_UNITS, parse_duration
 from celery_catchup.config.fields import FieldParser, text
-from celery_catchup.config.mistakes import Mistakes, refuse
+from celery_catchup.config.mistakes import Mistakes, config_error
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.error_text import did_you_mean, nearest, path, shown
 
@@ -125,7 +125,7 @@ def _roles(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> Schedu
         mistakes.add(where, f"has {_given(raw)} but no start, so no run would ever be made; add start")
     found: dict[str, Specs] = {}
     for role in (role for role in _ROLES if role in raw):
-        with mistakes.gathered():
+        with mistakes.collect():
             found[role] = _role(role, raw[role], where=path(where, role), timezone=timezone)
     mistakes.raise_if_any()
     return ScheduleForm(**found)
@@ -148,7 +148,7 @@ def _given(raw: Mapping[Any, object]) -> str:
 
 def _role(role: str, raw: object, *, where: str, timezone: tzinfo) -> Specs:
     if isinstance(raw, Mapping) and any(inner in raw for inner in _ROLES):
-        raise refuse(where, f"has {_given(raw)} inside; start, stop and restart stand side by side")
+        raise config_error(where, f"has {_given(raw)} inside; start, stop and restart stand side by side")
     specs = _specs(raw, where=where, timezone=timezone)
     if role != "start":
         _refuse_catch_up_fields(specs, role=role)
@@ -171,7 +171,7 @@ def _specs(raw: object, *, where: str, timezone: tzinfo) -> Specs:
     _check_list(raw, where=where)
     mistakes, specs = Mistakes(), []
     for index, item in enumerate(raw):
-        with mistakes.gathered():
+        with mistakes.collect():
             specs.append(_item(item, where=f"{where}[{index}]", timezone=timezone))
     mistakes.raise_if_any()
     return tuple(specs)
@@ -179,16 +179,18 @@ def _specs(raw: object, *, where: str, timezone: tzinfo) -> Specs:
 
 def _check_list(raw: Sequence[object], *, where: str) -> None:
     if not raw:
-        raise refuse(where, "the list is empty, got []; name at least one schedule")
+        raise config_error(where, "the list is empty, got []; name at least one schedule")
     if any(isinstance(item, str) for item in raw) and any(isinstance(item, Mapping) for item in raw):
-        raise refuse(where, "the list mixes cron strings and mappings; write each string as {'cron': …}")
+        raise config_error(
+            where, "the list mixes cron strings and mappings; write each string as {'cron': …}"
+        )
 
 
 def _item(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if isinstance(raw, list | tuple):
-        raise refuse(where, f"a list inside a list, got {shown(raw)}; write one list")
+        raise config_error(where, f"a list inside a list, got {shown(raw)}; write one list")
     if isinstance(raw, Mapping) and any(role in raw for role in _ROLES):
-        raise refuse(where, f"has {_given(raw)} inside a list; write the list inside start instead")
+        raise config_error(where, f"has {_given(raw)} inside a list; write the list inside start instead")
     return _spec(raw, where=where, timezone=timezone)
 
 
@@ -200,20 +202,22 @@ def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
         return ScheduleSpec(raw, where=where)
     if _is_native(raw):
         return ScheduleSpec(raw, where=where)
-    raise refuse(where, f"{EXPECTED_SCHEDULE}, got {shown(raw)}")
+    raise config_error(where, f"{EXPECTED_SCHEDULE}, got {shown(raw)}")
 
 
 def _refuse_intervals(raw: str, *, where: str) -> None:
     """Say what to write instead of a text that means an interval: a bare text is a cron string."""
     if _NUMBER.fullmatch(raw):
-        raise refuse(where, f"expected a cron string, got {shown(raw)}; for seconds leave out the quotes")
+        raise config_error(
+            where, f"expected a cron string, got {shown(raw)}; for seconds leave out the quotes"
+        )
     try:
         every = parse_duration(raw, units=FINE_UNITS)
     except ValueError:
         return
     unit = next(unit for unit in _UNITS if not every % timedelta(**{unit: 1}))
     written = f"timedelta({unit}={every // timedelta(**{unit: 1})})"
-    raise refuse(where, f"expected a cron string, got {shown(raw)}; for an interval write {written}")
+    raise config_error(where, f"expected a cron string, got {shown(raw)}; for an interval write {written}")
 
 
 def _is_native(raw: object) -> bool:
@@ -225,9 +229,9 @@ def _is_native(raw: object) -> bool:
 
 def _cron_mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if not raw:
-        raise refuse(where, "the mapping is empty, got {}; write {'cron': …} or {'start': …}")
+        raise config_error(where, "the mapping is empty, got {}; write {'cron': …} or {'start': …}")
     if _CRONTAB_ARGUMENTS.issuperset(raw):
-        raise refuse(where, f"got {shown(raw)}; write crontab(…) with these, or a cron string")
+        raise config_error(where, f"got {shown(raw)}; write crontab(…) with these, or a cron string")
     mapping = _CronMapping.read(raw, where=where, timezone=timezone)
     given = mapping.model_dump(exclude={"cron", "id"}, exclude_unset=True)
     overrides = SchedulePolicy.read(given) if given else None

@@ -11,10 +11,20 @@ from typing import Annotated, Any
 from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.config.fields import COUNT, ERRORS, FLAG, PAUSE, TEXT, FieldParser, counts_to, text, word
+from celery_catchup.config.fields import (
+    COUNT,
+    ERRORS,
+    FLAG,
+    PAUSE,
+    TEXT,
+    FieldParser,
+    UserModel,
+    counts_to,
+    text,
+    word,
+)
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.redis_urls import read_redis_url
-from celery_catchup.config.user_model import UserModel
 from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.timetables.cron_dialects import Dialect
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from celery_catchup.config.durations import FINE_UNITS, WINDOW_UNITS, parse_duration
-from celery_catchup.config.fields import moment, placed
+from celery_catchup.config.fields import moment, to_utc
 from celery_catchup.error_text import shown
 from celery_catchup.errors import DurationError
 
@@ -43,12 +43,12 @@ def parse_time(
         _, mark, reason = str(error).partition(f"got {shown(written)}: ")
         raise ValueError(f"{_EXPECTED}, got {shown(written)}{f': {reason}' if mark else ''}") from None
     if whole_day and len(written) == len("2026-02-07") and found.date() < date.max:
-        return placed(datetime.combine(found.date() + _DAY, time()), zone=zone) - _LAST
-    return placed(found, zone=zone)
+        return to_utc(datetime.combine(found.date() + _DAY, time()), zone=zone) - _LAST
+    return to_utc(found, zone=zone)
 
 
 def _ago(text: str, now: datetime) -> datetime:
     try:
-        return placed(now - parse_duration(text, units=FINE_UNITS), zone=UTC)
+        return to_utc(now - parse_duration(text, units=FINE_UNITS), zone=UTC)
     except DurationError as error:
         raise ValueError(f"{_EXPECTED}: {error}") from None

@@ -82,9 +82,9 @@ class SentEvents:
             self._broker.drop()
             if not isinstance(error, Exception):
                 raise
-            self._retry_at = time.monotonic() + self._trouble.happened(told(error))
+            self._retry_at = time.monotonic() + self._trouble.report(told(error))
             return
-        self._trouble.over()
+        self._trouble.resolved()
 
     @cached_property
     def _dispatcher(self) -> Any:

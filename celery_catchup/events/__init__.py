@@ -26,7 +26,7 @@ from celery_catchup.events.beat import (
     Ticked,
     TickFailed,
 )
-from celery_catchup.events.hub import CATALOGUE, Event, Events, Subscriber, everyone, subscribe
+from celery_catchup.events.hub import CATALOGUE, Event, Events, Subscriber, notify_subscribers, subscribe
 from celery_catchup.events.worker import (
     AttemptEnded,
     LeaseLost,
@@ -67,6 +67,6 @@ __all__ = [
     "TickFailed",
     "Ticked",
     "WorkerEvent",
-    "everyone",
+    "notify_subscribers",
     "subscribe",
 ]

@@ -61,7 +61,7 @@ def subscribe(callback: Callable[..., object], *kinds: type) -> Callable[[], Non
     return end
 
 
-def everyone(event: Event) -> None:
+def notify_subscribers(event: Event) -> None:
     """Tell all who subscribed in this process; when nobody has, it costs nothing."""
     for callback, kinds in _subscriptions:
         if not kinds or type(event) in kinds:

@@ -37,7 +37,7 @@ from celery_catchup.events import (
     StateSuspect,
     Ticked,
     TickFailed,
-    everyone,
+    notify_subscribers,
 )
 from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
@@ -63,14 +63,14 @@ def _value(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def speak_at_info() -> None:
+def log_at_info() -> None:
     """Be heard under ``celery beat``'s default level, unless somebody has set one for us, or wants to
     hear of errors only."""
     if logger.level == logging.NOTSET and logger.getEffectiveLevel() <= logging.WARNING:
         logger.setLevel(logging.INFO)
 
 
-def warn_of(cautions: Iterable[str]) -> None:
+def log_configuration_warnings(cautions: Iterable[str]) -> None:
     """What works otherwise than it may look, a line each."""
     for caution in cautions:
         logger.warning(logfmt("Configuration warning", detail=caution))
@@ -78,7 +78,7 @@ def warn_of(cautions: Iterable[str]) -> None:
 
 def process_events() -> Events:
     """Events that go to the log, and to everyone in this process."""
-    return Events(LogLines(), everyone)
+    return Events(LogLines(), notify_subscribers)
 
 
 @dataclass

@@ -23,7 +23,7 @@ class RecurringProblem:
         self._since: float | None = None
         self._said, self._say_at, self._tries = 0, 0.0, 0
 
-    def happened(self, detail: str) -> float:
+    def report(self, detail: str) -> float:
         """Say so, if it is time to; how many seconds to wait before the next try."""
         now = self._monotonic()
         if self._since is None:
@@ -38,7 +38,7 @@ class RecurringProblem:
         # Some jitter keeps many beats from asking in step.
         return wait * random.uniform(0.8, 1.2)
 
-    def over(self) -> None:
+    def resolved(self) -> None:
         """It works again."""
         if self._since is not None:
             seconds = self._monotonic() - self._since
@@ -46,7 +46,7 @@ class RecurringProblem:
             self._since = None
 
 
-OF_A_BEAT = {
+BEAT_PROBLEMS = {
     "redis": "Redis cannot be used",
     "broker": "Broker cannot be used",
     "source": "Entries cannot be read",
@@ -64,16 +64,16 @@ class BeatProblems:
         self._tell = tell
         self._all = {
             what: RecurringProblem(words, logger=logger, monotonic=monotonic)
-            for what, words in OF_A_BEAT.items()
+            for what, words in BEAT_PROBLEMS.items()
         }
 
-    def happened(self, what: str, detail: str) -> float:
+    def report(self, what: str, detail: str) -> float:
         """Say so, if it is time to; how many seconds to wait before the next try."""
-        wait = self._all[what].happened(detail)
+        wait = self._all[what].report(detail)
         self._tell(TickFailed(what, detail, wait))
         return wait
 
-    def over(self, *whats: str) -> None:
+    def resolved(self, *whats: str) -> None:
         """These work again."""
         for what in whats:
-            self._all[what].over()
+            self._all[what].resolved()

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from celery_catchup.clock import Clock
 from celery_catchup.events import EntryFailed, Event, Ticked, TickFailed, subscribe
-from celery_catchup.events.recurring_problems import OF_A_BEAT
+from celery_catchup.events.recurring_problems import BEAT_PROBLEMS
 from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
 from celery_catchup.metrics.stored import StoreCollector
 
@@ -28,7 +28,7 @@ class BeatMetrics:
         self._leading = self._made(Gauge, "beat_leading")
         self._ticks = self._made(Histogram, "tick_duration_seconds", buckets=TICK_BOUNDS)
         self._tick_errors = self._made(Counter, "tick_errors")
-        for what in OF_A_BEAT:
+        for what in BEAT_PROBLEMS:
             self._tick_errors.labels(what)  # from the start: of one that begins with 1 no increase is seen
         self._dispatch_errors = self._made(Counter, "dispatch_errors")
         self._failed: set[str] = set()

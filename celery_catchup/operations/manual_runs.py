@@ -9,7 +9,7 @@ from typing import Any
 
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
-from celery_catchup.events import RunDispatched, everyone
+from celery_catchup.events import RunDispatched, notify_subscribers
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import (
     Instant,
@@ -63,7 +63,7 @@ def start_run(
     if not operator.controls.start(identity, made["record"], made["template"], now=now):
         raise RefusedError(_has_its_run(identity, entry, slot, operator.ledger.run(identity) or {}))
     logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=operator.by))
-    everyone(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
+    notify_subscribers(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
     operator.sender.sent_events.pushed_runs(operator.ledger, [identity])
     record = operator.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})

@@ -125,7 +125,7 @@ class Operator:
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
             declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
         mistakes = Mistakes(misplaced_settings(self.app))
-        with mistakes.gathered():
+        with mistakes.collect():
             found = load(raw, declared=declared, timezone=self.app.timezone)
         mistakes.raise_if_any()
         return found

@@ -9,7 +9,7 @@ from typing import Any
 from celery import current_app
 
 from celery_catchup.dispatch import header_names as names
-from celery_catchup.events import RunDispatched, everyone
+from celery_catchup.events import RunDispatched, notify_subscribers
 from celery_catchup.model import PlannedRun, Slot, Trigger, to_rfc3339
 from celery_catchup.operations.manual_runs import start_run
 from celery_catchup.operations.operator import Operator
@@ -45,7 +45,7 @@ def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
             "trigger": str(Trigger.MANUAL),
         }
         operator.controls.enlist(run_id, record, now=now)
-        everyone(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
+        notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
     finally:
         operator.close()
     return {

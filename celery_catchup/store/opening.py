@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from celery_catchup.config.drift import is_current
-from celery_catchup.config.mistakes import refuse
+from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.error_text import masked, nearest, shown
@@ -69,7 +69,7 @@ def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
         client = connect(url, sentinel_options=options, patience=patience)
     except ValueError as error:
         where = "broker_url" if settings.redis_url is None else f"{PREFIX}redis_url"
-        raise refuse(where, str(error)) from None
+        raise config_error(where, str(error)) from None
     namespace = namespace_of(app, settings)
     former = settings.namespace or app.main or NAMELESS
     return StoreHandle(
@@ -157,7 +157,7 @@ def store_url(app: Any, settings: Settings) -> str:
     if broker is not None:
         return broker
     scheme = shown(_broker_url(app).partition("://")[0])
-    raise refuse(
+    raise config_error(
         f"{PREFIX}redis_url",
         f"missing, and the broker is {scheme}, not Redis; write where state is kept, such as redis://localhost/0",
     )

@@ -20,7 +20,7 @@ from croniter import CroniterError, croniter
 
 from celery_catchup.error_text import shown
 from celery_catchup.errors import CronError
-from celery_catchup.timetables.cron_table import Border, CronTable, cron_table
+from celery_catchup.timetables.cron_table import CronTable, DaylightSaving, cron_table
 from celery_catchup.timetables.days import LAST_OF_MONTH, Days
 
 
@@ -79,8 +79,10 @@ def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.E
     if not isinstance(text, str):
         raise CronError(f"a cron expression is a text of five fields, got {shown(text)}")
     fields = _posix_fields(text) if dialect is Dialect.POSIX else _extended_fields(text)
-    minutes, hours, days, border = _expand(fields, text)
-    return cron_table(minutes, hours, days, zone, border)
+    minutes, hours, days = _expand(fields, text)
+    follows_real_time = fields[0].startswith("*") or fields[1].startswith("*")
+    rule = DaylightSaving.REAL_TIME if follows_real_time else DaylightSaving.FIXED
+    return cron_table(minutes, hours, days, zone, rule)
 
 
 # -- the strict dialect ----------------------------------------------------------------------
@@ -186,8 +188,8 @@ def _check_count(text: str, fields: tuple[str, ...]) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozenset[int], Days, Border]:
-    """Field sets, day rule and border of a well-formed expression; entries often share one."""
+def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozenset[int], Days]:
+    """Expand a well-formed expression into minutes, hours and days."""
     plain = " ".join(fields)
     if len(plain) > _LONGEST:
         _refuse(text, f"it is {len(plain)} characters long", "split it into a list of schedules")
@@ -209,8 +211,7 @@ def _expand(fields: tuple[str, ...], text: str) -> tuple[frozenset[int], frozens
         nearest_weekday=next(iter(nearest), None),
         nth=frozenset((int(day), _nth(n)) for day, ns in nth.items() for n in ns) or None,
     )
-    wildcard = fields[0].startswith("*") or fields[1].startswith("*")
-    return minutes, hours, days, Border.REAL_TIME if wildcard else Border.FIXED
+    return minutes, hours, days
 
 
 def _nth(number: object) -> int:

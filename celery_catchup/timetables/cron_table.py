@@ -2,7 +2,7 @@
 
 A table is walked, not searched: the times of a day are one tuple, the days of a month
 one bit mask that depends only on the month's shape, and the zone matters only where its
-offset changes. What happens there is the table's `Border`.
+offset changes. What happens there is the table's `DaylightSaving`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from celery_catchup.model import Instant
 from celery_catchup.timetables.days import DAY, Days
-from celery_catchup.timetables.zones import FIRST_INSTANT, LAST_INSTANT, Piece, piece_at
+from celery_catchup.timetables.zones import FIRST_INSTANT, LAST_INSTANT, OffsetPeriod, offset_period_at
 
 Answer = TypeVar("Answer")
 
@@ -32,7 +32,7 @@ _SAFE = 2 * DAY
 _KNOWN_CHANGES = (0, 130 * 365 * DAY)
 
 
-class Border(Enum):
+class DaylightSaving(Enum):
     """What becomes of slots where the wall clock jumps.
 
     REAL_TIME  Debian's cron for wildcard minutes or hours: nothing extra at a gap, both
@@ -56,7 +56,7 @@ class CronTable:
     hours: frozenset[int]
     days: Days
     zone: tzinfo
-    border: Border
+    daylight_saving: DaylightSaving
 
     @cached_property
     def _times(self) -> tuple[int, ...]:
@@ -113,14 +113,14 @@ class CronTable:
     def _next_after(self, instant: Instant) -> Instant | None:
         low = max(instant + 1, FIRST_INSTANT)
         while low <= LAST_INSTANT:
-            piece = piece_at(self.zone, low)
+            piece = offset_period_at(self.zone, low)
             extra, start = self._border(piece)
             if extra is not None and extra >= low:
                 return extra
             wall = self._first_wall(max(start, low + piece.offset))
             if wall is not None and wall - piece.offset < piece.end:
                 return wall - piece.offset
-            # Behind the border the wall clock may repeat up to a day; before that there is nothing.
+            # Behind the daylight_saving the wall clock may repeat up to a day; before that there is nothing.
             later = self._first_wall(piece.end + piece.offset - DAY)
             if later is None:
                 return None
@@ -130,7 +130,7 @@ class CronTable:
     def _previous_before(self, instant: Instant) -> Instant | None:
         high = min(instant, LAST_INSTANT + 1)
         while high > FIRST_INSTANT:
-            piece = piece_at(self.zone, high - 1)
+            piece = offset_period_at(self.zone, high - 1)
             extra, start = self._border(piece)
             wall = self._last_wall(high + piece.offset)
             if wall is not None and wall >= start:
@@ -219,15 +219,15 @@ class CronTable:
 
     # -- at the borders ----------------------------------------------------------------
 
-    def _pieces(self, low: Instant, high: Instant) -> Iterator[tuple[Piece, Instant]]:
+    def _pieces(self, low: Instant, high: Instant) -> Iterator[tuple[OffsetPeriod, Instant]]:
         """The pieces of constant offset that ``[low, high)`` touches, and where each is entered."""
         while low < high:
-            piece = piece_at(self.zone, low)
+            piece = offset_period_at(self.zone, low)
             yield piece, low
             low = piece.end
 
     def _piece_slots(
-        self, piece: Piece, low: Instant, high: Instant, *, newest_first: bool
+        self, piece: OffsetPeriod, low: Instant, high: Instant, *, newest_first: bool
     ) -> Iterator[Instant]:
         """The slots of one piece that lie in ``[low, high)``."""
         extra, start = self._border(piece)
@@ -238,18 +238,18 @@ class CronTable:
             return walls
         return chain(walls, [extra]) if newest_first else chain([extra], walls)
 
-    def _border(self, piece: Piece) -> tuple[Instant | None, int]:
+    def _border(self, piece: OffsetPeriod) -> tuple[Instant | None, int]:
         """What the piece's beginning adds (one slot at most), and the wall time from
         which on its own slots count. The added slot is before all of them."""
         start = piece.begin + piece.offset
-        if not piece.shift or self.border is Border.REAL_TIME:
+        if not piece.shift or self.daylight_saving is DaylightSaving.REAL_TIME:
             return None, start
         if piece.shift < 0:
             return None, start - piece.shift
         missing = self._first_wall(start - piece.shift)
         if missing is None or missing >= start:
             return None, start
-        if self.border is Border.CELERY:
+        if self.daylight_saving is DaylightSaving.CELERY:
             shifted = missing + piece.shift
             return shifted - piece.offset, shifted + 1
         return (None if self._first_wall(start) == start else piece.begin), start
@@ -266,7 +266,7 @@ class CronTable:
 
 @lru_cache(maxsize=4096)
 def cron_table(
-    minutes: frozenset[int], hours: frozenset[int], days: Days, zone: tzinfo, border: Border
+    minutes: frozenset[int], hours: frozenset[int], days: Days, zone: tzinfo, daylight_saving: DaylightSaving
 ) -> CronTable:
     """The one table of these values: entries that share a schedule share what it has worked out."""
-    return CronTable(minutes, hours, days, zone, border)
+    return CronTable(minutes, hours, days, zone, daylight_saving)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_rfc3339
-from celery_catchup.timetables.zones import LAST_INSTANT, piece_at
+from celery_catchup.timetables.zones import LAST_INSTANT, offset_period_at
 
 Step: TypeAlias = Callable[[Instant], Instant | None]
 """The slot after an instant, or None when there will be no more; the same answer every time."""
@@ -190,7 +190,7 @@ class ForwardOnlyTable:
             return point, 0
         first = self._checked_step(point)
         second = None if first is None else self._checked_step(first)
-        end = min(until, piece_at(self._steady_in, point).end - 1)
+        end = min(until, offset_period_at(self._steady_in, point).end - 1)
         if first is None or second is None or second > end or second - first != first - point:
             return point, 0
         steps = (end - point) // (first - point)

@@ -28,7 +28,7 @@ LAST_INSTANT: Instant = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp()) * 10
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class OffsetPeriod:
     """A stretch ``[begin, end)`` of constant offset; ``shift`` is how far the wall clock
     jumped at ``begin``: positive over a gap, negative into a repeated hour."""
 
@@ -105,7 +105,7 @@ def _names() -> dict[str, None]:
     return dict.fromkeys(sorted(available_timezones()))
 
 
-def piece_at(zone: tzinfo, instant: Instant) -> Piece:
+def offset_period_at(zone: tzinfo, instant: Instant) -> OffsetPeriod:
     """The piece that contains the instant.
 
     Its border is exact when it lies within a year of the instant; farther away the
@@ -116,7 +116,7 @@ def piece_at(zone: tzinfo, instant: Instant) -> Piece:
 
 
 @lru_cache(maxsize=8192)
-def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[Piece, ...]]:
+def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[OffsetPeriod, ...]]:
     """The pieces of a block and of its two neighbours: so a border is never too near to see."""
     begins, offsets = [(block - 1) * _BLOCK], [_offset(zone, (block - 1) * _BLOCK)]
     for number in (block - 1, block, block + 1):
@@ -126,7 +126,7 @@ def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[Piece,
     ends = [*begins[1:], (block + 2) * _BLOCK]
     before = [offsets[0], *offsets[:-1]]
     pieces = tuple(
-        Piece(begin, end, offset, offset - previous)
+        OffsetPeriod(begin, end, offset, offset - previous)
         for begin, end, offset, previous in zip(begins, ends, offsets, before, strict=True)
     )
     return tuple(begins), pieces

@@ -134,9 +134,9 @@ class Heartbeat:
         try:
             action()
         except STORE_TROUBLE as error:
-            self.trouble.happened(explain(error))
+            self.trouble.report(explain(error))
             return False
-        self.trouble.over()
+        self.trouble.resolved()
         return True
 
     def stop(self) -> None:

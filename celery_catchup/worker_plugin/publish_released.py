@@ -73,9 +73,9 @@ class ReleasedPublisher:
             except DispatchError as error:
                 if not error.temporary:
                     raise
-                self._retry_at = self._clock.monotonic() + self._trouble.happened(str(error))
+                self._retry_at = self._clock.monotonic() + self._trouble.report(str(error))
                 return
-            self._trouble.over()
+            self._trouble.resolved()
         self._ledger.published({run_id: template})
 
     @contextmanager

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_catchup import metrics
 from celery_catchup.config.settings import Settings
-from celery_catchup.events import EntryFailed, Ticked, TickFailed, everyone
+from celery_catchup.events import EntryFailed, Ticked, TickFailed, notify_subscribers
 from celery_catchup.metrics import catalogue, reading, stored
 from celery_catchup.metrics.beat import BeatMetrics
 from celery_catchup.metrics.stored import StoreCollector
@@ -247,10 +247,10 @@ def test_a_beat_counts_its_ticks_and_what_went_wrong(redis_url: str, project: Pr
         TickFailed("redis", "away", 2.0),
         EntryFailed("hourly-etl", "no queue", 1.0),
     ):
-        everyone(event)
+        notify_subscribers(event)
     found = scrape(beat.registry)
     beat.close()
-    everyone(Ticked(0.02, leading=False))
+    notify_subscribers(Ticked(0.02, leading=False))
 
     assert found["beat_leading"] == 1
     assert found["tick_duration_seconds_count"] == 1

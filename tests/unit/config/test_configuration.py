@@ -224,12 +224,12 @@ def test_with_catch_up_off_live_slots_overlap_unless_the_policy_says_otherwise(
 def test_false_for_every_other_entry_gives_way_to_a_schedule_with_a_window() -> None:
     declared = {"report": Declaration({"cron": HOURLY, "window": "6h"})}
 
-    everyone = read({"catchup_entries": {"*": False}}, declared)
-    nobody = read({}, declared)
+    others = read({"catchup_entries": {"*": False}}, declared)
+    explicit = read({}, declared)
 
-    assert everyone.policies == nobody.policies == {"report": Policy(select=Select.OFF)}
-    assert everyone.forms == nobody.forms
-    assert everyone.cautions == ()
+    assert others.policies == explicit.policies == {"report": Policy(select=Select.OFF)}
+    assert others.forms == explicit.forms
+    assert others.warnings == ()
 
 
 def test_false_for_the_entry_itself_turns_off_its_schedules_and_is_warned_of() -> None:
@@ -240,7 +240,7 @@ def test_false_for_the_entry_itself_turns_off_its_schedules_and_is_warned_of() -
     (spec,) = found.forms["report"].start
     assert spec.overrides is not None
     assert spec.overrides.select is None
-    assert [caution.partition(",")[0] for caution in found.cautions] == [
+    assert [warning.partition(",")[0] for warning in found.warnings] == [
         "entry 'report': the window of beat_schedule.report.schedule has no effect"
     ]
 
@@ -255,10 +255,10 @@ def test_false_for_the_entry_itself_turns_off_its_schedules_and_is_warned_of() -
     ],
 )
 def test_what_has_no_effect_is_warned_of_once(policy: object, schedule: object, words: str) -> None:
-    (caution,) = read({}, {"report": Declaration(schedule, policy)}).cautions
+    (warning,) = read({}, {"report": Declaration(schedule, policy)}).warnings
 
-    assert caution.startswith("entry 'report': ")
-    assert words in caution
+    assert warning.startswith("entry 'report': ")
+    assert words in warning
 
 
 @pytest.mark.parametrize(
@@ -273,13 +273,13 @@ def test_what_has_no_effect_is_warned_of_once(policy: object, schedule: object, 
     ],
 )
 def test_a_policy_that_says_what_it_means_is_not_warned_of(policy: object) -> None:
-    assert read({}, {"report": Declaration(HOURLY, policy)}).cautions == ()
+    assert read({}, {"report": Declaration(HOURLY, policy)}).warnings == ()
 
 
 def test_keep_has_an_effect_under_a_preset_that_caps() -> None:
     declared = {"report": Declaration(HOURLY, {"window": "6h", "keep": "newest"})}
 
-    assert read({"catchup_preset": "conservative"}, declared).cautions == ()
+    assert read({"catchup_preset": "conservative"}, declared).warnings == ()
 
 
 def test_a_window_on_a_schedule_leaves_the_choice_to_the_entry_that_made_one() -> None:

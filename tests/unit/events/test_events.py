@@ -19,7 +19,7 @@ from celery_catchup.events import (
     RunDied,
     RunDispatched,
     RunSkipped,
-    everyone,
+    notify_subscribers,
     subscribe,
 )
 from celery_catchup.events.log_lines import LogLines, process_events
@@ -83,8 +83,8 @@ def test_every_class_of_the_module_is_in_the_catalogue() -> None:
 def test_who_asks_for_some_kinds_hears_of_no_others(listen: Callable[..., list[Event]]) -> None:
     heard = listen(Leading, RunDied)
 
-    everyone(dispatched)
-    everyone(Leading(7))
+    notify_subscribers(dispatched)
+    notify_subscribers(Leading(7))
 
     assert heard == [Leading(7)]
 
@@ -100,7 +100,7 @@ def test_an_ended_subscription_hears_nothing_more() -> None:
     end()
     end()
 
-    everyone(Leading(1))
+    notify_subscribers(Leading(1))
 
     assert heard == []
 
@@ -203,7 +203,7 @@ def test_a_signal_tells_what_its_event_tells(signal: Any) -> None:
 
     signal.connect(receive)
     try:
-        everyone(event)
+        notify_subscribers(event)
     finally:
         signal.disconnect(receive)
 
@@ -220,7 +220,7 @@ def test_a_receiver_may_ask_for_one_entry() -> None:
     signals.run_dead.connect(receive, sender="nightly")
     try:
         for entry in ("hourly-etl", "nightly"):
-            everyone(RunDied(entry, "a1b2", TEN, "lost"))
+            notify_subscribers(RunDied(entry, "a1b2", TEN, "lost"))
     finally:
         signals.run_dead.disconnect(receive, sender="nightly")
 
@@ -234,7 +234,7 @@ def test_a_receiver_that_fails_harms_nobody(listen: Callable[..., list[Event]]) 
     signals.run_dead.connect(clumsy)
     heard = listen(RunDied)
     try:
-        everyone(RunDied("e", "a1b2", TEN, "lost"))
+        notify_subscribers(RunDied("e", "a1b2", TEN, "lost"))
     finally:
         signals.run_dead.disconnect(clumsy)
 

@@ -10,7 +10,7 @@ import pytz
 from dateutil import tz
 
 from celery_catchup.config.configuration import Declaration, load
-from celery_catchup.config.fields import placed
+from celery_catchup.config.fields import to_utc
 from celery_catchup.config.times import parse_time
 from celery_catchup.timetables.zones import usable_zone
 
@@ -65,7 +65,7 @@ def test_a_zone_without_a_name_keeps_its_offsets_and_can_be_hashed(zone: tzinfo)
 def test_a_date_without_an_offset_is_placed_to_the_minute_in_any_zone(zone: tzinfo) -> None:
     midnight = datetime(2025, 12, 31, 23, tzinfo=UTC)
 
-    assert placed(NEW_YEAR, zone=zone) == midnight
+    assert to_utc(NEW_YEAR, zone=zone) == midnight
     assert parse_time("2026-01-01", now=midnight, zone=zone) == midnight
     raw = {"catchup_entries": {"report": {"window": "1d", "start_date": "2026-01-01"}}}
     policy = load(raw, declared={"report": Declaration("0 8 * * *")}, timezone=zone).policies["report"]
