@@ -27,6 +27,7 @@ from celery_catchup.cli import catchup
 from celery_catchup.config.configuration import Declaration, load
 from celery_catchup.config.durations import LONGEST, format_duration
 from celery_catchup.config.fields import FieldParser, UserModel
+from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.errors import ConfigurationError
@@ -84,6 +85,9 @@ PRINTED: dict[str, tuple[str, type]] = {
 """What each command prints with -j: an object of that kind, or a list of them under that name."""
 
 
+OVERLAP_HEAD = ["`overlap_policy`", "While a run of the entry is active", "Of several missed slots"]
+
+
 def settings_page() -> str:
     """The page about settings: its text, with the tables put in."""
     text = SETTINGS_TEXT.read_text(encoding="utf-8")
@@ -91,6 +95,7 @@ def settings_page() -> str:
     tables = {
         "{settings}": table(["Setting", "Values", "Default", "Meaning"], settings_rows()),
         "{policy}": table(fields, policy_rows(Policy)),
+        "{overlap}": table(OVERLAP_HEAD, overlap_rows()),
         "{schedule_policy}": table(fields, policy_rows(SchedulePolicy)),
         "{longest}": f"`{format_duration(LONGEST)}`",
         "{mistakes}": mistakes(),
@@ -122,6 +127,12 @@ def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
     for name, field in model.model_fields.items():
         others = [f"`{other}`" for other, own in model.spellings().items() if own == name != other]
         yield [f"`{name}`", ", ".join(others), values(field), default(field), str(field.description)]
+
+
+def overlap_rows() -> Iterator[list[str]]:
+    """One row for each overlap policy."""
+    for one in OverlapPolicy:
+        yield [f"`{one}`", one.rule.while_active, one.rule.of_missed]
 
 
 def values(field: FieldInfo) -> str:

@@ -15,7 +15,6 @@ from celery_catchup.beat.declared_entries import ResolvedEntries, destination_of
 from celery_catchup.beat.worker_inspection import WorkerInspection
 from celery_catchup.clock import Clock
 from celery_catchup.config.configuration import Configuration
-from celery_catchup.config.policy import OverlapPolicy
 from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch import Dispatcher, SentEvents
 from celery_catchup.engine import Declared, Engine, Reaper, Services
@@ -158,7 +157,7 @@ def assemble(
 def requires_worker_plugin(declared: Declared) -> bool:
     """Whether the entry's policy counts on workers to say when a run has ended."""
     policy = declared.build(0).policy
-    return policy.overlap_policy is not OverlapPolicy.ALLOW or policy.max_attempts > 1
+    return not policy.overlap_policy.rule.independent or policy.max_attempts > 1
 
 
 def _announce(sent_events: SentEvents, store: StoreHandle, events: Events) -> Ledger:

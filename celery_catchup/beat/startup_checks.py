@@ -17,7 +17,7 @@ from kombu.serialization import dumps
 
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.durations import format_duration
-from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.policy import Policy, Select
 from celery_catchup.config.schedule_syntax import ScheduleForm
 from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
@@ -108,7 +108,7 @@ def _distance(schedule: Schedule) -> int | None:
 def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iterator[str]:
     """Messages of a chain are sent, and begin to expire, one after the other; these all at once."""
     policy = entry.policy
-    if policy.overlap_policy is not OverlapPolicy.ALLOW or policy.window is None:
+    if not policy.overlap_policy.rule.independent or policy.window is None:
         return
     if not isinstance(expires, Real) or policy.select is not Select.ALL:
         return

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from celery_catchup.config.mistakes import Mistakes
-from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.overlap_policy import OverlapPolicy
+from celery_catchup.config.policy import Policy, Select
 from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
 from celery_catchup.error_text import shown
 

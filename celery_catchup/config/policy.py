@@ -26,6 +26,7 @@ from celery_catchup.config.fields import (
     word,
 )
 from celery_catchup.config.mistakes import config_error
+from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.error_text import shown
 from celery_catchup.timetables.zones import zone_named
 
@@ -36,17 +37,6 @@ class Select(StrEnum):
     ALL = "all"
     LATEST = "latest"
     OFF = "false"
-
-
-class OverlapPolicy(StrEnum):
-    """What happens to a slot while a run of the entry is active."""
-
-    SKIP = "skip"
-    ALL = "all"
-    ALLOW = "allow"
-    BUFFER_ONE = "buffer_one"
-    CANCEL_OTHER = "cancel_other"
-    TERMINATE_OTHER = "terminate_other"
 
 
 class Keep(StrEnum):
@@ -225,7 +215,7 @@ class Policy(_Dated):
     def _only_for_a_chain(cls, value: int | None, info: ValidationInfo) -> int | None:
         # An overlap policy that could not be read has a mistake of its own.
         overlap = info.data.get("overlap_policy", OverlapPolicy.ALL)
-        if overlap is not OverlapPolicy.ALL and value != cls.model_fields[str(info.field_name)].default:
+        if not overlap.rule.chained and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(
                 f"{value} has no effect with overlap_policy: {overlap}; only used with overlap_policy: all"
             )

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from celery_catchup.config.policy import OverlapPolicy
+from celery_catchup.config.overlap_policy import Replaces
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
 from celery_catchup.planning.entry import Entry
-from celery_catchup.planning.overlap import REPLACING
 from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render
@@ -233,11 +232,11 @@ def _missed(plan: Plan) -> int:
 
 def _ends(entry: Entry, plan: Plan) -> Ends | None:
     """Restarts, stops and replacing policies end what is active before the new run starts."""
-    overlap = entry.policy.overlap_policy
+    replaces = entry.policy.overlap_policy.rule.replaces
     if plan.stops or any(run.ends_active for run in plan.runs):
         return Ends(terminate=True, why="ended by its schedule")
-    if plan.runs and overlap in REPLACING:
-        return Ends(terminate=overlap is OverlapPolicy.TERMINATE_OTHER, why="replaced by a newer run")
+    if plan.runs and replaces is not None:
+        return Ends(terminate=replaces is Replaces.TERMINATE, why="replaced by a newer run")
     return None
 
 

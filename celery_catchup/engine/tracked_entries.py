@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TypeAlias
 
 from celery_catchup.config.drift import FINGERPRINT_VERSION
-from celery_catchup.config.policy import OverlapPolicy, Policy
 from celery_catchup.model import Instant, RunState, Slot
 from celery_catchup.planning.entry import Entry, EntryState
+from celery_catchup.planning.overlap import most_active, most_unfinished
 from celery_catchup.planning.scope import Scope, replay
 
 Anchors: TypeAlias = Instant | Mapping[str, Instant]
@@ -78,8 +78,9 @@ class TrackedEntry:
     capacity: int = field(init=False)
 
     def __post_init__(self) -> None:
-        policy = self.entry.policy
-        self.asks_who_is_busy, self.capacity = _asks_who_is_busy(policy), _capacity(policy)
+        policy, most = self.entry.policy, most_active(self.entry.policy)
+        self.asks_who_is_busy = most_unfinished(policy) is not None
+        self.capacity = -1 if most is None else most
 
     def scope(self, watermark: Instant, now: Instant) -> Scope:
         """The range to decide now; during a catch-up it ends where that began.
@@ -92,17 +93,6 @@ class TrackedEntry:
             scheduler_watermark=self.state.first_seen_at if self.newcomer else watermark,
             now=now if self.session is None else self.session.until,
         )
-
-
-def _asks_who_is_busy(policy: Policy) -> bool:
-    bounded = policy.overlap_policy is OverlapPolicy.ALL and policy.max_pending is not None
-    return bounded or policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE)
-
-
-def _capacity(policy: Policy) -> int:
-    if policy.overlap_policy is OverlapPolicy.ALL:
-        return policy.max_active_runs
-    return 1 if policy.overlap_policy in (OverlapPolicy.SKIP, OverlapPolicy.BUFFER_ONE) else -1
 
 
 class TrackedEntries:

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any
 
 from celery_catchup.config.configuration import Configuration
-from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.overlap_policy import OverlapPolicy
+from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine import previews
 from celery_catchup.engine.previews import nothing_planned
 from celery_catchup.engine.tracked_entries import TrackedEntry
@@ -32,7 +33,7 @@ from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.store import Stored
 
-_SET_WITH_ALL_ONLY = ("max_active_runs", "max_pending")
+_OF_A_CHAIN = ("max_active_runs", "max_pending")
 
 
 class Choice(StrEnum):
@@ -227,6 +228,6 @@ def _changed(policy: Policy | None, window: timedelta | None, choice: Choice | N
         if changed.get("select") == Select.OFF:
             del changed["select"]  # whoever asks for a window asks for recovery
     changed |= {} if choice is None else _CHOSEN[choice]
-    if changed.get("overlap_policy") != OverlapPolicy.ALL:
-        changed = {name: value for name, value in changed.items() if name not in _SET_WITH_ALL_ONLY}
+    if not OverlapPolicy(changed.get("overlap_policy", OverlapPolicy.SKIP)).rule.chained:
+        changed = {name: value for name, value in changed.items() if name not in _OF_A_CHAIN}
     return changed

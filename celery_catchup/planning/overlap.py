@@ -1,7 +1,6 @@
-"""Pacing: how many runs of an entry may join, and how fast.
+"""Apply overlap policies, caps and the rate limit: how many slots become runs, and how fast.
 
-Four questions, all pure: `room` and `sections` when slots arrive, `earliest_send` between two
-catch-up dispatches, `share` when many are caught up.
+The rules of each policy are rows of the table in `config/overlap_policy.py`.
 """
 
 from __future__ import annotations
@@ -11,25 +10,28 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from celery_catchup.config.policy import OverlapPolicy, Policy
+from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, Plan, SkipReason
 
 
-def room(policy: Policy, *, active: int, waiting: int) -> int | None:
-    """How many new slots may become runs; None when there is no limit.
+def most_active(policy: Policy) -> int | None:
+    """Return how many runs of an entry may be active at once; None for any number."""
+    rule = policy.overlap_policy.rule
+    return policy.max_active_runs if rule.chained else rule.most_active
 
-    The first ones take the room; what comes after them is skipped. `REPLACING` policies
-    make room by ending what is active, for the latest slot only.
-    """
-    match policy.overlap_policy:
-        case OverlapPolicy.SKIP:
-            return max(0, 1 - active - waiting)
-        case OverlapPolicy.BUFFER_ONE:
-            return max(0, 2 - active - waiting)
-        case OverlapPolicy.ALL if policy.max_pending is not None:
-            return max(0, policy.max_active_runs + policy.max_pending - active - waiting)
-        case _:
-            return None
+
+def most_unfinished(policy: Policy) -> int | None:
+    """Return how many runs of an entry may be active or waiting; None for any number."""
+    rule = policy.overlap_policy.rule
+    if not rule.chained:
+        return rule.most_unfinished
+    return None if policy.max_pending is None else policy.max_active_runs + policy.max_pending
+
+
+def room(policy: Policy, *, active: int, waiting: int) -> int | None:
+    """Return how many new slots may become runs, the oldest first; None for any number."""
+    most = most_unfinished(policy)
+    return None if most is None else max(0, most - active - waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,3 @@ def share(plans: Sequence[Plan], cap: int) -> list[int]:
     for _, index in islice(merge(*streams), cap):
         kept[index] += 1
     return kept
-
-
-REPLACING = frozenset({OverlapPolicy.CANCEL_OTHER, OverlapPolicy.TERMINATE_OTHER})
-"""Policies under which a new run ends the active ones."""

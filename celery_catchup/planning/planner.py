@@ -12,7 +12,7 @@ from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Sl
 from celery_catchup.planning.candidates import Candidates, Stretch, skips_of
 from celery_catchup.planning.entry import Entry, EntryState, Role
 from celery_catchup.planning.fast_path import lone_run
-from celery_catchup.planning.overlap import REPLACING, Section, room, sections
+from celery_catchup.planning.overlap import Section, room, sections
 from celery_catchup.planning.scope import Scope
 
 
@@ -149,7 +149,7 @@ class _Planning:
         return sections(
             self.candidates.count,
             room=self._room(),
-            replacing=policy.overlap_policy in REPLACING and not self.scope.backfill,
+            replacing=policy.overlap_policy.rule.replaces is not None and not self.scope.backfill,
             cap=policy.max_runs - (self.state.used or 0) if capped and policy.max_runs is not None else None,
             allowance=self.state.allowance if capped else None,
             latest=set(self.entry.selects) == {Select.LATEST},

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from celery_catchup.config.configuration import Configuration, Declaration, load
-from celery_catchup.config.policy import OverlapPolicy, Select
+from celery_catchup.config.overlap_policy import OverlapPolicy
+from celery_catchup.config.policy import Select
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -15,7 +15,7 @@ from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz
 from redis import Redis
 
-from celery_catchup.config.policy import OverlapPolicy
+from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.model import to_rfc3339
 from celery_catchup.testing import FakeClock
 from celery_catchup.testing.manual_beat import ManualBeat

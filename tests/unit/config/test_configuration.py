@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from celery_catchup.config.configuration import UNSET, Configuration, Declaration, load
-from celery_catchup.config.policy import OverlapPolicy, Policy, Select
+from celery_catchup.config.overlap_policy import OverlapPolicy
+from celery_catchup.config.policy import Policy, Select
 from celery_catchup.errors import ConfigurationError
 
 HOURLY, DAILY = "0 * * * *", "30 9 * * *"

@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from celery_catchup.config.policy import Keep, OnFailure, OverlapPolicy, Policy, SchedulePolicy, Select
+from celery_catchup.config.overlap_policy import OverlapPolicy
+from celery_catchup.config.policy import Keep, OnFailure, Policy, SchedulePolicy, Select
 from celery_catchup.errors import ConfigurationError
 
 BERLIN = ZoneInfo("Europe/Berlin")
