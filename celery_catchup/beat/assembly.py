@@ -97,7 +97,7 @@ class Assembly:
 def assemble(
     app: Any,
     configuration: Configuration,
-    division: ResolvedEntries,
+    resolved: ResolvedEntries,
     *,
     schedule: Mapping[str, ScheduleEntry],
     clock: Clock,
@@ -119,7 +119,7 @@ def assemble(
     events = process_events()
     workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
     fleet = WorkerInspection(
-        app, workers, events, needed=any(requires_worker_plugin(one) for one in division.declared)
+        app, workers, events, needed=any(requires_worker_plugin(one) for one in resolved.declared)
     )
     recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
     retention = Retention(store.client, store.scripts, store.keys, db=store.db)
@@ -145,10 +145,10 @@ def assemble(
     )
     engine = Engine(
         services,
-        division.declared,
+        resolved.declared,
         settings=settings,
         namespace=store.namespace,
-        records=division.records,
+        records=resolved.records,
         destination=destination_of(app),
     )
     return Assembly(store, states, engine, sender, fleet, settings.allow_eviction, mirror)

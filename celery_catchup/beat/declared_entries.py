@@ -13,7 +13,7 @@ from celery.schedules import BaseSchedule, schedstate
 
 from celery_catchup.beat.celery_schedules import NotReplayableError, stable_text, timetable_of
 from celery_catchup.beat.fingerprints import Shape
-from celery_catchup.beat.startup_checks import app_mistakes, entry_cautions, entry_mistakes
+from celery_catchup.beat.startup_checks import app_mistakes, entry_mistakes, entry_warnings
 from celery_catchup.config.configuration import UNSET, Configuration, Declaration
 from celery_catchup.config.drift import record_of
 from celery_catchup.config.policy import Policy
@@ -228,14 +228,13 @@ def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:
 class ResolvedEntries:
     """Entries with a policy, and the names of those that run as under Celery's own scheduler.
 
-    ``warnings`` are of schedules that cannot be replayed, ``cautions`` of all that works otherwise
-    than it may look.
+    ``not_replayable`` says why an entry lost its policy; ``warnings`` are about everything else.
     """
 
     declared: tuple[Declared, ...]
-    plain: tuple[str, ...]
-    warnings: tuple[str, ...]
-    cautions: tuple[str, ...] = ()
+    unmanaged: tuple[str, ...]
+    not_replayable: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     records: Mapping[str, str] = field(default_factory=dict)
     """Every entry as it is remembered, so that a start with other entries can be noticed."""
 
@@ -247,9 +246,9 @@ def resolve_entries(
 
     Schedules that are too frequent for beat to observe, or that have no slots, are mistakes.
     """
-    declared, plain, warnings = [], [], []
+    declared, unmanaged, not_replayable = [], [], []
     mistakes: list[Mistake] = []
-    cautions = list(configuration.warnings)
+    warnings = list(configuration.warnings)
     records: dict[str, str] = {}
     zone = usable_zone(timezone)
     for name, policy in configuration.policies.items():
@@ -257,23 +256,23 @@ def resolve_entries(
         shape = Shape(form, policy, zone)
         records[name] = record_of(entries[name], schedule=shape.fingerprint(), policy=policy, form=form)
         if policy is None:
-            plain.append(name)
+            unmanaged.append(name)
             continue
         maker = _Maker(name, policy, configuration, shape)
         try:
             mistakes += [*maker.mistakes(), *entry_mistakes(entries[name])]
             declared.append(maker.declared(str(entries[name].task)))
-            cautions += entry_cautions(declared[-1].build(0), form, entries[name].options)
+            warnings += entry_warnings(declared[-1].build(0), form, entries[name].options)
         except NotReplayableError as error:
-            plain.append(name)
-            warnings.append(str(error))
+            unmanaged.append(name)
+            not_replayable.append(str(error))
         except ScheduleError as error:
             mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
     if declared:
         mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
         raise ConfigurationError(mistakes)
-    return ResolvedEntries(tuple(declared), tuple(plain), tuple(warnings), tuple(cautions), records)
+    return ResolvedEntries(tuple(declared), tuple(unmanaged), tuple(not_replayable), tuple(warnings), records)
 
 
 class _Maker:

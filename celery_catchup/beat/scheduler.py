@@ -28,7 +28,7 @@ from celery_catchup.beat.declared_entries import (
 from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
 from celery_catchup.beat.garbage_collection import collected_later, keep_what_is_there, let_go_of_it
 from celery_catchup.beat.simulated_schedules import class_path
-from celery_catchup.beat.startup_checks import app_cautions
+from celery_catchup.beat.startup_checks import app_warnings
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.configuration import Configuration
@@ -109,28 +109,28 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             entries = self._source.entries() if kept is None else kept
             self._fill(entries, lenient=not isinstance(self._source, SettingsSource))
         self.install_default_entries(self.schedule)
-        configuration, division = self._read_configuration()
+        configuration, resolved = self._read_configuration()
         self._batch_size = configuration.settings.batch_size
         self._renewal = configuration.settings.lease_ttl.total_seconds() / 3
         poll = configuration.settings.poll_interval.total_seconds()
         self._longest = float(min(poll, self.max_interval, self._renewal))
-        work = assemble(self.app, configuration, division, schedule=self.schedule, clock=self.clock)
+        work = assemble(self.app, configuration, resolved, schedule=self.schedule, clock=self.clock)
         doubt = unverified(work.store.client)
         if doubt is not None:
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
-        log_configuration_warnings(app_cautions(self.app, self.schedule, configuration, now=now))
+        log_configuration_warnings(app_warnings(self.app, self.schedule, configuration, now=now))
         replaced = self._overridden(*_SENDING, "reserve")
-        if division.declared and replaced:
+        if resolved.declared and replaced:
             logger.warning(
                 logfmt(
                     "Scheduler methods are not called for entries with a policy",
                     scheduler=class_path(self),
                     methods=", ".join(replaced),
-                    entries=len(division.declared),
+                    entries=len(resolved.declared),
                 )
             )
-        self._declare(division, work)
+        self._declare(resolved, work)
         work.engine.services.events.subscribe(self._on_dispatched)
         work.serve_metrics(self.app, configuration.settings)
         self._work = work
@@ -162,11 +162,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     schedule = property(beat.Scheduler.get_schedule, set_schedule)
 
-    def _declare(self, division: ResolvedEntries, work: Assembly, *, fresh: Collection[str] = ()) -> None:
-        for warning in division.warnings:
+    def _declare(self, resolved: ResolvedEntries, work: Assembly, *, fresh: Collection[str] = ()) -> None:
+        for warning in resolved.not_replayable:
             logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
-        log_configuration_warnings(division.cautions)
-        plain = {name: self.schedule[name] for name in division.plain}
+        log_configuration_warnings(resolved.warnings)
+        plain = {name: self.schedule[name] for name in resolved.unmanaged}
         self._plain = UnmanagedEntries(
             plain,
             longest=self.max_interval,
@@ -200,7 +200,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._fill(changed, lenient=True)
             if anew:
                 self.install_default_entries(self.schedule)
-            _, division = self._lenient_configuration()
+            _, resolved = self._lenient_configuration()
         except (SourceError, ConfigurationError) as error:
             self.schedule = before
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
@@ -208,8 +208,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
         # An entry that is put there at run time counts from its own last run, which is now, as Celery's does.
         put = {name for name, entry in self.schedule.items() if before.get(name) is not entry}
-        self._declare(division, work, fresh=put if self._welcome and not anew else ())
-        work.engine.redeclare(division.declared, division.records)
+        self._declare(resolved, work, fresh=put if self._welcome and not anew else ())
+        work.engine.redeclare(resolved.declared, resolved.records)
 
     def _on_dispatched(self, event: Event) -> None:
         if isinstance(event, RunDispatched):
@@ -253,12 +253,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         with mistakes.collect():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.collect():
-            configuration, division = read(self.app, self.schedule, declared, raw, keep=keep)
+            configuration, resolved = read(self.app, self.schedule, declared, raw, keep=keep)
         if mistakes:
             # A wrong URL is a mistake to both.
             raise ConfigurationError(dict.fromkeys(mistakes))
         housekeeping = (BACKEND_CLEANUP,) if BACKEND_CLEANUP in self.schedule else ()
-        return configuration, replace(division, plain=division.plain + housekeeping)
+        return configuration, replace(resolved, unmanaged=resolved.unmanaged + housekeeping)
 
     # -- ticking ---------------------------------------------------------------------------
 

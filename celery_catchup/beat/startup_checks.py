@@ -54,7 +54,7 @@ def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
         yield Mistake(place, str(error))
 
 
-def entry_cautions(entry: Entry, form: ScheduleForm, options: Mapping[str, Any]) -> Iterator[str]:
+def entry_warnings(entry: Entry, form: ScheduleForm, options: Mapping[str, Any]) -> Iterator[str]:
     """What such an entry will not do, though its writer may think so."""
     yield from _unread_zone(entry, form)
     starts = [schedule for schedule in entry.schedules if schedule.role is Role.START]
@@ -172,7 +172,7 @@ def app_mistakes(app: Any) -> Iterator[Mistake]:
         )
 
 
-def app_cautions(
+def app_warnings(
     app: Any, schedule: Mapping[str, ScheduleEntry], configuration: Configuration, *, now: Instant
 ) -> Iterator[str]:
     """What the app's own settings will do to catch-up."""

@@ -20,7 +20,7 @@ class Drift:
 
 def show_drift(operator: Operator) -> Drift:
     """Compare the app's entries with the accepted set; before there is one, nothing differs."""
-    accepted, records = operator.states.accepted(), operator.division.records
+    accepted, records = operator.states.accepted(), operator.resolved.records
     found = differences(accepted, records) if accepted else ()
     return Drift(str(operator.configuration.settings.on_drift), len(accepted) or None, tuple(found))
 
@@ -30,5 +30,5 @@ def accept_drift(operator: Operator, *, dry_run: bool = False) -> Drift:
     operator.before_change()
     found = show_drift(operator)
     if not dry_run:
-        operator.states.accept(operator.division.records)
+        operator.states.accept(operator.resolved.records)
     return found

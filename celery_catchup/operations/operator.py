@@ -105,9 +105,9 @@ class Operator:
         return self.configured({})
 
     @cached_property
-    def division(self) -> ResolvedEntries:
+    def resolved(self) -> ResolvedEntries:
         """Entries with a policy, and those without."""
-        return self.divided(self.configuration)
+        return self.resolve(self.configuration)
 
     def configured(self, policies: Mapping[str, object], *, poll_interval: object = None) -> Configuration:
         """The configuration as it would be with other policies for these entries, and perhaps with
@@ -130,26 +130,26 @@ class Operator:
         mistakes.raise_if_any()
         return found
 
-    def divided(self, configuration: Configuration) -> ResolvedEntries:
+    def resolve(self, configuration: Configuration) -> ResolvedEntries:
         """What a configuration makes of the entries."""
         return resolve_entries(self.schedule, configuration, timezone=self.app.timezone)
 
     @cached_property
     def declared(self) -> Mapping[str, Declared]:
         """The entries with a policy by name."""
-        return {one.name: one for one in self.division.declared}
+        return {one.name: one for one in self.resolved.declared}
 
     @cached_property
     def every_entry(self) -> tuple[Declared, ...]:
         """All entries whose schedule tells its slots; those without a policy as if their catch-up were
         off. What a policy would forbid is not asked of them."""
-        plain = [name for name in self.division.plain if name in self.configuration.policies]
+        plain = [name for name in self.resolved.unmanaged if name in self.configuration.policies]
         if not plain:
-            return tuple(self.division.declared)
+            return tuple(self.resolved.declared)
         with suppress(ConfigurationError):
             watched = self.configured(dict.fromkeys(plain, False), poll_interval=_ANY_INTERVAL)
-            return tuple(self.divided(watched).declared)
-        return tuple(self.division.declared)
+            return tuple(self.resolve(watched).declared)
+        return tuple(self.resolved.declared)
 
     # -- what is stored --------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class Operator:
     def declares_as_leader(self) -> bool:
         """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
         theirs = self.look(()).declares
-        return not is_current(theirs) or theirs == digest(self.division.records, destination_of(self.app))
+        return not is_current(theirs) or theirs == digest(self.resolved.records, destination_of(self.app))
 
     # -- names -----------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Operator:
         wanted = self.in_schedule(names)
         for name in wanted:
             if name not in self.declared:
-                reasons = [text for text in self.division.warnings if shown(name) in text]
+                reasons = [text for text in self.resolved.not_replayable if shown(name) in text]
                 why = reasons[0] if reasons else f"entry {shown(name)} has no catch-up policy; {advice}"
                 raise NoPolicyError(why)
         return wanted

@@ -153,10 +153,10 @@ def preview(
         configuration = _imagined(operator, wanted, window, policy)
     else:
         wanted = operator.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
-    division = (
-        operator.division if configuration is operator.configuration else operator.divided(configuration)
+    resolved = (
+        operator.resolved if configuration is operator.configuration else operator.resolve(configuration)
     )
-    declared = [one for one in division.declared if shared or one.name in wanted]
+    declared = [one for one in resolved.declared if shared or one.name in wanted]
     found, unread = previews.preview(
         declared,
         state,
@@ -166,7 +166,7 @@ def preview(
         namespace=operator.store.namespace,
     )
     if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
-        raise RefusedError("; ".join(division.warnings))
+        raise RefusedError("; ".join(resolved.not_replayable))
     shown = [told(one.line, one.plan, operator, now, error=one.error) for one in found]
     for one in declared:
         if one.name in unread:

@@ -123,7 +123,7 @@ class ManualBeat:
     def _start(self) -> Assembly:
         operator = Operator(self._app)
         return assemble(
-            self._app, operator.configuration, operator.division, schedule=operator.schedule, clock=self.clock
+            self._app, operator.configuration, operator.resolved, schedule=operator.schedule, clock=self.clock
         )
 
     def _tick(self) -> None:

@@ -86,7 +86,7 @@ shifts = st.integers(0, 90_000).map(lambda n: timedelta(seconds=n))
 kinds = st.sampled_from([Estimating, Asked, Polling, Both])
 
 
-def divided(*schedules: object) -> ResolvedEntries:
+def resolve(*schedules: object) -> ResolvedEntries:
     app = Celery("proj", set_as_current=False)
     entries = {
         f"e{place}": CatchupEntry(name=f"e{place}", task="t", schedule=one, app=app)
@@ -119,11 +119,11 @@ def test_a_class_that_follows_from_time_has_the_slots_that_it_describes(
 def test_a_class_that_waits_for_something_else_is_plain_and_costs_the_others_nothing(
     kind: Callable[..., Grid], every: timedelta, shift: timedelta
 ) -> None:
-    division = divided(kind(every, shift), Gated(every, shift), crontab(minute=0))
+    resolved = resolve(kind(every, shift), Gated(every, shift), crontab(minute=0))
 
-    assert division.plain == ("e1",)
-    assert [one.name for one in division.declared] == ["e0", "e2"]
-    (warning,) = division.warnings
+    assert resolved.unmanaged == ("e1",)
+    assert [one.name for one in resolved.declared] == ["e0", "e2"]
+    (warning,) = resolved.not_replayable
     assert "its own next time" in warning
 
 
@@ -133,10 +133,10 @@ def test_an_open_gate_makes_no_difference(every: timedelta, shift: timedelta) ->
     gated = Gated(every, shift)
     gated.gate_is_open = True
 
-    assert divided(gated).plain == ()
+    assert resolve(gated).unmanaged == ()
 
 
 def test_a_class_that_is_due_at_no_time_at_all_has_no_slots_and_stops_nobody() -> None:
-    division = divided(Never(60), crontab(minute=0))
+    resolved = resolve(Never(60), crontab(minute=0))
 
-    assert [one.name for one in division.declared][-1] == "e1"
+    assert [one.name for one in resolved.declared][-1] == "e1"

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import celery_catchup
-from celery_catchup.beat.startup_checks import app_cautions
+from celery_catchup.beat.startup_checks import app_warnings
 from celery_catchup.config.drift import listed
 from celery_catchup.config.settings import OnDrift
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
@@ -74,23 +74,23 @@ def _versions() -> Iterator[Finding]:
 
 def _configuration(operator: Operator) -> Iterator[Finding]:
     try:
-        division = operator.division
+        resolved = operator.resolved
     except ConfigurationError as error:
         for mistake in error.mistakes:
             yield failure("configuration", str(mistake), "mend it: beat does not start with a mistake")
         return
-    entries = f"{len(division.declared)} with a policy, {len(division.plain)} without"
+    entries = f"{len(resolved.declared)} with a policy, {len(resolved.unmanaged)} without"
     yield ok("configuration", f"no mistakes; entries: {entries}")
-    for text in division.warnings:
+    for text in resolved.not_replayable:
         yield warning("configuration", text, "use a schedule that can be replayed, or leave the policy out")
-    for text in (*division.cautions, *_of_the_app(operator)):
+    for text in (*resolved.warnings, *_of_the_app(operator)):
         yield warning("configuration", text, "change it, unless it is meant so")
-    if operator.app.conf.task_always_eager and division.declared:
+    if operator.app.conf.task_always_eager and resolved.declared:
         yield failure("configuration", "task_always_eager is on: tasks would run inside beat", "turn it off")
 
 
 def _of_the_app(operator: Operator) -> Iterator[str]:
-    return app_cautions(operator.app, operator.schedule, operator.configuration, now=operator.now())
+    return app_warnings(operator.app, operator.schedule, operator.configuration, now=operator.now())
 
 
 def _reachable(operator: Operator, *, sound: bool) -> Iterator[Finding]:
