@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import EntryFailed, Events
+from celery_catchup.events.backoff import backoff
 from celery_catchup.model import Instant
 
 _LONGEST_RETRY = 60_000
@@ -54,7 +55,7 @@ class Failures:
         """Report that it failed (again); the milliseconds until the next try."""
         before = self._all.get(key)
         times = 1 if before is None else before.times + 1
-        delay: int = min(1000 * 2 ** min(times - 1, 10), _LONGEST_RETRY)
+        delay = backoff(times, shortest=1000, longest=_LONGEST_RETRY)
         since = now if before is None else before.since
         self._all[key] = Failure(entry or key, reason[:_LONGEST_REASON], since, times, now + delay, due)
         self._events.emit(EntryFailed(entry or key, reason, delay / 1000))

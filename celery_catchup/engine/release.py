@@ -12,6 +12,7 @@ from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.tracked_entries import TrackedEntries
 from celery_catchup.events import EntryFailed, Events
+from celery_catchup.events.backoff import backoff
 from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.store import Leadership, Ledger, Term
 
@@ -105,6 +106,6 @@ class Releases:
     def _refuse(self, identity: str, entry: str, why: str, server_ms: int) -> None:
         """Try a run that the broker does not take less and less often, and say why each time."""
         times = self._refused.get(identity, (0, 0))[0] + 1
-        delay = min(1000 * 2 ** min(times - 1, 10), _LONGEST_RETRY)
+        delay = backoff(times, shortest=1000, longest=_LONGEST_RETRY)
         self._refused[identity] = (times, server_ms + delay)
         self.events.emit(EntryFailed(entry, why, delay / 1000))

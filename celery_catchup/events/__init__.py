@@ -1,7 +1,8 @@
-"""What happened, as values: the catalogue, and how to hear of it.
+"""Events: what happened in a beat or a worker, as frozen values, and how to subscribe to them.
 
-Logs, metrics, signals and your own code subscribe. Instants are milliseconds since 1970 UTC, as
-everywhere in the package.
+Logs, metrics, signals and your own code subscribe. Instants are milliseconds since 1970 UTC. May import
+planning, config, timetables and the model. Start reading in `beat.py` (the events); a log line is one row
+of `log_lines.py`.
 """
 
 from celery_catchup.events.beat import (

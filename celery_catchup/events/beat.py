@@ -1,4 +1,4 @@
-"""What happens in a beat."""
+"""Events of a beat."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StandingBy:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A tick is over; ``leading`` tells whether this beat leads."""
+    """A tick has ended; ``leading`` is true if this beat leads."""
 
     seconds: float
     leading: bool
@@ -32,8 +32,8 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class TickFailed:
-    """A tick could not do its work; nothing is lost, it is tried again. ``what`` is ``redis``, ``broker``,
-    ``source`` (of entries) or ``inner``."""
+    """A tick failed; nothing is lost, beat retries it. ``what`` is ``redis``, ``broker``, ``source`` (of
+    entries) or ``inner``."""
 
     what: str
     reason: str
@@ -42,7 +42,7 @@ class TickFailed:
 
 @dataclass(frozen=True, slots=True)
 class CatchupStarted:
-    """Slots were missed; ``(window_start, window_end]`` is looked at."""
+    """Slots were missed; the catch-up covers ``(window_start, window_end]``."""
 
     entries: int
     candidates: int
@@ -52,7 +52,7 @@ class CatchupStarted:
 
 @dataclass(frozen=True, slots=True)
 class CatchupPlanned:
-    """How many slots of an entry are to be decided."""
+    """The catch-up of one entry is planned; ``candidates`` is its number of missed slots."""
 
     entry: str
     overlap_policy: str
@@ -62,7 +62,7 @@ class CatchupPlanned:
 
 @dataclass(frozen=True, slots=True)
 class RunDispatched:
-    """A run is durable: its message is on the way, or it waits its turn."""
+    """A run is durable: its message is sent, or it waits its turn in the chain."""
 
     entry: str
     run: PlannedRun
@@ -75,19 +75,18 @@ class RunDispatched:
 
     @property
     def trigger(self) -> Trigger:
-        """Why the run exists."""
+        """The trigger of the run."""
         return self.run.trigger
 
     @property
     def is_catchup(self) -> bool:
-        """Whether the slot was missed and is being made up for."""
+        """True if the run recovers a missed slot."""
         return self.run.trigger is Trigger.CATCHUP
 
 
 @dataclass(frozen=True, slots=True)
 class RunSkipped:
-    """Slots of an entry will not run. ``listed`` has the slots of the span when they are few, else it is
-    empty."""
+    """Slots of an entry are skipped. ``listed`` has the slots of a short span, else nothing."""
 
     entry: str
     skip: Skip
@@ -117,7 +116,7 @@ class BackfillAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class EntryFailed:
-    """An entry could not be dispatched; it is tried again."""
+    """An entry could not be dispatched; beat retries it."""
 
     entry: str
     reason: str
@@ -125,51 +124,39 @@ class EntryFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResent:
+class _RunEvent:
+    entry: str
+    run_id: str
+    slot: Instant
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResent(_RunEvent):
     """A run was sent again: its worker or message was lost, or its next attempt is due."""
 
-    entry: str
-    run_id: str
-    slot: Instant
-    reason: str
+
+@dataclass(frozen=True, slots=True)
+class RunDied(_RunEvent):
+    """A run was given up and is a dead letter now. Emitted by the worker that reports the last failure, or by
+    beat if the run was lost too often."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunDied:
-    """A run was given up and is a dead letter now. Whoever notices tells it: a worker whose report was the
-    last straw, or beat when the run was lost too often."""
-
-    entry: str
-    run_id: str
-    slot: Instant
-    reason: str
+class RunUnreported(_RunEvent):
+    """A run is assumed to have been executed without a report, and its chain goes on: no worker of its queue
+    ever had the plugin, or a message with `run_headers` never arrived."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunUnreported:
-    """A run is taken to have been executed without a report, and its chain goes on: no worker of its queue
-    ever had the plugin, or a message with `run_headers` never came."""
-
-    entry: str
-    run_id: str
-    slot: Instant
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunExpired:
+class RunExpired(_RunEvent):
     """A run's message expired before a worker started it; its chain goes on."""
-
-    entry: str
-    run_id: str
-    slot: Instant
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class MixedFleet:
-    """Workers without the plugin consume a queue of workers with it: their runs are not claimed. Repeated
-    every hour while it lasts."""
+    """Workers without the plugin consume the same queue as workers with it, so some runs are not claimed.
+    Repeated every hour while it lasts."""
 
     queue: str
     workers: tuple[str, ...]
@@ -177,7 +164,7 @@ class MixedFleet:
 
 @dataclass(frozen=True, slots=True)
 class EntryDrifted:
-    """An entry is not declared any more, or its schedule is another than it was."""
+    """An entry is no longer declared, or its schedule has changed."""
 
     entry: str
     what: str
@@ -186,14 +173,14 @@ class EntryDrifted:
 
 @dataclass(frozen=True, slots=True)
 class StateSuspect:
-    """Something stored cannot be right, and what is done instead."""
+    """Stored state is inconsistent; ``what`` says how, and what beat does instead."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class StateLost:
-    """The server has forgotten what it had acknowledged, and what is done now."""
+    """The server has lost acknowledged writes; ``what`` says which, and what beat does now."""
 
     what: str
 

@@ -1,4 +1,4 @@
-"""Commands in logs and findings that can be pasted into a shell."""
+"""Build ``celery catchup`` commands for log lines and findings, ready to paste into a shell."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 from celery import current_app
 
 _ANY_APP = "YOUR_APP"
-"""Where the name of the app is not known."""
+"""Stands for the app if its name is unknown."""
 
 
 def command_line(*words: str) -> str:
-    """A ``celery catchup`` command with the app that this process has."""
+    """Return a ``celery catchup`` command for the app of this process."""
     return shlex.join(["celery", "-A", _app_name(), "catchup", *words])
 
 
 def _app_name() -> str:
-    """What this process was given as ``-A``, or the module that made its app."""
+    """Return the value of ``-A``, ``CELERY_APP``, or the module that created the app."""
     for place, word in enumerate(sys.argv):
         if word in ("-A", "--app"):
             return next(iter(sys.argv[place + 1 : place + 2]), _ANY_APP)

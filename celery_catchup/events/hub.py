@@ -1,4 +1,4 @@
-"""Who hears of events: a beat's or a worker's own subscribers, and everyone in the process."""
+"""Deliver events to the subscribers of one beat or worker, and to those of the whole process."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ Event = BeatEvent | WorkerEvent
 Subscriber = Callable[[Event], None]
 
 CATALOGUE: tuple[type, ...] = typing.get_args(Event)
-"""Every kind of event there is."""
+"""Every event class."""
 
 
 class Events:
-    """Tells every subscriber, in the order they came."""
+    """Calls its subscribers in the order in which they subscribed."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Be told of everything from now on."""
+        """Call the subscriber with every later event."""
         self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
-        """Tell them."""
+        """Call every subscriber with the event."""
         for subscriber in self._subscribers:
             subscriber(event)
 
 
-# -- everyone in this process ----------------------------------------------------------------
+# -- subscribers of the process ---------------------------------------------------------------
 
 _subscriptions: tuple[tuple[Callable[..., object], tuple[type, ...]], ...] = ()
 _failed: set[int] = set()
 
 
 def subscribe(callback: Callable[..., object], *kinds: type) -> Callable[[], None]:
-    """Be told of every event in this process, beat or worker, or of these kinds only.
+    """Call ``callback(event)`` for every event in this process, beat or worker, or only for these classes.
 
-    ``callback(event)`` is called where the event happens: in beat between two decisions, in a
-    worker beside the task. It should be quick. What it raises is logged, once, and goes no
-    further. Returns a function that ends the subscription.
+    The call happens where the event does: in beat between two decisions, in a worker beside the
+    task, so it should be quick. An exception from it is logged once and goes no further. Returns a
+    function that ends the subscription.
     """
     global _subscriptions
     unknown = [kind for kind in kinds if kind not in CATALOGUE]
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is no event; pass classes of celery_catchup.events")
+        raise TypeError(f"{unknown[0]!r} is not an event class; pass classes of celery_catchup.events")
     subscription = (callback, kinds)
     _subscriptions = (*_subscriptions, subscription)
 
@@ -62,17 +62,17 @@ def subscribe(callback: Callable[..., object], *kinds: type) -> Callable[[], Non
 
 
 def notify_subscribers(event: Event) -> None:
-    """Tell all who subscribed in this process; when nobody has, it costs nothing."""
+    """Call the process's subscribers with an event."""
     for callback, kinds in _subscriptions:
         if not kinds or type(event) in kinds:
             try:
                 callback(event)
-            except Exception:  # noqa: BLE001 - whatever it is, it is logged, and beat goes on
-                _complain(callback, event)
+            except Exception:  # noqa: BLE001 - a subscriber must not stop beat
+                _log_failure(callback, event)
 
 
-def _complain(callback: Callable[..., object], event: Event) -> None:
-    """The first time it is an error; what fails each time would drown everything else."""
+def _log_failure(callback: Callable[..., object], event: Event) -> None:
+    """Log the first failure of a callback as an error, later ones at DEBUG."""
     first = id(callback) not in _failed
     _failed.add(id(callback))
     level = logging.ERROR if first else logging.DEBUG

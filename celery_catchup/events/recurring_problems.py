@@ -1,4 +1,4 @@
-"""Troubles that pass: said once, then at growing intervals, and once more when they are over."""
+"""Log a recurring problem once, then at growing intervals, and once more when it is resolved."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ import random
 from collections.abc import Callable
 
 from celery_catchup.events import Event, TickFailed
+from celery_catchup.events.backoff import backoff
 from celery_catchup.events.log_lines import logfmt
 
-_INTERVALS = (0.0, 10.0, 60.0, 600.0)
-"""Seconds between two lines about the same trouble; the last one repeats."""
-_SHORTEST, _LONGEST = 1.0, 5.0
-"""Seconds to wait before the next try: soon enough to be back at once, too long for a storm."""
+_LOG_INTERVALS = (10.0, 60.0, 600.0)
+"""Seconds between two log lines about the same problem; the last one repeats."""
+_SHORTEST, _LONGEST = 1, 5
+"""Seconds before the next try: short enough to recover at once, long enough to avoid a storm."""
 
 
 class RecurringProblem:
-    """One kind of trouble, such as an unreachable Redis."""
+    """One kind of problem, such as an unreachable Redis."""
 
-    def __init__(self, what: str, *, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
-        self._what, self._logger, self._monotonic = what, logger, monotonic
+    def __init__(self, msg: str, *, logger: logging.Logger, monotonic: Callable[[], float]) -> None:
+        self._msg, self._logger, self._monotonic = msg, logger, monotonic
         self._since: float | None = None
-        self._said, self._say_at, self._tries = 0, 0.0, 0
+        self._next_line, self._lines, self._failures = 0.0, 0, 0
 
     def report(self, detail: str) -> float:
-        """Say so, if it is time to; how many seconds to wait before the next try."""
+        """Log the problem if a line is due; return the seconds to wait before the next try."""
         now = self._monotonic()
         if self._since is None:
-            self._since, self._said, self._say_at, self._tries = now, 0, now, 0
-        if now >= self._say_at:
-            waiting = {} if self._said == 0 else {"for": f"{now - self._since:.0f}s"}
-            self._logger.error(logfmt(self._what, error=detail, **waiting))
-            self._said += 1
-            self._say_at = now + _INTERVALS[min(self._said, len(_INTERVALS) - 1)]
-        self._tries += 1
-        wait: float = min(_SHORTEST * 2 ** min(self._tries - 1, 4), _LONGEST)
-        # Some jitter keeps many beats from asking in step.
-        return wait * random.uniform(0.8, 1.2)
+            self._since, self._next_line, self._lines, self._failures = now, now, 0, 0
+        if now >= self._next_line:
+            lasting = {"for": f"{now - self._since:.0f}s"} if self._lines else {}
+            self._logger.error(logfmt(self._msg, error=detail, **lasting))
+            self._next_line = now + _LOG_INTERVALS[min(self._lines, len(_LOG_INTERVALS) - 1)]
+            self._lines += 1
+        self._failures += 1
+        # Jitter keeps several beats from retrying in step.
+        return backoff(self._failures, shortest=_SHORTEST, longest=_LONGEST) * random.uniform(0.8, 1.2)
 
     def resolved(self) -> None:
-        """It works again."""
+        """Log that the problem is over, if there was one."""
         if self._since is not None:
             seconds = self._monotonic() - self._since
-            self._logger.warning(logfmt(f"{self._what}: over", after=f"{seconds:.0f}s"))
+            self._logger.warning(logfmt(f"{self._msg}: over", after=f"{seconds:.0f}s"))
             self._since = None
 
 
@@ -52,28 +52,28 @@ BEAT_PROBLEMS = {
     "source": "Entries cannot be read",
     "inner": "Tick failed",
 }
-"""What may keep a tick from its work, and how the log says it."""
+"""Kinds of problem that make a tick fail, and the ``msg`` of each in the log."""
 
 
 class BeatProblems:
-    """All that can keep a tick from its work; each time is also an event."""
+    """All kinds of problem that make a tick fail; each report is also a `TickFailed` event."""
 
     def __init__(
-        self, tell: Callable[[Event], None], *, logger: logging.Logger, monotonic: Callable[[], float]
+        self, emit: Callable[[Event], None], *, logger: logging.Logger, monotonic: Callable[[], float]
     ) -> None:
-        self._tell = tell
-        self._all = {
-            what: RecurringProblem(words, logger=logger, monotonic=monotonic)
-            for what, words in BEAT_PROBLEMS.items()
+        self._emit = emit
+        self._problems = {
+            kind: RecurringProblem(msg, logger=logger, monotonic=monotonic)
+            for kind, msg in BEAT_PROBLEMS.items()
         }
 
-    def report(self, what: str, detail: str) -> float:
-        """Say so, if it is time to; how many seconds to wait before the next try."""
-        wait = self._all[what].report(detail)
-        self._tell(TickFailed(what, detail, wait))
+    def report(self, kind: str, detail: str) -> float:
+        """Log the problem if a line is due; return the seconds to wait before the next try."""
+        wait = self._problems[kind].report(detail)
+        self._emit(TickFailed(kind, detail, wait))
         return wait
 
-    def resolved(self, *whats: str) -> None:
-        """These work again."""
-        for what in whats:
-            self._all[what].resolved()
+    def resolved(self, *kinds: str) -> None:
+        """Log of these kinds that they are over."""
+        for kind in kinds:
+            self._problems[kind].resolved()

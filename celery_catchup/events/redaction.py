@@ -1,4 +1,4 @@
-"""Redaction: what looks like a secret does not get into records that people read."""
+"""Redact secrets in errors and tracebacks before they are stored."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ _HEADER = re.compile(r"(?i)(['\"]?\bauthorization\b['\"]?\s*[:=]\s*)([^\n,}\]]+)
 
 
 def redacted(text: str) -> str:
-    """The text without the values of what is named like a secret, and without passwords of URLs."""
+    """Return the text with ``***`` for values named like a secret, and for passwords in URLs."""
     shorter = _HEADER.sub(rf"\1{_HIDDEN}", _PAIR.sub(rf"\1{_HIDDEN}", text))
     return "\n".join(masked(line) if "://" in line else line for line in shorter.split("\n"))

@@ -1,4 +1,4 @@
-"""What happens in a worker."""
+"""Events of a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celery_catchup.model import Instant, RunState, Trigger
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A worker has claimed a run and executes it now."""
+    """A worker has claimed a run and starts to execute it."""
 
     entry: str
     run_id: str
@@ -22,7 +22,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An execution is over and its report recorded. ``state`` is what the run is now: ``succeeded``,
+    """An execution has ended and its report is recorded. ``state`` is the run's new state: ``succeeded``,
     ``revoked`` or ``dead``, ``waiting`` for its next attempt, or ``queued`` by the task's own retry."""
 
     entry: str
@@ -33,8 +33,8 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class RunRefused:
-    """A message was not executed: its run has ended (``ended``), or is executed elsewhere or waits its
-    turn (``held``)."""
+    """A message was not executed: its run has ended (``ended``), or it runs elsewhere or waits its turn
+    (``held``)."""
 
     entry: str
     run_id: str
@@ -44,7 +44,7 @@ class RunRefused:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """Another worker has taken a run that this one still executes."""
+    """Another worker has claimed a run that this worker still executes."""
 
     entry: str
     run_id: str
@@ -53,7 +53,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class ReportRefused:
-    """What a worker reported does not count, because another has the run by now."""
+    """The store refused a worker's report, because another worker has claimed the run."""
 
     entry: str
     run_id: str

@@ -160,8 +160,8 @@ def simulated(
         (loss_evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
         (claims, "time", real_sleep),
-        (recurring_problems, "_SHORTEST", 1.0 * SCALE),
-        (recurring_problems, "_LONGEST", 5.0 * SCALE),
+        (recurring_problems, "_SHORTEST", SCALE),
+        (recurring_problems, "_LONGEST", 5 * SCALE),
         (secrets, "token_hex", lambda size=16: f"{draw.getrandbits(8 * size):0{2 * size}x}"),
         (random, "uniform", draw.uniform),
     ]

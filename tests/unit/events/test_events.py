@@ -90,7 +90,7 @@ def test_who_asks_for_some_kinds_hears_of_no_others(listen: Callable[..., list[E
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(TypeError, match="is no event; pass classes of celery_catchup.events"):
+    with pytest.raises(TypeError, match="is not an event class; pass classes of celery_catchup.events"):
         subscribe(print, int)
 
 
