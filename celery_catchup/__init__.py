@@ -15,8 +15,8 @@ _HOMES = {
     "Scheduler": "celery_catchup.beat.scheduler",
     "current_run": "celery_catchup.worker_plugin.context",
     "install": "celery_catchup.worker_plugin.installation",
-    "run_headers": "celery_catchup.operations.triggers",
-    "trigger": "celery_catchup.operations.triggers",
+    "run_headers": "celery_catchup.operations.manual_runs",
+    "trigger": "celery_catchup.operations.manual_runs",
 }
 """Each public name, and the module it lives in."""
 

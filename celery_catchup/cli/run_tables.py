@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
 
 if TYPE_CHECKING:
-    from celery_catchup.operations.attempts import Attempt
-    from celery_catchup.operations.decisions import Decision
-    from celery_catchup.operations.runs import Checkpoint, Run, RunDetails, Skipped
+    from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, Skipped
 
 _NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
 

@@ -14,7 +14,6 @@ from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, told
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
-from celery_catchup.operations.tracked_entries import lines_of
 from celery_catchup.planning.entry import EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
@@ -144,7 +143,7 @@ def _planned(operator: Operator, asked: Asked) -> tuple[TrackedEntry, Scope, Ent
     """The entry, the range, and what is known of it, runs of the range included."""
     (name,) = operator.with_policy([asked.entry], advice=_ADVICE)
     now = operator.now()
-    line = lines_of(operator, operator.look([name]), now, {name}).get(name)
+    line = operator.tracked(operator.look([name]), now, {name}).get(name)
     if line is None:
         raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
     if asked.newest_first and line.entry.policy.on_failure is OnFailure.STOP:

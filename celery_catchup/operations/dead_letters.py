@@ -13,10 +13,17 @@ from typing import Any
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState, to_datetime
-from celery_catchup.operations.decisions import Decision, decision_of
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
-from celery_catchup.operations.runs import Checkpoint, Run, last_checkpoint, record_like, run_of
+from celery_catchup.operations.runs import (
+    Checkpoint,
+    Decision,
+    Run,
+    decision_of,
+    find_record,
+    last_checkpoint,
+    run_of,
+)
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Finish
 from celery_catchup.store.listing import Record
@@ -100,7 +107,7 @@ def _said(letter: DeadLetter) -> str:
 
 def show_dead(operator: Operator, beginning: str) -> DeadLetter:
     """The dead letter with this id, or the only run whose id begins so."""
-    record = record_like(operator, beginning)
+    record = find_record(operator, beginning)
     found = operator.listing.dead_run(record["id"])
     if found is None:
         raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
@@ -118,7 +125,7 @@ def select_dead(
 ) -> list[Record]:
     """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
     if beginnings:
-        chosen = {record["id"]: record for record in (record_like(operator, one) for one in beginnings)}
+        chosen = {record["id"]: record for record in (find_record(operator, one) for one in beginnings)}
     else:
         ids = [letter.run.run_id for letter in list_dead(operator, entries, category=category, search=search)]
         chosen = {record["id"]: record for record in operator.listing.records(ids)}

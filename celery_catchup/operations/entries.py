@@ -1,10 +1,9 @@
-"""Entries: what is declared, and what is known of it."""
+"""List declared entries with what is known of each; rows and facts for the pages."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,37 +12,17 @@ from celery_catchup.beat.declared_entries import CatchupEntry, ConfiguredSchedul
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry
-from celery_catchup.model import Instant, to_datetime
+from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
+from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages
+from celery_catchup.operations.stored_times import stored_length, stored_time
 from celery_catchup.planning.entry import Entry, Role
-from celery_catchup.store import Backfill, Stored
+from celery_catchup.store import Stored
 from celery_catchup.store.records import read_json
 from celery_catchup.store.states import Busy
 
-_LANE = Backfill.lane_of("")
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Since when an entry is paused and why; ``paused`` is false while a resume is still to be decided."""
-
-    paused: bool
-    at: datetime | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """An entry, or one of its backfills, that fails at present: why, since when, how often, and when it is
-    tried again."""
-
-    entry: str
-    reason: str
-    since: datetime
-    times: int
-    next_try: datetime
-    backfill: str | None
+WEEK = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,151 +52,187 @@ class EntryView:
     failing_since: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EntryRow(EntryView):
+    """An entry, with what it missed and how late its runs started in the last 24 hours."""
+
+    missed: int = 0
+    max_lag: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRows:
+    """A page of entries in the order of declaration; ``total`` is how many there are in all."""
+
+    entries: tuple[EntryRow, ...]
+    total: int
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPage:
+    """An entry's facts. ``runs`` are those decided on in the last seven days, by trigger; ``lag`` is how
+    old the first slot is that is due and not decided. ``outages`` reach back as far."""
+
+    entry: EntryRow
+    lag: timedelta | None
+    next: tuple[datetime, ...]
+    runs: dict[Trigger, int]
+    dead_letters: tuple[DeadLetter, ...]
+    outages: tuple[Outage, ...]
+
+
 def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list[EntryView]:
-    """Every declared entry in the order of declaration, or these; no more is computed than is asked for."""
+    """List every declared entry in the order of declaration, or only these."""
     wanted = tuple(operator.schedule) if names is None else operator.in_schedule(names)
     stored, now = operator.look(None if names is None else wanted), operator.now()
-    lines = lines_of(operator, stored, now, set(wanted))
+    tracked = operator.tracked(stored, now, set(wanted))
     busy = operator.states.busy(wanted)
-    troubles = {one.entry: one for one in failing(operator) if one.backfill is None}
+    failing = {one.entry: one for one in list_failing(operator) if one.backfill is None}
     return [
-        _view(operator, name, lines.get(name), stored, busy[name], troubles.get(name), now) for name in wanted
+        _view(operator, name, tracked.get(name), stored, busy[name], failing.get(name), now)
+        for name in wanted
     ]
 
 
-def failing(operator: Operator) -> list[Failing]:
-    """What fails at present, as the leading beat reported it."""
-    reported = operator.states.failing()
-    return [one for key, text in sorted(reported.items()) if (one := _failing(key, text)) is not None]
+def list_entry_rows(operator: Operator, *, search: str = "", offset: int = 0, limit: int = 50) -> EntryRows:
+    """List a page of the entries whose name or task contains ``search``; only these are computed."""
+    text = search.casefold()
+    found = [
+        name
+        for name, entry in operator.schedule.items()
+        if text in name.casefold() or text in str(entry.task).casefold()
+    ]
+    return EntryRows(tuple(_rows(operator, found[offset : offset + limit])), len(found), offset, limit)
 
 
-def _failing(key: str, text: str) -> Failing | None:
-    found = read_json(text) or {}
-    try:
-        return Failing(
-            entry=str(found["entry"]),
-            reason=str(found["reason"]),
-            since=to_datetime(int(found["since"])),
-            times=int(found["times"]),
-            next_try=to_datetime(int(found["retry_at"])),
-            backfill=key.removeprefix(_LANE) if key.startswith(_LANE) else None,
+def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
+    """Show a declared entry; raise `UnknownEntryError` for another."""
+    operator.in_schedule([name])
+    now = operator.now()
+    (row,) = _rows(operator, [name])
+    tracked = operator.tracked(operator.look([name]), now, {name}).get(name)
+    since = to_datetime(now) - WEEK
+    tally = operator.history.tallies([name], since=to_instant(since))[name]
+    return EntryPage(
+        entry=row,
+        lag=_lag(row, tracked, now),
+        next=tuple(_next_slots(tracked, now, count=slots)),
+        runs={trigger: tally.dispatched(trigger) for trigger in Trigger},
+        dead_letters=tuple(list_dead(operator, [name], limit=letters)),
+        outages=tuple(list_outages(operator, since=since)),
+    )
+
+
+def format_windows(policy: Policy, tracked: TrackedEntry | None) -> str | None:
+    """Format how far back the entry is caught up; where its schedules differ, each of them."""
+    if tracked is None or not tracked.entry.selects:
+        return None if policy.window is None else format_duration(policy.window)
+    entry = tracked.entry
+    starting = (b for s, b in zip(entry.schedules, entry.bounds, strict=True) if s.role is Role.START)
+    known = _once(
+        "none" if one.window is None else format_duration(timedelta(milliseconds=one.window))
+        for one in starting
+    )
+    return None if known == "none" else known
+
+
+def _rows(operator: Operator, names: Sequence[str]) -> list[EntryRow]:
+    tallies = operator.history.tallies(names, since=operator.now() - LATELY)
+    return [
+        EntryRow(
+            **{field.name: getattr(view, field.name) for field in fields(view)},
+            missed=tallies[view.name].missed,
+            max_lag=stored_length(tallies[view.name].lag),
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
+        for view in list_entries(operator, names)
+    ]
 
 
 def _view(
     operator: Operator,
     name: str,
-    line: TrackedEntry | None,
+    tracked: TrackedEntry | None,
     stored: Stored,
     busy: Busy,
-    trouble: Failing | None,
+    failing: Failing | None,
     now: Instant,
 ) -> EntryView:
     policy = operator.configuration.policies.get(name) if name in operator.declared else None
-    pause = _pause(stored.paused.get(name, "{}"))
+    pause = read_json(stored.paused.get(name)) or {}
     declared = operator.schedule[name]
     return EntryView(
         name=name,
         task=str(declared.task),
-        schedule=in_words(declared),
-        **_policy(policy, line),
-        paused=pause.paused,
-        paused_at=pause.at if pause.paused else None,
-        pause_reason=pause.reason or None,
-        next=next(iter(next_slots(line, now, count=1)), None),
-        watermark=_moment(stored.decided.get(name)),
-        first_seen_at=_moment(stored.first_seen.get(name)),
+        schedule=_describe(declared),
+        catchup=None if policy is None else _selects(policy, tracked),
+        overlap_policy=None if policy is None else str(policy.overlap_policy),
+        window=None if policy is None else format_windows(policy, tracked),
+        paused=bool(pause.get("paused")),
+        paused_at=stored_time(pause.get("at")) if pause.get("paused") else None,
+        pause_reason=pause.get("reason") or None,
+        next=next(iter(_next_slots(tracked, now, count=1)), None),
+        watermark=stored_time(stored.decided.get(name)),
+        first_seen_at=stored_time(stored.first_seen.get(name)),
         active=busy.active,
         waiting=busy.waiting,
         stopped_by=tuple(stored.stopped.get(name, "").split()),
-        failing=None if trouble is None else trouble.reason,
-        failing_since=None if trouble is None else trouble.since,
+        failing=None if failing is None else failing.reason,
+        failing_since=None if failing is None else failing.since,
     )
 
 
-def next_slots(line: TrackedEntry | None, now: Instant, *, count: int) -> list[datetime]:
-    """The next slots that start a run, between the entry's dates; a paused entry has none, and of some
-    schedules nobody knows."""
-    if line is None or line.state.paused:
-        return []
-    found: list[Instant] = []
-    for index, schedule in enumerate(line.entry.schedules):
-        at: Instant | None = now
-        for _ in range(0 if schedule.role is Role.STOP else count):
-            at = None if at is None else slot_after(line.entry, index, at)
-            found += [] if at is None else [at]
-    return [to_datetime(at) for at in sorted(found)[:count]]
-
-
-def slot_after(entry: Entry, schedule: int, at: Instant) -> Instant | None:
-    """The schedule's next slot, between its dates; None too when the schedule fails."""
-    try:
-        return entry.next_after(schedule, at)
-    except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything; beat reports it
+def _lag(row: EntryRow, tracked: TrackedEntry | None, now: Instant) -> timedelta | None:
+    """Return the age of the first slot that is due and not decided; zero if there is none."""
+    if tracked is None or row.catchup is None:
         return None
+    decided = to_instant(row.watermark or row.first_seen_at or to_datetime(now))
+    return timedelta(milliseconds=now - min([now, *_slots_after(tracked.entry, decided, count=1)]))
 
 
-def pauses(stored: Stored) -> dict[str, Pause]:
-    """What is stored about pauses, by entry."""
-    return {name: _pause(text) for name, text in stored.paused.items()}
+def _next_slots(tracked: TrackedEntry | None, now: Instant, *, count: int) -> list[datetime]:
+    """Return the next slots that start a run; a paused entry has none, nor one whose schedule fails."""
+    if tracked is None or tracked.state.paused:
+        return []
+    return [to_datetime(at) for at in sorted(_slots_after(tracked.entry, now, count=count))[:count]]
 
 
-def in_words(entry: CatchupEntry) -> str:
-    """An entry's schedule in a few words: the cron expression, or the interval."""
+def _slots_after(entry: Entry, instant: Instant, *, count: int) -> Iterable[Instant]:
+    """Yield the next slots of each schedule that starts runs, between its dates."""
+    for index, schedule in enumerate(entry.schedules):
+        at: Instant | None = instant
+        for _ in range(0 if schedule.role is Role.STOP else count):
+            try:
+                at = None if at is None else entry.next_after(index, at)
+            except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything; beat reports it
+                at = None
+            if at is not None:
+                yield at
+
+
+def _describe(entry: CatchupEntry) -> str:
+    """Describe an entry's schedule: the cron expression, or the interval."""
     schedule = entry.schedule
-    return _written(schedule.written) if isinstance(schedule, ConfiguredSchedule) else describe(schedule)
+    return _describe_written(schedule.written if isinstance(schedule, ConfiguredSchedule) else schedule)
 
 
-def _written(written: object) -> str:
+def _describe_written(written: object) -> str:
     if isinstance(written, Mapping):
         if "cron" in written:
             return str(written["cron"])
-        return "; ".join(f"{role}: {_written(part)}" for role, part in written.items())
+        return "; ".join(f"{role}: {_describe_written(part)}" for role, part in written.items())
     if isinstance(written, list | tuple):
-        return ", ".join(_written(part) for part in written)
+        return ", ".join(map(_describe_written, written))
     return written if isinstance(written, str) else describe(written)
 
 
-def _policy(policy: Policy | None, line: TrackedEntry | None) -> dict[str, Any]:
-    if policy is None:
-        return {"catchup": None, "overlap_policy": None, "window": None}
-    selects = (line.entry.selects if line is not None else ()) or (policy.select,)
-    return {
-        "catchup": ", ".join(_each("off" if one is Select.OFF else str(one) for one in selects)),
-        "overlap_policy": str(policy.overlap_policy),
-        "window": windows_of(policy, line),
-    }
+def _selects(policy: Policy, tracked: TrackedEntry | None) -> str:
+    selects = (tracked.entry.selects if tracked is not None else ()) or (policy.select,)
+    return _once("off" if one is Select.OFF else str(one) for one in selects)
 
 
-def windows_of(policy: Policy, line: TrackedEntry | None) -> str | None:
-    """How far back the entry is caught up; where its schedules differ, each of them."""
-    if line is None or not line.entry.selects:
-        return None if policy.window is None else format_duration(policy.window)
-    starting = (
-        b for s, b in zip(line.entry.schedules, line.entry.bounds, strict=True) if s.role is Role.START
-    )
-    windows = [None if one.window is None else timedelta(milliseconds=one.window) for one in starting]
-    known = _each("none" if one is None else format_duration(one) for one in windows)
-    return None if known == ["none"] else ", ".join(known)
-
-
-def _each(words: Iterable[str]) -> list[str]:
-    """The words in their order; once when all are the same."""
+def _once(words: Iterable[Any]) -> str:
+    """Join the words in their order; once when all are the same."""
     found = list(words)
-    return found[:1] if len(set(found)) == 1 else found
-
-
-def _pause(text: str) -> Pause:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = {}
-    at = found.get("at")
-    moment = None if at is None else to_datetime(int(at))
-    return Pause(bool(found.get("paused")), moment, str(found.get("reason", "")))
-
-
-def _moment(text: str | None) -> datetime | None:
-    return to_datetime(int(text)) if text is not None and text.isdecimal() else None
+    return ", ".join(found[:1] if len(set(found)) == 1 else found)

@@ -1,12 +1,16 @@
-"""A manual run: of an entry now, or of one of its slots."""
+"""Start runs by hand, from a command or from code: a whole run, or only the headers for a message."""
 
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from celery import current_app
+
+from celery_catchup.dispatch import header_names as names
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
 from celery_catchup.events import RunDispatched, notify_subscribers
@@ -24,7 +28,6 @@ from celery_catchup.model import (
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
-from celery_catchup.operations.tracked_entries import lines_of
 from celery_catchup.planning.entry import Entry, Role
 
 logger = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ def start_run(
     """
     (entry,) = operator.in_schedule([name])
     stored, now = operator.before_change([entry]), operator.now()
-    line = lines_of(operator, stored, now, [entry]).get(entry)
+    line = operator.tracked(stored, now, [entry]).get(entry)
     slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
     identity = _identity(operator, entry, line, slot)
     before = operator.ledger.run(identity)
@@ -68,6 +71,49 @@ def start_run(
     record = operator.ledger.run(identity)
     run = None if record is None else run_of({"id": identity, **record})
     return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)
+
+
+def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:
+    """Start a run of an entry now, or of its slot ``at``; the run's id.
+
+    It counts: slots missed before it are not caught up any more.
+    """
+    operator = Operator(app, only=entry)
+    try:
+        return start_run(operator, entry, at=at).run_id
+    finally:
+        operator.close()
+
+
+def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
+    """Headers that make a message of your own a manual run of an entry:
+    ``etl.apply_async(headers=run_headers("hourly-etl"))``.
+
+    The run is recorded now; send one message with them, of the entry's own task.
+    """
+    operator = Operator(current_app._get_current_object() if app is None else app, only=entry)
+    try:
+        (name,) = operator.in_schedule([entry])
+        run_id, now = str(uuid.uuid4()), operator.now()
+        record = {
+            "entry": name,
+            "task": str(operator.schedule[name].task),
+            "schedule": 0,
+            "slot": now,
+            "trigger": str(Trigger.MANUAL),
+        }
+        operator.controls.enlist(run_id, record, now=now)
+        notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
+    finally:
+        operator.close()
+    return {
+        names.RUN_ID: run_id,
+        names.ENTRY: name,
+        names.TRIGGER_TYPE: str(Trigger.MANUAL),
+        names.SCHEDULED_TIME: to_rfc3339(now),
+        names.IS_CATCHUP: False,
+        names.DATA_INTERVAL_END: to_rfc3339(now),
+    }
 
 
 def _slot(entry: str, line: TrackedEntry | None, at: Instant, now: Instant) -> Slot:

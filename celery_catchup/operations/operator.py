@@ -6,10 +6,10 @@ configuration opens no connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from celery_catchup.beat.declared_entries import (
     BACKEND_CLEANUP,
@@ -24,11 +24,14 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
 from celery_catchup.config.drift import digest, is_current
 from celery_catchup.config.mistakes import Mistakes
-from celery_catchup.config.settings import PREFIX
+from celery_catchup.config.settings import PREFIX, FirstStart
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
+from celery_catchup.engine.takeover import read_tracked_entries
+from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import ConfigurationError
+from celery_catchup.events import Events
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Stored
@@ -49,6 +52,14 @@ from celery_catchup.store.workers import Workers
 _POLL_INTERVAL = PREFIX + "poll_interval"
 _ANY_INTERVAL = "1ms"
 """Entries without a policy may run more often than beat could observe."""
+
+
+_Part = TypeVar("_Part")
+
+
+def _part(open_part: Callable[[StoreHandle], _Part]) -> cached_property[_Part]:
+    """Declare a part of the store that is opened when it is first used."""
+    return cached_property(lambda operator: open_part(operator.store))
 
 
 class Operator:
@@ -155,58 +166,20 @@ class Operator:
 
     @cached_property
     def store(self) -> StoreHandle:
-        """The app's store; nothing is sent before the first question."""
+        """The app's store; it sends nothing before the first question."""
         return open_store(self.app, self.configuration.settings)
 
-    @cached_property
-    def states(self) -> States:
-        """What is known of the entries."""
-        return States(self.store.client, self.store.scripts, self.store.keys)
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """The runs."""
-        return Ledger(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
-
-    @cached_property
-    def listing(self) -> Listing:
-        """Pages of runs, skips and dead letters."""
-        return Listing(self.store.client, self.store.keys)
-
-    @cached_property
-    def survey(self) -> Survey:
-        """What became of many runs at once."""
-        return Survey(self.store.client, self.store.scripts, self.store.keys)
-
-    @cached_property
-    def history(self) -> History:
-        """What happened hour by hour, and outages."""
-        return History(self.store.client, self.store.keys)
-
-    @cached_property
-    def controls(self) -> Controls:
-        """Pause, resume, start, replay, discard."""
-        return Controls(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
-
-    @cached_property
-    def backfills(self) -> Backfills:
-        """Ranges that somebody asked for."""
-        return Backfills(self.store.client, self.store.scripts, self.store.keys, db=self.store.db)
-
-    @cached_property
-    def watermarks(self) -> Watermarks:
-        """Moves watermarks."""
-        return Watermarks(self.store.scripts, self.store.keys)
-
-    @cached_property
-    def inheritance(self) -> Inheritance:
-        """Takes over what another scheduler knew."""
-        return Inheritance(self.store.scripts, self.store.keys)
-
-    @cached_property
-    def workers(self) -> Workers:
-        """Who has the plugin."""
-        return Workers(self.store.client, self.store.scripts, self.store.keys)
+    states = _part(lambda at: States(at.client, at.scripts, at.keys))
+    ledger = _part(lambda at: Ledger(at.client, at.scripts, at.keys, db=at.db))
+    listing = _part(lambda at: Listing(at.client, at.keys))
+    survey = _part(lambda at: Survey(at.client, at.scripts, at.keys))
+    history = _part(lambda at: History(at.client, at.keys))
+    controls = _part(lambda at: Controls(at.client, at.scripts, at.keys, db=at.db))
+    backfills = _part(lambda at: Backfills(at.client, at.scripts, at.keys, db=at.db))
+    watermarks = _part(lambda at: Watermarks(at.scripts, at.keys))
+    inheritance = _part(lambda at: Inheritance(at.scripts, at.keys))
+    workers = _part(lambda at: Workers(at.client, at.scripts, at.keys))
+    notes = _part(lambda at: Notes(at.client, at.scripts, at.keys))
 
     @cached_property
     def leases(self) -> Leases:
@@ -215,13 +188,8 @@ class Operator:
         return Leases(self.store.scripts, self.store.keys, db=self.store.db, ttl_ms=ttl_ms)
 
     @cached_property
-    def notes(self) -> Notes:
-        """What tasks have noted."""
-        return Notes(self.store.client, self.store.scripts, self.store.keys)
-
-    @cached_property
     def sender(self) -> Dispatcher:
-        """Makes messages."""
+        """Builds messages."""
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
     def look(self, names: Iterable[str] | None = None) -> Stored:
@@ -237,6 +205,16 @@ class Operator:
         """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
         theirs = self.look(()).declares
         return not is_current(theirs) or theirs == digest(self.resolved.records, destination_of(self.app))
+
+    def tracked(
+        self, stored: Stored, now: Instant, names: Collection[str] | None = None
+    ) -> dict[str, TrackedEntry]:
+        """Return all entries, or only these, as the planner sees them; without a policy as if their
+        catch-up were off. An entry whose schedule fails is left out."""
+        declared = [one for one in self.every_entry if names is None or one.name in names]
+        match = self.configuration.settings.first_start is FirstStart.MATCH
+        known = read_tracked_entries(declared, stored, now=now, match_first=match, events=Events())
+        return {one.entry.name: one for one in known.tracked}
 
     # -- names -----------------------------------------------------------------------------
 

@@ -6,11 +6,13 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.operations.entries import pauses
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
+from celery_catchup.store import Stored
+from celery_catchup.store.records import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +41,10 @@ def pause(
 ) -> list[Paused]:
     """Decide no slot of these entries any more; runs that are under way go on."""
     wanted = operator.with_policy(names, advice=_ADVICE)
-    known, now = pauses(operator.before_change()), operator.now()
+    stored, now = operator.before_change(), operator.now()
     told = []
     for name in wanted:
-        changed = not (name in known and known[name].paused)
+        changed = not _pause(stored, name).get("paused")
         if changed and not dry_run:
             changed = operator.controls.pause(name, now=now, reason=reason)
             logger.info(logfmt("Entry paused", entry=name, reason=reason, by=operator.by))
@@ -57,11 +59,10 @@ def resume(
     without ``catchup``, skipped. The previews tell what that means now."""
     wanted = operator.with_policy(names, advice=_ADVICE)
     stored = operator.before_change()
-    known = pauses(stored)
     now = operator.now()
-    resumable = [name for name in wanted if name in known and known[name].paused]
+    resumable = [name for name in wanted if _pause(stored, name).get("paused")]
     resumed = {"paused": False, "resumed": now, "discard": not catchup}
-    after = {name: json.dumps({**json.loads(stored.paused[name]), **resumed}) for name in resumable}
+    after = {name: json.dumps(_pause(stored, name) | resumed) for name in resumable}
     ahead = replace(stored, paused={**stored.paused, **after})
     previews = preview(operator, resumable, stored=ahead) if resumable else []
     told = []
@@ -72,3 +73,7 @@ def resume(
             logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=operator.by))
         told.append(Paused(name, paused=False, changed=changed))
     return Resumption(tuple(told), tuple(previews))
+
+
+def _pause(stored: Stored, name: str) -> dict[str, Any]:
+    return read_json(stored.paused.get(name)) or {}

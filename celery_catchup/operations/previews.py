@@ -27,7 +27,7 @@ from celery_catchup.model import (
     to_datetime,
     to_instant,
 )
-from celery_catchup.operations.entries import windows_of
+from celery_catchup.operations.entries import format_windows
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry, EntryState
@@ -193,7 +193,7 @@ def told(
         entry=line.entry.name,
         select=str(policy.select),
         overlap_policy=str(policy.overlap_policy),
-        window=windows_of(policy, line),
+        window=format_windows(policy, line),
         since=to_datetime(plan.replay_from),
         at=to_datetime(now),
         paused=line.state.paused,

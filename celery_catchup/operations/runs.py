@@ -1,28 +1,33 @@
-"""Runs: listed, followed and looked at one by one; and the slots that became none."""
+"""List and show runs, with their attempts, inputs and retry decisions; list skipped slots."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
+from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
-from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
-from celery_catchup.operations.attempts import Attempt, attempts_of
-from celery_catchup.operations.decisions import Decision, decision_of
+from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError
-from celery_catchup.operations.run_inputs import Inputs, inputs_of
+from celery_catchup.operations.stored_times import stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, Wanted
 
 SHORTEST_ID = 4
-"""Characters of an id that are enough to ask for it, when no other begins so."""
+"""Characters of an id that identify a run, if no other id begins with them."""
 
 _CURSOR = re.compile(r"(\d{1,15})-([0-9a-zA-Z-]{1,60})")
 _LANE = Backfill.lane_of("")
+_FAILED = (RunState.FAILED, RunState.DEAD, RunState.REVOKED)
+_DECIDED = (RunState.WAITING, RunState.FAILED, RunState.DEAD)
+_MOST_ARGUMENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,76 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution. ``outcome`` is ``lost`` when its worker stopped renewing the lease, ``retried`` when
+    its task asked for another try, else the state of the run after it."""
+
+    attempt: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    worker: str | None
+    outcome: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision after a run failed or was lost, and the policy in force at that time.
+
+    ``failures`` and ``losses`` are attempts that failed and workers that were lost since the last
+    replay. ``reason`` is why there is no next attempt: ``permanent``, ``max_attempts`` or ``lost``.
+    """
+
+    decided_at: datetime
+    failures: int
+    losses: int
+    next_attempt_at: datetime | None
+    reason: str | None
+    max_attempts: int
+    retry_delay: timedelta
+    retry_backoff: float
+    retry_max_delay: timedelta | None
+    on_failure: str
+
+    @property
+    def policy(self) -> str:
+        """The policy on one line, in the words of the settings."""
+        parts = [f"max_attempts {self.max_attempts}"]
+        if self.max_attempts > 1:
+            parts.append(f"retry_delay {_format(self.retry_delay)}")
+        if self.retry_backoff != 1:
+            longest = "" if self.retry_max_delay is None else f" up to {_format(self.retry_max_delay)}"
+            parts.append(f"retry_backoff {self.retry_backoff:g}{longest}")
+        return ", ".join([*parts, f"on_failure {self.on_failure}"])
+
+    @property
+    def why(self) -> str:
+        """Why there is no next attempt, as a sentence; empty when there is one."""
+        match self.reason:
+            case "permanent":
+                return "the failure is permanent: another attempt would fail too"
+            case "max_attempts":
+                return f"{self.failures} of {self.max_attempts} attempts have failed"
+            case "lost":
+                return f"its worker was lost {self.losses} times"
+            case _:
+                return self.reason or ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """The arguments in a run's message. Only their types are shown, because values may be secret.
+    ``readable`` is false for a message that is not JSON."""
+
+    args: tuple[str, ...]
+    kwargs: dict[str, str]
+    queue: str | None
+    readable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The checkpoint that a task has noted last."""
+    """The last checkpoint that a task noted."""
 
     name: str
     value: Any
@@ -65,10 +138,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """A run, and what its task has noted: checkpoints, snapshots, outputs, progress, by name.
+    """A run, and what its task noted: checkpoints, snapshots, outputs, progress, by name.
 
     ``attempts`` are the last ones, the oldest first; ``inputs`` is null when its message is not kept.
-    ``last_heartbeat`` is when its worker renewed the lease last, or claimed the run; ``decision`` is
+    ``last_heartbeat`` is when its worker last renewed the lease, or claimed the run; ``decision`` is
     there when the run has failed: its next attempt, or why there is none.
     """
 
@@ -78,11 +151,11 @@ class RunDetails:
     decision: Decision | None
     notes: dict[str, dict[str, Any]]
     attempts: tuple[Attempt, ...]
-    inputs: Inputs | None
+    inputs: RunInputs | None
 
     @property
     def progress(self) -> tuple[float, float | None] | None:
-        """How much of the work the task said is done, and of how much; None when it said nothing."""
+        """The amount of work done and the total that the task reported; None without a report."""
         match self.notes.get("progress", {}).get("work"):
             case [int() | float() as done, int() | float() | None as total]:
                 return done, total
@@ -120,7 +193,7 @@ def list_runs(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Runs:
-    """Runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
+    """List runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
     wanted = Wanted(
         entries=operator.known(entries),
         triggers=frozenset(triggers),
@@ -132,15 +205,16 @@ def list_runs(
     )
     lanes = _lanes(operator) if RunState.WAITING in wanted.states else ()
     page = operator.listing.runs(wanted, lanes=lanes)
-    runs = tuple(run_of(record) for record in page.records)
     following = page.following
-    return Runs(runs, None if following is None else f"{following[0]}-{following[1]}")
+    return Runs(
+        tuple(map(run_of, page.records)), None if following is None else f"{following[0]}-{following[1]}"
+    )
 
 
 def list_skips(
     operator: Operator, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
 ) -> list[Skipped]:
-    """Slots that were decided not to run, as spans, the newest first."""
+    """List slots that were decided not to run, as spans, the newest first."""
     names = operator.known(entries) or tuple(operator.look().first_seen)
     spans = operator.listing.skips(names, since=None if since is None else to_instant(since))
     found = [_skipped(name, span) for name, some in spans.items() for span in some]
@@ -148,41 +222,22 @@ def list_skips(
 
 
 def show_run(operator: Operator, beginning: str) -> RunDetails:
-    """The run with this id, or the only one whose id begins so."""
-    record = record_like(operator, beginning)
-    run = run_of(record)
-    template = operator.ledger.template(str(record.get("template", "")))
-    notes = operator.notes.read(run.run_id)
+    """Show the run with this id, or the only one whose id begins with it."""
+    record = find_record(operator, beginning)
+    notes = operator.notes.read(record["id"])
     return RunDetails(
-        run=run,
+        run=run_of(record),
         last_heartbeat=_heartbeat(operator, record),
         last_checkpoint=last_checkpoint(record, notes),
         decision=decision_of(record),
         notes=notes,
-        attempts=attempts_of(record),
-        inputs=inputs_of(template),
+        attempts=tuple(_attempts(record)),
+        inputs=_inputs(operator.ledger.template(str(record.get("template", "")))),
     )
 
 
-def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> Checkpoint | None:
-    """The checkpoint that the run's task has noted last, with its value."""
-    noted = record.get("checkpoint")
-    if not isinstance(noted, Mapping):
-        return None
-    name = str(noted["name"])
-    return Checkpoint(name, notes.get("checkpoints", {}).get(name), to_datetime(int(noted["at"])))
-
-
-def _heartbeat(operator: Operator, record: Record) -> datetime | None:
-    """When the worker gave its last sign of life: of a running run its lease tells."""
-    if record["state"] != RunState.RUNNING:
-        return _moment(record.get("heartbeat"))
-    lease, length = operator.ledger.lease(record["id"]), record.get("lease_ms")
-    return None if lease is None or length is None else _moment(lease - length)
-
-
-def record_like(operator: Operator, beginning: str) -> Record:
-    """The record of a run by its id, or by a beginning that no other has; else `UnknownRunError`."""
+def find_record(operator: Operator, beginning: str) -> Record:
+    """Find the record of a run by its id, or by a unique beginning of it; else raise `UnknownRunError`."""
     if len(beginning) < SHORTEST_ID:
         raise UnknownRunError(
             f"{shown(beginning)} is too short; give at least {SHORTEST_ID} characters of the id"
@@ -197,9 +252,7 @@ def record_like(operator: Operator, beginning: str) -> Record:
 
 
 def run_of(record: Mapping[str, Any]) -> Run:
-    """A record of the ledger as people see it."""
-    slot, started = int(record["slot"]), record.get("started")
-    ended, begun = record.get("finished"), record.get("attempt_started")
+    """Convert a record of the ledger."""
     lane = str(record.get("lane") or "")
     return Run(
         run_id=record["id"],
@@ -208,14 +261,14 @@ def run_of(record: Mapping[str, Any]) -> Run:
         state=RunState(record["state"]),
         trigger_type=Trigger(record["trigger"]),
         is_catchup=record["trigger"] == Trigger.CATCHUP,
-        scheduled_time=to_datetime(slot),
-        data_interval_start=_moment(record.get("previous")),
-        created_at=_moment(record.get("created")),
-        queued_at=_moment(record.get("queued")),
-        started_at=_moment(started),
-        finished_at=_moment(ended),
-        lag=_between(slot, started),
-        duration=_between(begun, ended),
+        scheduled_time=to_datetime(int(record["slot"])),
+        data_interval_start=stored_time(record.get("previous")),
+        created_at=stored_time(record.get("created")),
+        queued_at=stored_time(record.get("queued")),
+        started_at=stored_time(record.get("started")),
+        finished_at=stored_time(record.get("finished")),
+        lag=time_between(record["slot"], record.get("started")),
+        duration=time_between(record.get("attempt_started"), record.get("finished")),
         attempt=int(record.get("attempt", 1)),
         worker=record.get("worker"),
         error=record.get("error"),
@@ -227,34 +280,128 @@ def run_of(record: Mapping[str, Any]) -> Run:
     )
 
 
+def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> Checkpoint | None:
+    """Return the last checkpoint that the run's task noted, with its value."""
+    noted = record.get("checkpoint")
+    if not isinstance(noted, Mapping):
+        return None
+    name = str(noted["name"])
+    return Checkpoint(name, notes.get("checkpoints", {}).get(name), to_datetime(int(noted["at"])))
+
+
+def decision_of(record: Mapping[str, Any]) -> Decision | None:
+    """Return the decision about a run that waits for its next attempt or has none left; else None."""
+    state, decided = RunState(record["state"]), record.get("decided")
+    retried = state is RunState.WAITING and not record.get("failures")
+    if state not in _DECIDED or retried or not isinstance(decided, Mapping):
+        return None
+    return Decision(
+        decided_at=to_datetime(int(decided["at"])),
+        failures=int(decided.get("failures", 0)),
+        losses=int(decided.get("losses", 0)),
+        next_attempt_at=stored_time(decided.get("next")),
+        reason=decided.get("reason"),
+        max_attempts=int(decided.get("max_attempts", 1)),
+        retry_delay=timedelta(milliseconds=decided.get("retry_delay_ms", 0)),
+        retry_backoff=float(decided.get("retry_backoff", 1)),
+        retry_max_delay=stored_length(decided.get("retry_max_delay_ms")),
+        on_failure=str(decided.get("on_failure", "continue")),
+    )
+
+
+def _format(value: timedelta) -> str:
+    return format_duration(value) if value else "none"
+
+
+def _heartbeat(operator: Operator, record: Record) -> datetime | None:
+    """Return when the worker last renewed the lease; while the run is running, the lease itself says so."""
+    if record["state"] != RunState.RUNNING:
+        return stored_time(record.get("heartbeat"))
+    lease, length = operator.ledger.lease(record["id"]), record.get("lease_ms")
+    return None if lease is None or length is None else stored_time(lease - length)
+
+
+def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
+    """Yield the last attempts of a run, the oldest first, the present or final one last."""
+    past = list(record.get("past", ()))
+    if record.get("attempt_started") is not None:
+        failed = record["state"] in _FAILED
+        past.append(
+            {
+                "attempt": record.get("attempt", 1),
+                "started": record["attempt_started"],
+                "ended": record.get("finished"),
+                "worker": record.get("worker"),
+                "outcome": record["state"],
+                "error": record.get("error") if failed else None,
+            }
+        )
+    for one in past:
+        yield Attempt(
+            attempt=int(one["attempt"]),
+            started_at=stored_time(one.get("started")),
+            ended_at=stored_time(one.get("ended")),
+            worker=one.get("worker"),
+            outcome=str(one["outcome"]),
+            error=one.get("error"),
+        )
+
+
+def _inputs(template: Mapping[str, Any] | None) -> RunInputs | None:
+    """Describe the arguments in the stored message of a run; None when it is not kept."""
+    if template is None:
+        return None
+    queue = template.get("queue")
+    try:
+        args, kwargs = _arguments(json.loads(template["message"]))
+    except (ValueError, KeyError, TypeError):
+        return RunInputs((), {}, queue, readable=False)
+    return RunInputs(
+        tuple(map(_redacted, args[:_MOST_ARGUMENTS])),
+        {str(name): _redacted(value) for name, value in islice(kwargs.items(), _MOST_ARGUMENTS)},
+        queue,
+        readable=True,
+    )
+
+
+def _arguments(message: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Decode positional and named arguments of a message of Celery's protocol 2, in JSON."""
+    if message["content-type"] != "application/json":
+        raise ValueError("not JSON")
+    body = message["body"]
+    if (message.get("properties") or {}).get("body_encoding") == "base64":
+        body = b64decode(body)
+    args, kwargs, _ = json.loads(body)
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise TypeError("not the arguments of a task")
+    return args, kwargs
+
+
+def _redacted(value: object) -> str:
+    """Name the type of a value, and its length if it has one."""
+    size = f" of {len(value)}" if isinstance(value, str | list | dict) else ""
+    return f"{type(value).__name__}{size}"
+
+
 def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
     reason = span["reason"]
-    known = reason in list(SkipReason)
     return Skipped(
         entry,
         to_datetime(span["first"]),
         to_datetime(span["last"]),
         int(span["count"]),
-        SkipReason(reason) if known else str(reason),
+        SkipReason(reason) if reason in list(SkipReason) else str(reason),
     )
 
 
 def _position(cursor: str) -> Position:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise UnknownRunError(f"{shown(cursor)} is no cursor; pass the one that came with a page")
+        raise UnknownRunError(f"expected a cursor that came with a page, got {shown(cursor)}")
     return int(match[1]), match[2]
 
 
 def _lanes(operator: Operator) -> list[str]:
-    """Where runs may wait: with their entry, or in the lane of a backfill."""
+    """List where runs may wait: with their entry, or in the lane of a backfill."""
     backfills = [one.lane for one in operator.backfills.all() if one.state in ("running", "paused")]
     return [*dict.fromkeys((*operator.schedule, *operator.look().first_seen)), *backfills]
-
-
-def _moment(instant: Any) -> datetime | None:
-    return None if instant is None else to_datetime(int(instant))
-
-
-def _between(begin: Instant | None, end: Any) -> timedelta | None:
-    return None if begin is None or end is None else timedelta(milliseconds=int(end) - int(begin))

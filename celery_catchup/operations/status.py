@@ -1,4 +1,4 @@
-"""Status: whether a beat leads, what it is doing, and what waits for somebody."""
+"""Show the state of the scheduler: who leads, what fails, outages, and the last day in numbers."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.error_text import listed, shown
-from celery_catchup.model import Instant, SkipReason, to_datetime, to_rfc3339
-from celery_catchup.operations.entries import Failing, failing, pauses
+from celery_catchup.model import Instant, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
+from celery_catchup.operations.stored_times import stored_instant, stored_length, stored_time, time_between
+from celery_catchup.store import Backfill
+from celery_catchup.store.history import last_catchup
 from celery_catchup.store.leadership import standbys
+from celery_catchup.store.records import read_json
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
 
 FRESH = timedelta(seconds=60)
-"""How old the last tick of a beat that is alive may be, unless somebody says otherwise."""
+"""Default limit for the age of the last tick of a beat that is alive."""
 
 PROMPT = timedelta(minutes=5)
-"""How long a due slot may stay undecided, unless somebody says otherwise."""
+"""Default limit for how long a due slot may stay undecided."""
 
 LATELY = 24 * 3600 * 1000
-"""Milliseconds: what was lost in the last day is worth a line."""
+"""Milliseconds that the numbers of an overview cover."""
 
-_WORKERS = 10 * 60 * 1000
-"""Milliseconds in which a worker must have been seen to count; it says so each minute."""
-
-_STANDBYS = 2 * 60 * 1000
-"""Milliseconds in which a standby must have been seen to count; it says so every 20 seconds."""
-
-_ROLLOUT = 5 * 60 * 1000
-"""Milliseconds in which two versions of a schedule may run beside each other."""
+_BANNER = timedelta(hours=1)  # a finished catch-up is shown for this long
+_WORKERS = 10 * 60 * 1000  # milliseconds; a worker reports each minute
+_STANDBYS = 2 * 60 * 1000  # milliseconds; a standby reports every 20 seconds
+_ROLLOUT = 5 * 60 * 1000  # milliseconds for which two versions of a schedule may run side by side
 
 LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED, SkipReason.REMOVED})
 """Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
+
+_BY_POLICY = (SkipReason.SUPERSEDED, SkipReason.GUARD_BLOCKED, SkipReason.PAUSED)
+_LANE = Backfill.lane_of("")
 
 
 class Health(StrEnum):
@@ -48,7 +50,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CatchupProgress:
-    """How far a catch-up is: of ``total`` slots so many are dispatched, so many skipped."""
+    """The progress of a catch-up: of ``total`` slots, how many are dispatched and how many skipped."""
 
     total: int
     dispatched: int
@@ -69,8 +71,21 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """An entry, or one of its backfills, that fails at present: why, since when, how often, and when it is
+    tried again."""
+
+    entry: str
+    reason: str
+    since: datetime
+    times: int
+    next_try: datetime
+    backfill: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """The state of things. ``lag`` is how far the watermark is behind the present. ``undecided`` is for how
+    """The state of the scheduler. ``lag`` is the age of the watermark. ``undecided`` is for how
     long the oldest due slot has been undecided, null when every due slot is decided; while missed slots
     are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail,
     ``stopped`` entries whose chain waits for a failed run (`on_failure: stop`), ``without_plugin`` workers
@@ -102,50 +117,87 @@ class Status:
     failing: tuple[Failing, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """No beat ticked between these times, for longer than a take-over lasts."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """A finished catch-up: how many catch-up runs it dispatched, and the range of its slots."""
+
+    dispatched: int
+    skipped: int
+    first: datetime
+    last: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The status, and the last 24 hours (counted in whole hours) in numbers.
+
+    ``last_catchup`` is the one that ended last, ``banner`` the same for an hour after its end.
+    """
+
+    status: Status
+    banner: Banner | None
+    last_catchup: Banner | None
+    caught_up: int
+    skipped_by_policy: int
+    not_recovered: int
+    largest_lag: timedelta | None
+    failed_attempts: int
+    dead_letters: int
+
+
 def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
-    """How the scheduler is; it is healthy when its last tick is younger than ``max_age``, and no due slot
+    """Read the status. It is healthy when the last tick is younger than ``max_age``, and no due slot
     has been undecided for longer than ``max_delay``.
 
-    In a lasting conflict it is not, for the app whose entries do not run. For the leader's app it is: a probe
-    that ended its beat would only let the other one begin.
+    In a lasting conflict it is unhealthy for the app whose entries do not run. For the leader's app it is
+    healthy: a probe that ended its beat would only let the other one take over.
     """
-    now = operator.now()
+    now, server_now = operator.now(), server_time(operator)
     leader, scheduler = operator.listing.leader()
     counts = operator.listing.counts()
     stored = operator.look(())
-    tick, watermark = _instant(scheduler, "last_tick"), _instant(scheduler, "watermark")
-    age = None if tick is None else timedelta(milliseconds=max(0, now - tick))
-    health = _health(age, max_age, leads=bool(leader))
-    tally = operator.history.tally(since=now - LATELY)
+
+    def age(name: str) -> timedelta | None:
+        found = time_between(scheduler.get(name), now)
+        return None if found is None else max(timedelta(), found)
+
+    tick_age, undecided = age("last_tick"), age("undecided")
+    health = _health(tick_age, max_age, leads=bool(leader))
     others = {
         beat: since
         for beat, (seen, since) in standbys(operator.store.client, operator.store.keys).items()
         if seen >= now - _STANDBYS and beat != leader.get("owner")
     }
     conflict = _conflict(others, now, operator.store.namespace)
-    server_now = server_time(operator)
     mixed = operator.workers.presence().mixed_since(server_now - SEEN_LATELY)
-    due = _instant(scheduler, "undecided")
-    undecided = None if due is None else timedelta(milliseconds=max(0, now - due))
     prompt = undecided is None or undecided <= max_delay
-    alone = not _lasts(conflict) or operator.declares_as_leader()
+    alone = conflict is None or not conflict.lasting or operator.declares_as_leader()
     return Status(
         scheduler=health,
         healthy=health is Health.RUNNING and prompt and alone,
         namespace=operator.store.namespace,
         leader=leader.get("owner"),
-        epoch=int(leader["epoch"]) if leader.get("epoch", "").isdecimal() else None,
-        last_tick=None if tick is None else to_datetime(tick),
-        last_tick_age=age,
-        watermark=None if watermark is None else to_datetime(watermark),
-        lag=None if watermark is None else timedelta(milliseconds=max(0, now - watermark)),
+        epoch=stored_instant(leader.get("epoch")),
+        last_tick=stored_time(scheduler.get("last_tick")),
+        last_tick_age=tick_age,
+        watermark=stored_time(scheduler.get("watermark")),
+        lag=age("watermark"),
         catchup=_progress(scheduler),
         in_flight=counts["leases"] + counts["outbox"],
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
-        not_recovered=tally.skipped(*LOST),
-        paused=tuple(name for name, pause in pauses(stored).items() if pause.paused),
+        not_recovered=operator.history.tally(since=now - LATELY).skipped(*LOST),
+        paused=tuple(name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in operator.backfills.all()),
         standbys=len(others),
@@ -153,20 +205,76 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         workers=len(operator.workers.seen_since(server_now - _WORKERS)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
         undecided=undecided,
-        failing=tuple(failing(operator)),
+        failing=tuple(list_failing(operator)),
     )
 
 
-def _lasts(conflict: Conflict | None) -> bool:
-    return conflict is not None and conflict.lasting
+def overview(operator: Operator) -> Overview:
+    """Read the status and the numbers of the last day; the cost does not depend on the ledger's size."""
+    now, found = operator.now(), status(operator)
+    tally = operator.history.tally(since=now - LATELY)
+    banner = _banner(operator)
+    recent = banner is not None and banner.dispatched and to_datetime(now) - banner.ended_at <= _BANNER
+    return Overview(
+        status=found,
+        banner=banner if recent else None,
+        last_catchup=banner,
+        caught_up=tally.dispatched(Trigger.CATCHUP),
+        skipped_by_policy=tally.skipped(*_BY_POLICY),
+        not_recovered=tally.skipped(*LOST),
+        largest_lag=stored_length(tally.lag),
+        failed_attempts=tally.counts.get("failed", 0),
+        dead_letters=found.dead_letters,
+    )
+
+
+def _banner(operator: Operator) -> Banner | None:
+    last = last_catchup(operator.states.scheduler())
+    if last is None:
+        return None
+    first, latest, ended = map(to_datetime, (last.first, last.last, last.ended))
+    return Banner(last.dispatched, last.skipped, first, latest, ended)
+
+
+def list_failing(operator: Operator) -> list[Failing]:
+    """List the entries and backfills that the leading beat reports as failing."""
+    reported = operator.states.failing()
+    return [one for key, text in sorted(reported.items()) if (one := _failing(key, text)) is not None]
+
+
+def list_outages(operator: Operator, *, since: datetime) -> list[Outage]:
+    """List outages that ended after ``since``, the oldest first."""
+    found = operator.history.outages(since=to_instant(since))
+    return [Outage(to_datetime(begin), to_datetime(end)) for begin, end in found]
+
+
+def server_time(operator: Operator) -> Instant:
+    """Read the server's clock."""
+    answer: Any = operator.store.client.time()
+    seconds, micros = answer
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _failing(key: str, text: str) -> Failing | None:
+    found = read_json(text) or {}
+    try:
+        return Failing(
+            entry=str(found["entry"]),
+            reason=str(found["reason"]),
+            since=to_datetime(int(found["since"])),
+            times=int(found["times"]),
+            next_try=to_datetime(int(found["retry_at"])),
+            backfill=key.removeprefix(_LANE) if key.startswith(_LANE) else None,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _conflict(standbys: Mapping[str, Instant | None], now: Instant, namespace: str) -> Conflict | None:
     since = {beat: at for beat, at in standbys.items() if at is not None}
     if not since:
         return None
-    first = min(since.values())
-    beats = tuple(sorted(since))
+    first, beats = min(since.values()), tuple(sorted(since))
     detail = (
         f"another beat with other entries uses namespace {shown(namespace)} since {to_rfc3339(first)}, and "
         f"none of its slots run: {listed(beats)}"
@@ -185,19 +293,6 @@ def _health(age: timedelta | None, max_age: timedelta, *, leads: bool) -> Health
 def _progress(scheduler: Mapping[str, str]) -> CatchupProgress | None:
     if scheduler.get("catchup_running") != "1":
         return None
-    total, sent, skipped = (
-        int(scheduler.get(f"catchup_{name}", "0")) for name in ("total", "dispatched", "skipped")
+    return CatchupProgress(
+        *(int(scheduler.get(f"catchup_{name}", "0")) for name in ("total", "dispatched", "skipped"))
     )
-    return CatchupProgress(total, sent, skipped)
-
-
-def _instant(scheduler: Mapping[str, str], name: str) -> Instant | None:
-    text = scheduler.get(name, "")
-    return int(text) if text.isdecimal() else None
-
-
-def server_time(operator: Operator) -> Instant:
-    """The present by the server's clock."""
-    answer: Any = operator.store.client.time()
-    seconds, micros = answer
-    return int(seconds) * 1000 + int(micros) // 1000

@@ -16,7 +16,6 @@ from celery_catchup.operations.gaps import Span, clipped, gaps
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.pieces import pieces
 from celery_catchup.operations.status import LOST
-from celery_catchup.operations.tracked_entries import lines_of
 from celery_catchup.planning.entry import Role
 from celery_catchup.store.listing import Record
 from celery_catchup.store.survey import Stretch, share
@@ -87,7 +86,7 @@ def timeline(
     most = min(most, VALUES // max(len(wanted), 1))
     after, last, now = to_instant(since) - 1, to_instant(until), operator.now()
     stored = operator.look(wanted)
-    lines = lines_of(operator, stored, now, wanted)
+    lines = operator.tracked(stored, now, wanted)
     runs = _runs(operator, wanted, after, last, most=most)
     skips = operator.listing.skips(wanted, since=after + 1, until=last)
     dense = 2 * (last - after) // max(most, 1)

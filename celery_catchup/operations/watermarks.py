@@ -10,12 +10,12 @@ from datetime import datetime
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
-from celery_catchup.operations.entries import pauses
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
-from celery_catchup.operations.tracked_entries import lines_of
+from celery_catchup.operations.stored_times import stored_instant, stored_time
 from celery_catchup.store import Stored
+from celery_catchup.store.records import read_json
 from celery_catchup.store.watermarks import moved
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,8 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> Watermarks
     """Where the scheduler and these entries, or all with a policy, are."""
     wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
     stored, now = operator.look(wanted), operator.now()
-    lines = lines_of(operator, stored, now, set(wanted))
-    scheduler = _instant(stored.watermark)
-    paused = pauses(stored)
+    lines = operator.tracked(stored, now, set(wanted))
+    scheduler = stored_instant(stored.watermark)
     found = []
     for name in wanted:
         line = lines.get(name)  # none while its schedule fails
@@ -71,14 +70,14 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> Watermarks
         found.append(
             Watermark(
                 entry=name,
-                watermark=_moment(_instant(stored.decided.get(name))),
-                first_seen_at=_moment(_instant(stored.first_seen.get(name))),
-                manual_start=None if line is None else _moment(line.state.manual_start),
-                paused_at=paused[name].at if name in paused else None,
+                watermark=stored_time(stored.decided.get(name)),
+                first_seen_at=stored_time(stored.first_seen.get(name)),
+                manual_start=None if line is None else stored_time(line.state.manual_start),
+                paused_at=stored_time((read_json(stored.paused.get(name)) or {}).get("at")),
                 replay_from=to_datetime(now if from_there is None else from_there.replay_from),
             )
         )
-    return Watermarks(_moment(scheduler), tuple(found))
+    return Watermarks(stored_time(scheduler), tuple(found))
 
 
 def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> Move:
@@ -139,11 +138,3 @@ def _move(
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
     return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
-
-
-def _instant(text: str | None) -> Instant | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _moment(instant: Instant | None) -> datetime | None:
-    return None if instant is None else to_datetime(instant)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from celery_catchup.operations.backfills import BackfillView
 from celery_catchup.operations.dead_letters import DeadLetter, Handled
-from celery_catchup.operations.outages import Outage
 from celery_catchup.operations.pauses import Paused
 from celery_catchup.operations.previews import Preview
 from celery_catchup.operations.runs import Skipped
+from celery_catchup.operations.status import Outage
 from celery_catchup.operations.timeline import TimelineSlots
 
 

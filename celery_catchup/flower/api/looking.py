@@ -42,12 +42,10 @@ from celery_catchup.operations.backfills import (
     show_backfill,
 )
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead, show_dead
-from celery_catchup.operations.entry_page import EntryPage, entry_page
-from celery_catchup.operations.outages import list_outages
-from celery_catchup.operations.overview import EntryRows, Overview, entry_rows, overview
+from celery_catchup.operations.entries import EntryPage, EntryRows, list_entry_rows, show_entry
 from celery_catchup.operations.previews import Choice, Preview, preview
 from celery_catchup.operations.runs import RunDetails, Runs, list_runs, list_skips, show_run
-from celery_catchup.operations.status import Status, status
+from celery_catchup.operations.status import Overview, Status, list_outages, overview, status
 from celery_catchup.operations.timeline import timeline
 from celery_catchup.operations.watermarks import Watermarks, show_watermarks
 
@@ -140,7 +138,7 @@ LOOKING = (
             Field(name="offset", kind=Whole(0, 1_000_000), help="Leave out so many.", default=0),
             LIMIT,
         ),
-        operation=lambda operator, given: entry_rows(operator, **given),
+        operation=lambda operator, given: list_entry_rows(operator, **given),
     ),
     Endpoint(
         method="GET",
@@ -149,7 +147,7 @@ LOOKING = (
         summary="One entry: facts, next slots, runs by trigger, dead letters, outages.",
         answer=EntryPage,
         where=(ENTRY,),
-        operation=lambda operator, given: entry_page(operator, given["entry"]),
+        operation=lambda operator, given: show_entry(operator, given["entry"]),
     ),
     Endpoint(
         method="GET",

@@ -29,10 +29,10 @@ from celery_catchup.flower.views.notes import notes
 from celery_catchup.flower.views.runs import run_row
 from celery_catchup.model import Trigger, to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.operations.entry_page import entry_page
-from celery_catchup.operations.overview import Banner, overview
+from celery_catchup.operations.entries import show_entry
 from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs
+from celery_catchup.operations.status import Banner, overview
 from celery_catchup.operations.timeline import TimelineSlots, timeline
 
 ROWS = 12
@@ -52,7 +52,7 @@ class EntryPageHandler(Page):
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """Everything about the entry that the address names."""
         name = self.asked("entry")
-        page = entry_page(operator, name)
+        page = show_entry(operator, name)
         told = overview(operator)
         governed = page.entry.catchup is not None
         chosen = self.asked("triggerType")

@@ -13,8 +13,8 @@ from celery_catchup.flower.views.notes import cards, notes
 from celery_catchup.flower.views.schedules import pages, schedule_rows
 from celery_catchup.model import to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.operations.outages import list_outages
-from celery_catchup.operations.overview import entry_rows, overview
+from celery_catchup.operations.entries import list_entry_rows
+from celery_catchup.operations.status import list_outages, overview
 from celery_catchup.operations.timeline import timeline
 
 ROWS = 50
@@ -31,7 +31,7 @@ class SchedulesPage(Page):
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """A page of entries."""
         search, offset = self.asked("search"), self.asked("offset")
-        found = entry_rows(
+        found = list_entry_rows(
             operator, search=search, offset=int(offset) if offset.isdecimal() else 0, limit=ROWS
         )
         now = to_datetime(operator.now())

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from celery_catchup.flower.drawing.lanes import Down
-from celery_catchup.operations.outages import Outage
-from celery_catchup.operations.status import Health, Status
+from celery_catchup.operations.status import Health, Outage, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from celery_catchup.flower.labels import clock, counted, length, slot
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.filters import Choice
 from celery_catchup.flower.views.runs import TRIGGERS
-from celery_catchup.operations.entry_page import EntryPage
+from celery_catchup.operations.entries import EntryPage
 from celery_catchup.operations.previews import Preview, PreviewSlot
 
 MOST_SLOTS = 12

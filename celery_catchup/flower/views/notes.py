@@ -10,8 +10,7 @@ from celery_catchup.flower.drawing.svg import Markup, joined
 from celery_catchup.flower.labels import clock, counted, length
 from celery_catchup.flower.links import DEAD, RUNS, asked
 from celery_catchup.model import to_instant, to_rfc3339
-from celery_catchup.operations.overview import Banner, Overview
-from celery_catchup.operations.status import Health, Status
+from celery_catchup.operations.status import Banner, Health, Overview, Status
 
 _MOST_FAILING = 3
 """Failing entries with a note of their own."""

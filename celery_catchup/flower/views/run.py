@@ -10,10 +10,7 @@ from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.labels import DASH, length, slot, when
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.runs import state_badge
-from celery_catchup.operations.attempts import Attempt
-from celery_catchup.operations.decisions import Decision
-from celery_catchup.operations.run_inputs import Inputs
-from celery_catchup.operations.runs import Checkpoint, Run, RunDetails
+from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, RunInputs
 from celery_catchup.store.rendering import task_id
 
 _PROGRESS = "progress"
@@ -112,7 +109,7 @@ def _identity(run: Run, link: Links) -> Iterator[tuple[str, Markup]]:
         yield "Logic version", joined([run.logic_version])
 
 
-def _inputs(inputs: Inputs | None) -> Iterator[tuple[str, Markup]]:
+def _inputs(inputs: RunInputs | None) -> Iterator[tuple[str, Markup]]:
     if inputs is None:
         return
     if inputs.queue:

@@ -10,7 +10,7 @@ from celery_catchup.flower.drawing.span import Span
 from celery_catchup.flower.drawing.svg import Markup, element, joined
 from celery_catchup.flower.labels import clock, is_late, length
 from celery_catchup.flower.links import SCHEDULES, Links, asked
-from celery_catchup.operations.overview import EntryRow, EntryRows
+from celery_catchup.operations.entries import EntryRow, EntryRows
 from celery_catchup.operations.timeline import TimelineSlots
 
 
