@@ -31,7 +31,7 @@ from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.metrics import catalogue, reading
+from celery_catchup.metrics import catalogue, samples
 from celery_catchup.operations import (
     backfills,
     dead_letters,
@@ -73,13 +73,13 @@ PRINTED: dict[str, tuple[str, type]] = {
     "backfill list": ("backfills", backfills.BackfillView),
     "pause": ("entries", pauses.Paused),
     "resume": ("", pauses.Resumption),
-    "watermark show": ("", watermarks.Watermarks),
-    "watermark set, reset": ("", watermarks.Move),
+    "watermark show": ("", watermarks.WatermarkReport),
+    "watermark set, reset": ("", watermarks.WatermarkMove),
     "drift, drift accept": ("", drift.Drift),
     "dlq list": ("deadLetters", dead_letters.DeadLetter),
     "dlq show": ("", dead_letters.DeadLetter),
-    "dlq replay, discard": ("runs", dead_letters.Handled),
-    "import": ("entries", import_state.Legacy),
+    "dlq replay, discard": ("runs", dead_letters.HandledRun),
+    "import": ("entries", import_state.ImportedEntry),
     "doctor": ("", doctor.Examination),
 }
 """What each command prints with -j: an object of that kind, or a list of them under that name."""
@@ -196,7 +196,7 @@ def metrics_page() -> str:
         "{store}": table(head, metric_rows(in_beat=False)),
         "{beat}": table(head, metric_rows(in_beat=True)),
         "{lag}": ", ".join(bounds[:-1]) + f" and {bounds[-1]}",
-        "{entries}": f"{reading.MOST_ENTRIES:,}",
+        "{entries}": f"{samples.MOST_ENTRIES:,}",
     }
     for mark, content in parts.items():
         text = text.replace(mark, content)

@@ -22,7 +22,7 @@ from celery_catchup.engine.watermark_file import WatermarkFile
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.events.log_lines import logfmt, process_events
-from celery_catchup.metrics import served
+from celery_catchup.metrics import serve_metrics
 from celery_catchup.model import Instant, PlannedRun, to_milliseconds
 from celery_catchup.store import (
     Backfills,
@@ -59,7 +59,7 @@ class Assembly:
 
     def serve_metrics(self, app: Any, settings: Settings) -> None:
         """Answer Prometheus until the end, when the settings want it."""
-        self._metrics = served(app, settings, clock=self.engine.services.clock)
+        self._metrics = serve_metrics(app, settings, clock=self.engine.services.clock)
 
     def check_namespace(self) -> None:
         """Refuse to begin anew beside state that version 0.1 left in another namespace."""

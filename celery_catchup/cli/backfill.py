@@ -24,7 +24,7 @@ from celery_catchup.cli.screen import Screen, clean, counted, moment, precision,
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
-    from celery_catchup.operations.backfills import Asked, BackfillView
+    from celery_catchup.operations.backfills import BackfillRequest, BackfillView
 
 _POLL = 0.5  # seconds between two looks at the progress
 
@@ -166,15 +166,15 @@ def _directing(name: str, state: str, text: str, *, asks: bool = False) -> click
     def directed(
         operator: Operator, screen: Screen, *, backfill_id: str, dry_run: bool, force: bool, as_json: bool
     ) -> None:
-        from celery_catchup.operations.backfills import direct_backfill
+        from celery_catchup.operations.backfills import set_backfill_state
 
-        one = direct_backfill(operator, backfill_id, state, dry_run=True)
+        one = set_backfill_state(operator, backfill_id, state, dry_run=True)
         if not dry_run:
             if asks and one.state != state:
                 left = counted(one.total - one.decided + one.waiting, "slot")
                 question = f"Cancel backfill {one.id}? {left} of it will not run."
                 screen.confirm(question, force=force, doing="cancel a backfill")
-            one = direct_backfill(operator, one.id, state)
+            one = set_backfill_state(operator, one.id, state)
         screen.note(f"{'Would be' if dry_run else 'It is'} {state}.")
         _tell(screen, one, as_json=as_json)
 
@@ -193,11 +193,11 @@ command.add_command(
 
 def _asked(
     entry: str, *, start: datetime, end: datetime, reprocess: str, max_active: int, newest_first: bool
-) -> Asked:
-    from celery_catchup.operations.backfills import Asked
+) -> BackfillRequest:
+    from celery_catchup.operations.backfills import BackfillRequest
     from celery_catchup.planning.scope import Reprocess
 
-    return Asked(
+    return BackfillRequest(
         entry=entry,
         start=start,
         end=end,
@@ -207,7 +207,7 @@ def _asked(
     )
 
 
-def _title(asked: Asked) -> str:
+def _title(asked: BackfillRequest) -> str:
     between = f"{stamp(asked.start)} to {stamp(asked.end)}"
     return f'Backfill preview for "{asked.entry}" ({between}, reprocess: {asked.reprocess})'
 

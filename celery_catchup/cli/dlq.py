@@ -22,7 +22,7 @@ from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, 
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
-    from celery_catchup.operations.dead_letters import DeadLetter, Handled
+    from celery_catchup.operations.dead_letters import DeadLetter, HandledRun
 
 _CATEGORIES = click.Choice(["transient", "permanent", "unknown"])
 _SEARCHED = "Only those whose error, traceback, entry, task, worker or id has this text."
@@ -155,7 +155,7 @@ command.add_command(buried, "bury")
 def _handle(
     operator: Operator,
     screen: Screen,
-    operation: Callable[..., list[Handled]],
+    operation: Callable[..., list[HandledRun]],
     word: str,
     *,
     run_ids: tuple[str, ...],
@@ -184,7 +184,7 @@ def _handle(
     return _tell(screen, handled, as_json=as_json)
 
 
-def _tell(screen: Screen, handled: Sequence[Handled], *, as_json: bool) -> int:
+def _tell(screen: Screen, handled: Sequence[HandledRun], *, as_json: bool) -> int:
     refused = [one for one in handled if one.outcome.value == "refused"]
     if as_json:
         screen.json({"runs": handled})

@@ -13,7 +13,7 @@ from celery_catchup.cli.screen import Screen, counted, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
-    from celery_catchup.operations.import_state import LastRun, Legacy
+    from celery_catchup.operations.import_state import ImportedEntry, LastRun
 
 _REASONS = {
     "known already": "known here already, and left alone",
@@ -41,9 +41,9 @@ def shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: boo
 
     It is read as beat reads it, by unpickling: import only a file that your own beat has written.
     """
-    from celery_catchup.operations.predecessors import shelved_runs
+    from celery_catchup.operations.predecessors import celery_beat_runs
 
-    _import(operator, screen, shelved_runs(operator, path), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, celery_beat_runs(operator, path), dry_run=dry_run, as_json=as_json)
 
 
 @verb("redbeat", short_help="From celery-redbeat's keys.")
@@ -62,9 +62,9 @@ def redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: boo
 @json_option
 def django(operator: Operator, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
     """From the periodic tasks that django-celery-beat keeps in the project's database."""
-    from celery_catchup.operations.predecessors import django_runs
+    from celery_catchup.operations.predecessors import django_celery_beat_runs
 
-    _import(operator, screen, django_runs(operator), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, django_celery_beat_runs(operator), dry_run=dry_run, as_json=as_json)
 
 
 command.add_command(shelve, "shelve")
@@ -75,13 +75,13 @@ command.add_command(django, "django")
 def _import(
     operator: Operator, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool, as_json: bool
 ) -> None:
-    from celery_catchup.operations.import_state import Fate, inherit
+    from celery_catchup.operations.import_state import ImportResult, import_last_runs
 
-    told = inherit(operator, found, dry_run=dry_run)
+    told = import_last_runs(operator, found, dry_run=dry_run)
     if as_json:
         screen.json({"entries": told})
         return
-    taken = [one for one in told if one.fate is Fate.TAKEN_OVER]
+    taken = [one for one in told if one.fate is ImportResult.TAKEN_OVER]
     if taken:
         rows = [[one.entry, stamp(one.last_run_at), _ahead(one)] for one in taken]
         screen.table(("Entry", "Last Run", "Since Then"), rows)
@@ -92,7 +92,7 @@ def _import(
             screen.note(f'"{one.entry}": {_REASONS[one.fate]}.')
 
 
-def _ahead(one: Legacy) -> str:
+def _ahead(one: ImportedEntry) -> str:
     if one.dispatched is None:
         return "as under Celery's own scheduler"
     return summary(one.dispatched, one.skipped or 0)

@@ -55,9 +55,9 @@ def command(
     happen under another policy, also for entries that have none. Without ENTRY, every entry that
     missed something is shown.
     """
-    from celery_catchup.operations.previews import Choice, preview
+    from celery_catchup.operations.previews import PolicyChoice, preview
 
-    choice = None if policy is None else Choice(policy)
+    choice = None if policy is None else PolicyChoice(policy)
     found = preview(operator, entries, window=window, policy=choice, at=at)
     if as_json:
         screen.json({"previews": found})

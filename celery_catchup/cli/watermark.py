@@ -24,7 +24,7 @@ from celery_catchup.cli.screen import Screen, clean, moment, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
-    from celery_catchup.operations.watermarks import Move
+    from celery_catchup.operations.watermarks import WatermarkMove
 
 
 @click.group("watermark", short_help="Up to where everything is decided; show and move it.")
@@ -140,7 +140,7 @@ command.add_command(moved, "set")
 command.add_command(reset, "reset")
 
 
-def _tell(screen: Screen, move: Move) -> None:
+def _tell(screen: Screen, move: WatermarkMove) -> None:
     """What the next catch-up would have done, and what it will do."""
     for before, after in zip(move.before, move.after, strict=True):
         then = summary(after.dispatched, after.skipped)
@@ -150,7 +150,7 @@ def _tell(screen: Screen, move: Move) -> None:
             screen.note(f"  It begins at {stamp(after.since)}: the window, or a manual run, bounds it.")
 
 
-def _done(screen: Screen, move: Move, *, dry_run: bool, as_json: bool) -> None:
+def _done(screen: Screen, move: WatermarkMove, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         screen.json(move)
         return

@@ -14,8 +14,8 @@ from celery_catchup.config.settings import Settings
 from celery_catchup.events.log_lines import logfmt
 
 if TYPE_CHECKING:
-    from celery_catchup.metrics.beat import BeatMetrics
-    from celery_catchup.metrics.stored import StoreCollector
+    from celery_catchup.metrics.beat_metrics import BeatMetrics
+    from celery_catchup.metrics.store_collector import StoreCollector
 
 logger = logging.getLogger(__name__)
 
@@ -24,18 +24,18 @@ _ADVICE = "install celery-catchup[metrics]"
 
 def collector(app: Any = None) -> StoreCollector:
     """For any registry of ``prometheus_client``; without an app the current one, when it is first asked."""
-    from celery_catchup.metrics.stored import StoreCollector
+    from celery_catchup.metrics.store_collector import StoreCollector
 
     return StoreCollector(app)
 
 
-def served(app: Any, settings: Settings, *, clock: Clock) -> BeatMetrics | None:
+def serve_metrics(app: Any, settings: Settings, *, clock: Clock) -> BeatMetrics | None:
     """Serve the metrics of this beat, when the settings want it; whatever prevents it is a warning."""
     port, address = settings.metrics_port, settings.metrics_address
     if port is None:
         return None
     try:
-        from celery_catchup.metrics.beat import BeatMetrics
+        from celery_catchup.metrics.beat_metrics import BeatMetrics
     except ImportError as error:
         logger.warning(logfmt("Metrics are not served", error=str(error), advice=_ADVICE))
         return None

@@ -14,7 +14,7 @@ TICK_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 """Seconds: a tick without work takes about one millisecond, and one of five is too long for the lease."""
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """What Prometheus makes of it."""
 
     COUNTER = "counter"
@@ -28,7 +28,7 @@ class Metric:
     on its own port only."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     help: str
     labels: tuple[str, ...] = ()
     in_beat: bool = False
@@ -41,10 +41,10 @@ class Metric:
     @property
     def exposed(self) -> str:
         """As it is read, graphed and alerted on."""
-        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+        return f"{self.family}_total" if self.kind is MetricType.COUNTER else self.family
 
 
-_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_COUNTER, _GAUGE, _HISTOGRAM = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM
 
 METRICS: dict[str, Metric] = {
     one.name: one

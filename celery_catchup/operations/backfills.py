@@ -12,7 +12,7 @@ from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.previews import Preview, told
+from celery_catchup.operations.previews import Preview, preview_plan
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.planning.entry import EntryState
 from celery_catchup.planning.planner import plan, survey
@@ -29,7 +29,7 @@ _ADVICE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BackfillRequest:
     """What a backfill is asked to do; both ends of the range are part of it."""
 
     entry: str
@@ -74,41 +74,41 @@ class BackfillView:
         return self.state in ("cancelled", "completed")
 
 
-def preview_backfill(operator: Operator, asked: Asked, *, most: int | None = None) -> Preview:
+def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int | None = None) -> Preview:
     """What the backfill would do with each slot of its range; `BackfillError` for a range that cannot be,
     and `RefusedError` for one of more than ``most`` slots."""
-    line, scope, state = _planned(operator, asked)
+    line, scope, state = _planned(operator, request)
     if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
     planned = plan(line.entry, state, scope)
-    return told(line, planned, operator, scope.now, newest_first=asked.newest_first)
+    return preview_plan(line, planned, operator, scope.now, newest_first=request.newest_first)
 
 
-def count_slots(operator: Operator, asked: Asked) -> int:
+def count_slots(operator: Operator, request: BackfillRequest) -> int:
     """How many slots the range has; `RefusedError` when it has none."""
-    line, scope, _ = _planned(operator, asked)
+    line, scope, _ = _planned(operator, request)
     total = survey(line.entry, scope)
     if not total:
-        raise RefusedError(f"entry {shown(asked.entry)} has no slot in that range")
+        raise RefusedError(f"entry {shown(request.entry)} has no slot in that range")
     return total
 
 
-def create_backfill(operator: Operator, asked: Asked) -> BackfillView:
+def create_backfill(operator: Operator, request: BackfillRequest) -> BackfillView:
     """Ask for it; the leading beat begins with its next tick."""
-    operator.before_change()
+    operator.read_for_change()
     created = operator.backfills.create(
         {
-            "entry": asked.entry,
-            "start": to_instant(asked.start),
-            "end": to_instant(asked.end),
-            "reprocess": str(asked.reprocess),
-            "newest_first": asked.newest_first,
-            "max_active": asked.max_active,
+            "entry": request.entry,
+            "start": to_instant(request.start),
+            "end": to_instant(request.end),
+            "reprocess": str(request.reprocess),
+            "newest_first": request.newest_first,
+            "max_active": request.max_active,
             "created": operator.now(),
-            "total": count_slots(operator, asked),
+            "total": count_slots(operator, request),
         }
     )
-    logger.info(logfmt("Backfill created", id=created.id, entry=asked.entry, by=operator.by))
+    logger.info(logfmt("Backfill created", id=created.id, entry=request.entry, by=operator.by))
     return _view(operator, created)
 
 
@@ -122,9 +122,11 @@ def show_backfill(operator: Operator, beginning: str) -> BackfillView:
     return _view(operator, _like(operator, beginning))
 
 
-def direct_backfill(operator: Operator, beginning: str, state: str, *, dry_run: bool = False) -> BackfillView:
+def set_backfill_state(
+    operator: Operator, beginning: str, state: str, *, dry_run: bool = False
+) -> BackfillView:
     """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it; refused when it has ended."""
-    operator.before_change()
+    operator.read_for_change()
     one = _like(operator, beginning)
     if one.state == state:
         return _view(operator, one)
@@ -139,26 +141,26 @@ def direct_backfill(operator: Operator, beginning: str, state: str, *, dry_run: 
     return _view(operator, operator.backfills.get(one.id) or one)
 
 
-def _planned(operator: Operator, asked: Asked) -> tuple[TrackedEntry, Scope, EntryState]:
+def _planned(operator: Operator, request: BackfillRequest) -> tuple[TrackedEntry, Scope, EntryState]:
     """The entry, the range, and what is known of it, runs of the range included."""
-    (name,) = operator.with_policy([asked.entry], advice=_ADVICE)
+    (name,) = operator.with_policy([request.entry], advice=_ADVICE)
     now = operator.now()
-    line = operator.tracked(operator.look([name]), now, {name}).get(name)
+    line = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
     if line is None:
         raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
-    if asked.newest_first and line.entry.policy.on_failure is OnFailure.STOP:
+    if request.newest_first and line.entry.policy.on_failure is OnFailure.STOP:
         raise RefusedError(
             f"entry {shown(name)} has on_failure: stop, so each run waits for the one before it; "
             "newest first, a run would wait for a later one; leave out newest first"
         )
-    start, end = to_instant(asked.start), to_instant(asked.end)
+    start, end = to_instant(request.start), to_instant(request.end)
     scope = scope_of(
         line.entry,
         start=start,
         end=end,
         now=now,
-        reprocess=asked.reprocess,
-        newest_first=asked.newest_first,
+        reprocess=request.reprocess,
+        newest_first=request.newest_first,
     )
     recorded = operator.states.recorded(name, start - 1, end)
     return line, scope, replace(line.state, existing=line.entry.slots_of(operator.store.namespace, recorded))

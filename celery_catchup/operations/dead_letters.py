@@ -68,7 +68,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class HandledRun:
     """One run, what became of it, and why when it was refused."""
 
     run_id: str
@@ -138,13 +138,13 @@ def replay(
     *,
     dry_run: bool = False,
     progress: Callable[[], None] | None = None,
-) -> list[Handled]:
+) -> list[HandledRun]:
     """Attempt these runs again, with the inputs they had.
 
     A run that a replay has set under way before is left alone; one that is under way by itself, or
     has succeeded, is refused, and so is one whose task nobody declares any more.
     """
-    operator.before_change()
+    operator.read_for_change()
     known = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
     handled = []
     for record in records:
@@ -160,12 +160,12 @@ def discard(
     *,
     dry_run: bool = False,
     progress: Callable[[], None] | None = None,
-) -> list[Handled]:
+) -> list[HandledRun]:
     """Take these runs off the dead letters; they stay in the ledger as failed.
 
     A run whose failure has stopped its entry's chain can be discarded too when it was revoked.
     """
-    operator.before_change()
+    operator.read_for_change()
     stopping = operator.states.stopping()
     handled = []
     for record in records:
@@ -191,10 +191,10 @@ def bury(
     *,
     dry_run: bool = False,
     progress: Callable[[], None] | None = None,
-) -> list[Handled]:
+) -> list[HandledRun]:
     """Make runs that have not started dead letters: their messages are refused from now on, and their
     chains go on. Beat never does that by itself."""
-    operator.before_change()
+    operator.read_for_change()
     handled = []
     for record in records:
         handled.append(_bury(operator, record, dry_run=dry_run))
@@ -203,7 +203,7 @@ def bury(
     return handled
 
 
-def _bury(operator: Operator, record: Record, *, dry_run: bool) -> Handled:
+def _bury(operator: Operator, record: Record, *, dry_run: bool) -> HandledRun:
     state = RunState(record["state"])
     if state not in (RunState.WAITING, RunState.QUEUED):
         return _handled(
@@ -221,14 +221,14 @@ def _bury(operator: Operator, record: Record, *, dry_run: bool) -> Handled:
     return _handled(record, Outcome.BURIED)
 
 
-def refused(handled: Sequence[Handled]) -> None:
+def raise_if_refused(handled: Sequence[HandledRun]) -> None:
     """`RefusedError` that says of each run that was refused, why."""
     reasons = [f"run {one.run_id}: {one.reason}" for one in handled if one.outcome is Outcome.REFUSED]
     if reasons:
         raise RefusedError("\n".join(reasons))
 
 
-def _replay(operator: Operator, record: Record, known: set[str], *, dry_run: bool) -> Handled:
+def _replay(operator: Operator, record: Record, known: set[str], *, dry_run: bool) -> HandledRun:
     state, replayed = RunState(record["state"]), bool(record.get("replays"))
     if state.in_flight or state is RunState.SUCCEEDED:
         if replayed:
@@ -262,8 +262,8 @@ def _why_not(state: RunState, record: Record) -> str:
     )
 
 
-def _handled(record: Record, outcome: Outcome, reason: str | None = None) -> Handled:
-    return Handled(record["id"], record["entry"], to_datetime(int(record["slot"])), outcome, reason)
+def _handled(record: Record, outcome: Outcome, reason: str | None = None) -> HandledRun:
+    return HandledRun(record["id"], record["entry"], to_datetime(int(record["slot"])), outcome, reason)
 
 
 def _letter(record: Record, letter: Record, died: int) -> DeadLetter:

@@ -27,7 +27,7 @@ def show_drift(operator: Operator) -> Drift:
 
 def accept_drift(operator: Operator, *, dry_run: bool = False) -> Drift:
     """Let the app's entries be the accepted set; what differed until then."""
-    operator.before_change()
+    operator.read_for_change()
     found = show_drift(operator)
     if not dry_run:
         operator.states.accept(operator.resolved.records)

@@ -86,7 +86,7 @@ class EntryPage:
 def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list[EntryView]:
     """List every declared entry in the order of declaration, or only these."""
     wanted = tuple(operator.schedule) if names is None else operator.in_schedule(names)
-    stored, now = operator.look(None if names is None else wanted), operator.now()
+    stored, now = operator.read_stored(None if names is None else wanted), operator.now()
     tracked = operator.tracked(stored, now, set(wanted))
     busy = operator.states.busy(wanted)
     failing = {one.entry: one for one in list_failing(operator) if one.backfill is None}
@@ -112,7 +112,7 @@ def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 
     operator.in_schedule([name])
     now = operator.now()
     (row,) = _rows(operator, [name])
-    tracked = operator.tracked(operator.look([name]), now, {name}).get(name)
+    tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
     since = to_datetime(now) - WEEK
     tally = operator.history.tallies([name], since=to_instant(since))[name]
     return EntryPage(

@@ -28,7 +28,7 @@ class LastRun:
     count: int = 0
 
 
-class Fate(StrEnum):
+class ImportResult(StrEnum):
     """What becomes of an entry that the other scheduler knew."""
 
     TAKEN_OVER = "taken over"
@@ -39,7 +39,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Legacy:
+class ImportedEntry:
     """One entry: when the other scheduler last sent it, and what the next tick makes of the time since.
 
     ``dispatched`` and ``skipped`` are null where no policy tells.
@@ -47,24 +47,26 @@ class Legacy:
 
     entry: str
     last_run_at: datetime
-    fate: Fate
+    fate: ImportResult
     dispatched: int | None = None
     skipped: int | None = None
 
 
-def inherit(operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool = False) -> list[Legacy]:
+def import_last_runs(
+    operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool = False
+) -> list[ImportedEntry]:
     """Let entries that are new here go on behind their last runs elsewhere.
 
     An entry that is known here keeps what is known of it: doing this twice changes nothing. Stop
     the other scheduler first, or what it sends afterwards is sent twice.
     """
-    stored = operator.before_change()
+    stored = operator.read_for_change()
     found = {name: found[name] for name in sorted(found) if name != BACKEND_CLEANUP}
     fates = {name: _fate(operator, stored, name, run) for name, run in found.items()}
     heirs = [
         Heir(name, to_instant(run.at), run.count, policy=name in operator.declared)
         for name, run in found.items()
-        if fates[name] is Fate.TAKEN_OVER
+        if fates[name] is ImportResult.TAKEN_OVER
     ]
     ahead = inherited(stored, heirs)
     named = [heir.name for heir in heirs if heir.policy]
@@ -77,20 +79,20 @@ def inherit(operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool =
     for name, run in found.items():
         plan = previews.get(name)
         counts = (None, None) if plan is None else (plan.dispatched, plan.skipped)
-        told.append(Legacy(name, run.at, fates[name], *counts))
+        told.append(ImportedEntry(name, run.at, fates[name], *counts))
     return told
 
 
-def _fate(operator: Operator, stored: Stored, name: str, run: LastRun) -> Fate:
+def _fate(operator: Operator, stored: Stored, name: str, run: LastRun) -> ImportResult:
     if name not in operator.schedule:
-        return Fate.UNDECLARED
+        return ImportResult.UNDECLARED
     if name in (stored.first_seen if name in operator.declared else stored.last_runs):
-        return Fate.KNOWN
+        return ImportResult.KNOWN
     at = to_instant(run.at)
     if at > operator.now():
-        return Fate.FUTURE
+        return ImportResult.FUTURE
     policy = operator.configuration.policies.get(name)
     hidden = stored.watermark is not None and stored.watermark.isdecimal() and at < int(stored.watermark)
     if policy is not None and hidden and policy.on_resume is OnResume.DISCARD:
-        return Fate.DISCARDS
-    return Fate.TAKEN_OVER
+        return ImportResult.DISCARDS
+    return ImportResult.TAKEN_OVER

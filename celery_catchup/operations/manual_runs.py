@@ -53,7 +53,7 @@ def start_run(
     more. A slot that has its run already is refused.
     """
     (entry,) = operator.in_schedule([name])
-    stored, now = operator.before_change([entry]), operator.now()
+    stored, now = operator.read_for_change([entry]), operator.now()
     line = operator.tracked(stored, now, [entry]).get(entry)
     slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
     identity = _identity(operator, entry, line, slot)

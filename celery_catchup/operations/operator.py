@@ -192,18 +192,18 @@ class Operator:
         """Builds messages."""
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
-    def look(self, names: Iterable[str] | None = None) -> Stored:
+    def read_stored(self, names: Iterable[str] | None = None) -> Stored:
         """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
 
-    def before_change(self, names: Iterable[str] | None = None) -> Stored:
+    def read_for_change(self, names: Iterable[str] | None = None) -> Stored:
         """What is stored, of all entries or of these, before something is changed; `StoreError` when a
         newer version has written it."""
         return self.states.load(names=names)
 
     def declares_as_leader(self) -> bool:
         """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
-        theirs = self.look(()).declares
+        theirs = self.read_stored(()).declares
         return not is_current(theirs) or theirs == digest(self.resolved.records, destination_of(self.app))
 
     def tracked(
@@ -222,7 +222,7 @@ class Operator:
         """These entries, each declared or remembered by the store; `UnknownEntryError` for others."""
         wanted = tuple(dict.fromkeys(names))
         if any(name not in self.schedule for name in wanted):
-            stored = self.look()
+            stored = self.read_stored()
             self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {BACKEND_CLEANUP})
         return wanted
 

@@ -41,7 +41,7 @@ def pause(
 ) -> list[Paused]:
     """Decide no slot of these entries any more; runs that are under way go on."""
     wanted = operator.with_policy(names, advice=_ADVICE)
-    stored, now = operator.before_change(), operator.now()
+    stored, now = operator.read_for_change(), operator.now()
     told = []
     for name in wanted:
         changed = not _pause(stored, name).get("paused")
@@ -58,7 +58,7 @@ def resume(
     """Decide slots of these entries again; what they missed is caught up as their policies say, or,
     without ``catchup``, skipped. The previews tell what that means now."""
     wanted = operator.with_policy(names, advice=_ADVICE)
-    stored = operator.before_change()
+    stored = operator.read_for_change()
     now = operator.now()
     resumable = [name for name in wanted if _pause(stored, name).get("paused")]
     resumed = {"paused": False, "resumed": now, "discard": not catchup}

@@ -36,7 +36,7 @@ from celery_catchup.store import Stored
 _OF_A_CHAIN = ("max_active_runs", "max_pending")
 
 
-class Choice(StrEnum):
+class PolicyChoice(StrEnum):
     """A policy in one word, to ask what it would do."""
 
     ALL = "all"
@@ -45,11 +45,11 @@ class Choice(StrEnum):
     OFF = "off"
 
 
-_CHOSEN: Mapping[Choice, Mapping[str, object]] = {
-    Choice.ALL: {"select": "all", "overlap_policy": "all"},
-    Choice.LATEST: {"select": "latest"},
-    Choice.SKIP: {"select": "all", "overlap_policy": "skip"},
-    Choice.OFF: {"select": False},
+_CHOSEN: Mapping[PolicyChoice, Mapping[str, object]] = {
+    PolicyChoice.ALL: {"select": "all", "overlap_policy": "all"},
+    PolicyChoice.LATEST: {"select": "latest"},
+    PolicyChoice.SKIP: {"select": "all", "overlap_policy": "skip"},
+    PolicyChoice.OFF: {"select": False},
 }
 
 
@@ -134,7 +134,7 @@ def preview(
     names: Sequence[str] = (),
     *,
     window: timedelta | None = None,
-    policy: Choice | None = None,
+    policy: PolicyChoice | None = None,
     at: datetime | None = None,
     stored: Stored | None = None,
 ) -> list[Preview]:
@@ -147,7 +147,7 @@ def preview(
     configuration = operator.configuration
     # What the entries may dispatch together is shared among all of them.
     shared = configuration.settings.max_runs is not None or not names
-    state = operator.look(None if shared else names) if stored is None else stored
+    state = operator.read_stored(None if shared else names) if stored is None else stored
     if window is not None or policy is not None:
         wanted = operator.in_schedule(names) or tuple(operator.schedule)
         configuration = _imagined(operator, wanted, window, policy)
@@ -167,17 +167,19 @@ def preview(
     )
     if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))
-    shown = [told(one.line, one.plan, operator, now, error=one.error) for one in found]
+    shown = [preview_plan(one.line, one.plan, operator, now, error=one.error) for one in found]
     for one in declared:
         if one.name in unread:
             policy_of_it = configuration.policies[one.name]
             assert policy_of_it is not None
             line = TrackedEntry(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
-            shown.append(told(line, nothing_planned(one.name, now), operator, now, error=unread[one.name]))
+            shown.append(
+                preview_plan(line, nothing_planned(one.name, now), operator, now, error=unread[one.name])
+            )
     return [one for one in shown if not wanted or one.entry in wanted]
 
 
-def told(
+def preview_plan(
     line: TrackedEntry,
     plan: Plan,
     operator: Operator,
@@ -213,14 +215,14 @@ def _missed(line: TrackedEntry, plan: Plan, now: Instant) -> bool:
 
 
 def _imagined(
-    operator: Operator, names: Sequence[str], window: timedelta | None, choice: Choice | None
+    operator: Operator, names: Sequence[str], window: timedelta | None, choice: PolicyChoice | None
 ) -> Configuration:
     """The configuration with other policies for these entries."""
     policies = operator.configuration.policies
     return operator.configured({name: _changed(policies.get(name), window, choice) for name in names})
 
 
-def _changed(policy: Policy | None, window: timedelta | None, choice: Choice | None) -> dict[str, Any]:
+def _changed(policy: Policy | None, window: timedelta | None, choice: PolicyChoice | None) -> dict[str, Any]:
     """The policy as somebody could have written it, with what is asked in its place."""
     changed = {} if policy is None else policy.model_dump(include=policy.model_fields_set)
     if window is not None:

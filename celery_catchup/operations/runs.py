@@ -215,7 +215,7 @@ def list_skips(
     operator: Operator, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
 ) -> list[Skipped]:
     """List slots that were decided not to run, as spans, the newest first."""
-    names = operator.known(entries) or tuple(operator.look().first_seen)
+    names = operator.known(entries) or tuple(operator.read_stored().first_seen)
     spans = operator.listing.skips(names, since=None if since is None else to_instant(since))
     found = [_skipped(name, span) for name, some in spans.items() for span in some]
     return sorted(found, key=lambda one: (one.last, one.entry), reverse=True)[:limit]
@@ -404,4 +404,4 @@ def _position(cursor: str) -> Position:
 def _lanes(operator: Operator) -> list[str]:
     """List where runs may wait: with their entry, or in the lane of a backfill."""
     backfills = [one.lane for one in operator.backfills.all() if one.state in ("running", "paused")]
-    return [*dict.fromkeys((*operator.schedule, *operator.look().first_seen)), *backfills]
+    return [*dict.fromkeys((*operator.schedule, *operator.read_stored().first_seen)), *backfills]

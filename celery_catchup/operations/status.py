@@ -164,7 +164,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
     now, server_now = operator.now(), server_time(operator)
     leader, scheduler = operator.listing.leader()
     counts = operator.listing.counts()
-    stored = operator.look(())
+    stored = operator.read_stored(())
 
     def age(name: str) -> timedelta | None:
         found = time_between(scheduler.get(name), now)

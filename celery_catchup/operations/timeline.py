@@ -26,7 +26,7 @@ VALUES = 5000
 """Values that a timeline of many entries has in all; it also bounds the records that are read for it."""
 
 
-class Mark(StrEnum):
+class SlotMark(StrEnum):
     """What became of a slot, in a word that has a colour and a shape."""
 
     ON_TIME = "on_time"
@@ -40,14 +40,14 @@ class Mark(StrEnum):
 
 
 WORST_FIRST = (
-    Mark.FAILED,
-    Mark.MISSED,
-    Mark.IN_FLIGHT,
-    Mark.CAUGHT_UP,
-    Mark.PAUSED,
-    Mark.SKIPPED,
-    Mark.ON_TIME,
-    Mark.UPCOMING,
+    SlotMark.FAILED,
+    SlotMark.MISSED,
+    SlotMark.IN_FLIGHT,
+    SlotMark.CAUGHT_UP,
+    SlotMark.PAUSED,
+    SlotMark.SKIPPED,
+    SlotMark.ON_TIME,
+    SlotMark.UPCOMING,
 )
 """The order of severity: which of several marks in one place is shown, here and in drawings."""
 
@@ -64,7 +64,7 @@ class TimelineSlots:
     first: datetime
     last: datetime
     count: int
-    mark: Mark
+    mark: SlotMark
     reason: str | None = None
     run_id: str | None = None
     started_at: datetime | None = None
@@ -85,7 +85,7 @@ def timeline(
     wanted = operator.known(names)
     most = min(most, VALUES // max(len(wanted), 1))
     after, last, now = to_instant(since) - 1, to_instant(until), operator.now()
-    stored = operator.look(wanted)
+    stored = operator.read_stored(wanted)
     lines = operator.tracked(stored, now, wanted)
     runs = _runs(operator, wanted, after, last, most=most)
     skips = operator.listing.skips(wanted, since=after + 1, until=last)
@@ -120,7 +120,7 @@ class _Runs:
         """All of them, with what became of them; no value reaches over one of the others."""
         starts = sorted(to_instant(one.first) for one in others)
         for one in self.stretches:
-            mark, started = Mark(one.mark), None if one.started is None else to_datetime(one.started)
+            mark, started = SlotMark(one.mark), None if one.started is None else to_datetime(one.started)
             for span in pieces(one.slots, others=starts, near=near):
                 yield _slots(span, mark, None, run_id=one.run_id, started_at=started)
 
@@ -151,12 +151,12 @@ def _alone(record: Record) -> Stretch:
     )
 
 
-def _mark_of(state: RunState, trigger: Trigger, *, unreported: bool) -> Mark:
+def _mark_of(state: RunState, trigger: Trigger, *, unreported: bool) -> SlotMark:
     if state.in_flight and not unreported:
-        return Mark.IN_FLIGHT
+        return SlotMark.IN_FLIGHT
     if state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
-        return Mark.FAILED
-    return Mark.CAUGHT_UP if trigger in (Trigger.CATCHUP, Trigger.BACKFILL) else Mark.ON_TIME
+        return SlotMark.FAILED
+    return SlotMark.CAUGHT_UP if trigger in (Trigger.CATCHUP, Trigger.BACKFILL) else SlotMark.ON_TIME
 
 
 _MARKS_OF_RUNS = {
@@ -190,7 +190,7 @@ class _Lane:
             spans = [_span(one) for one in skips if one["schedule"] == index and _has_no_run(one)]
             for span in spans:
                 for part in clipped(table, span, after, until, runs=runs):
-                    yield _slots(part, _MARKS.get(str(part.reason), Mark.SKIPPED), part.reason)
+                    yield _slots(part, _MARKS.get(str(part.reason), SlotMark.SKIPPED), part.reason)
             if low < high:
                 for gap in gaps(table, low, high, runs=runs, spans=spans, cuts=self._cuts()):
                     yield _slots(gap, *self._meaning(gap.last))
@@ -216,18 +216,18 @@ class _Lane:
     def _late(self) -> Instant:
         return self.now - self.line.entry.misfire_threshold
 
-    def _meaning(self, at: Instant) -> tuple[Mark, str | None]:
+    def _meaning(self, at: Instant) -> tuple[SlotMark, str | None]:
         state = self.line.state
         if state.paused_at is not None and at > state.paused_at:
-            return Mark.PAUSED, None
+            return SlotMark.PAUSED, None
         if at > self.now or (at > self._decided and at > self._late):
-            return Mark.UPCOMING, None
+            return SlotMark.UPCOMING, None
         if state.manual_start is not None and at <= state.manual_start:
-            return Mark.SKIPPED, "manual"
-        return (Mark.MISSED, "undecided") if at > self._decided else (Mark.SKIPPED, "not_recorded")
+            return SlotMark.SKIPPED, "manual"
+        return (SlotMark.MISSED, "undecided") if at > self._decided else (SlotMark.SKIPPED, "not_recorded")
 
 
-_MARKS = {str(reason): Mark.MISSED for reason in LOST} | {str(SkipReason.PAUSED): Mark.PAUSED}
+_MARKS = {str(reason): SlotMark.MISSED for reason in LOST} | {str(SkipReason.PAUSED): SlotMark.PAUSED}
 
 
 def _has_no_run(skip: Record) -> bool:
@@ -238,7 +238,7 @@ def _span(skip: Record) -> Span:
     return Span(int(skip["first"]), int(skip["last"]), int(skip["count"]), str(skip["reason"]))
 
 
-def _slots(span: Span, mark: Mark, reason: str | None, **run: Any) -> TimelineSlots:
+def _slots(span: Span, mark: SlotMark, reason: str | None, **run: Any) -> TimelineSlots:
     return TimelineSlots(to_datetime(span.first), to_datetime(span.last), span.count, mark, reason, **run)
 
 

@@ -36,7 +36,7 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Watermarks:
+class WatermarkReport:
     """The scheduler's own watermark, and those of the entries."""
 
     scheduler: datetime | None
@@ -44,7 +44,7 @@ class Watermarks:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class WatermarkMove:
     """Watermarks that were, or would be, moved to ``watermark``.
 
     ``before`` is what the next catch-up would have done, ``after`` what it will do.
@@ -57,10 +57,10 @@ class Move:
     after: tuple[Preview, ...]
 
 
-def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> Watermarks:
+def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkReport:
     """Where the scheduler and these entries, or all with a policy, are."""
     wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
-    stored, now = operator.look(wanted), operator.now()
+    stored, now = operator.read_stored(wanted), operator.now()
     lines = operator.tracked(stored, now, set(wanted))
     scheduler = stored_instant(stored.watermark)
     found = []
@@ -77,10 +77,10 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> Watermarks
                 replay_from=to_datetime(now if from_there is None else from_there.replay_from),
             )
         )
-    return Watermarks(stored_time(scheduler), tuple(found))
+    return WatermarkReport(stored_time(scheduler), tuple(found))
 
 
-def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> Move:
+def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> WatermarkMove:
     """Let an entry go on behind ``at``: what lies before it is let go, what lies behind it is
     caught up as the policy says."""
     instant, now = to_instant(at), operator.now()
@@ -89,24 +89,24 @@ def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool 
             f"{to_rfc3339(instant)} is in the future; slots until then would be lost: pause the entry instead"
         )
     wanted = operator.with_policy([name], advice=_ADVICE)
-    stored = operator.before_change()
+    stored = operator.read_for_change()
     return _move(operator, wanted, instant, stored, dry_run=dry_run)
 
 
 def reset_watermarks(
     operator: Operator, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
-) -> Move:
+) -> WatermarkMove:
     """Let these entries go on from now: what they missed is let go. With ``everything`` it is all
     entries, and the scheduler's own watermark."""
     wanted = tuple(operator.declared) if everything else operator.with_policy(names, advice=_ADVICE)
     return _move(
-        operator, wanted, operator.now(), operator.before_change(), scheduler=everything, dry_run=dry_run
+        operator, wanted, operator.now(), operator.read_for_change(), scheduler=everything, dry_run=dry_run
     )
 
 
 def orphans(operator: Operator, stored: Stored | None = None) -> tuple[str, ...]:
     """Entries that are stored and not declared any more: removed, or renamed."""
-    found = operator.look() if stored is None else stored
+    found = operator.read_stored() if stored is None else stored
     return tuple(sorted(set(found.first_seen) - set(operator.schedule)))
 
 
@@ -115,7 +115,7 @@ def rename_entry(operator: Operator, old: str, new: str) -> None:
     if old in operator.schedule:
         raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
     operator.with_policy([new], advice=_ADVICE)
-    stored = operator.before_change()
+    stored = operator.read_for_change()
     if old not in stored.first_seen or not operator.watermarks.rename(old, new):
         known = ", ".join(map(shown, orphans(operator, stored))) or "none"
         raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
@@ -130,11 +130,11 @@ def _move(
     *,
     scheduler: bool = False,
     dry_run: bool,
-) -> Move:
+) -> WatermarkMove:
     before = preview(operator, names, stored=stored)
     after = preview(operator, names, stored=moved(stored, names, at, scheduler=scheduler))
     if not dry_run:
         operator.watermarks.move(names, at, scheduler=scheduler)
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
-    return Move(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
+    return WatermarkMove(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from celery_catchup.metrics.catalogue import METRICS, Kind
+from celery_catchup.metrics.catalogue import METRICS, MetricType
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "examples" / "monitoring"
@@ -24,7 +24,7 @@ NAMES = {
     name: metric
     for metric in METRICS.values()
     for name in (
-        [metric.family + part for part in PARTS] if metric.kind is Kind.HISTOGRAM else [metric.exposed]
+        [metric.family + part for part in PARTS] if metric.kind is MetricType.HISTOGRAM else [metric.exposed]
     )
 }
 

@@ -53,7 +53,7 @@ class Person:
     def backfill(self, operator: Operator) -> None:
         draw = self.hub.random
         end = self.clock.now() - timedelta(hours=draw.randint(0, 20))
-        asked = backfills.Asked(
+        asked = backfills.BackfillRequest(
             entry=draw.choice(FILLED),
             start=end - timedelta(hours=draw.randint(1, 12)),
             end=end,

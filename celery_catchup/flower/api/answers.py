@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from celery_catchup.operations.backfills import BackfillView
-from celery_catchup.operations.dead_letters import DeadLetter, Handled
+from celery_catchup.operations.dead_letters import DeadLetter, HandledRun
 from celery_catchup.operations.pauses import Paused
 from celery_catchup.operations.previews import Preview
 from celery_catchup.operations.runs import Skipped
@@ -45,7 +45,7 @@ class DeadLetters:
 class HandledRuns:
     """What became of each run, the oldest slot first."""
 
-    runs: list[Handled]
+    runs: list[HandledRun]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from celery_catchup.flower.api.kinds import Flag, Text
 from celery_catchup.flower.api.looking import shortened
 from celery_catchup.flower.api.parameters import BACKFILL, BACKFILL_ID, ENTRY, RUN_ID, SLOTS, asked_for
 from celery_catchup.operations import Operator
-from celery_catchup.operations.backfills import BackfillView, create_backfill, direct_backfill
-from celery_catchup.operations.dead_letters import Handled, discard, refused, replay, select_dead
+from celery_catchup.operations.backfills import BackfillView, create_backfill, set_backfill_state
+from celery_catchup.operations.dead_letters import HandledRun, discard, raise_if_refused, replay, select_dead
 from celery_catchup.operations.pauses import Resumption, pause, resume
 
 _DRY_RUN = Field(
@@ -37,9 +37,9 @@ def _replay(operator: Operator, given: Values) -> HandledRuns:
     return HandledRuns(replay(operator, select_dead(operator, given["runIds"]), dry_run=given["dryRun"]))
 
 
-def _replay_one(operator: Operator, given: Values) -> Handled:
+def _replay_one(operator: Operator, given: Values) -> HandledRun:
     found = replay(operator, select_dead(operator, [given["runId"]]), dry_run=given["dryRun"])
-    refused(found)
+    raise_if_refused(found)
     return found[0]
 
 
@@ -48,7 +48,7 @@ def _discard(operator: Operator, given: Values) -> HandledRuns:
 
 
 def _direct(state: str, operator: Operator, given: Values) -> BackfillView:
-    return direct_backfill(operator, given["id"], state, dry_run=given["dryRun"])
+    return set_backfill_state(operator, given["id"], state, dry_run=given["dryRun"])
 
 
 CHANGING = (
@@ -82,7 +82,7 @@ CHANGING = (
         path="/runs/{runId}/replay",
         name="replayRun",
         summary="Attempt a run again, with the inputs it had.",
-        answer=Handled,
+        answer=HandledRun,
         where=(RUN_ID,),
         body=(_DRY_RUN,),
         changes=True,

@@ -43,11 +43,11 @@ from celery_catchup.operations.backfills import (
 )
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead, show_dead
 from celery_catchup.operations.entries import EntryPage, EntryRows, list_entry_rows, show_entry
-from celery_catchup.operations.previews import Choice, Preview, preview
+from celery_catchup.operations.previews import PolicyChoice, Preview, preview
 from celery_catchup.operations.runs import RunDetails, Runs, list_runs, list_skips, show_run
 from celery_catchup.operations.status import Overview, Status, list_outages, overview, status
 from celery_catchup.operations.timeline import timeline
-from celery_catchup.operations.watermarks import Watermarks, show_watermarks
+from celery_catchup.operations.watermarks import WatermarkReport, show_watermarks
 
 DAY = timedelta(hours=24)
 LONGEST = timedelta(days=366)
@@ -199,7 +199,7 @@ LOOKING = (
         query=(
             ENTRIES,
             Field(name="window", kind=Length(), help="With this window, such as `6h`."),
-            Field(name="policy", kind=Word(Choice), help="With this policy."),
+            Field(name="policy", kind=Word(PolicyChoice), help="With this policy."),
             Field(name="at", kind=Moment(), help="If beat were back at this time."),
             SLOTS,
         ),
@@ -240,7 +240,7 @@ LOOKING = (
         path="/watermarks",
         name="getWatermarks",
         summary="Up to where everything is decided.",
-        answer=Watermarks,
+        answer=WatermarkReport,
         query=(ENTRIES,),
         refuses=True,
         operation=lambda operator, given: show_watermarks(operator, given["entry"]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from celery_catchup.flower.api.endpoints import Field, Values
 from celery_catchup.flower.api.kinds import Flag, Moment, Text, Whole, Word
-from celery_catchup.operations.backfills import Asked
+from celery_catchup.operations.backfills import BackfillRequest
 from celery_catchup.operations.dead_letters import Category
 from celery_catchup.planning.scope import Reprocess
 
@@ -53,8 +53,10 @@ BACKFILL = (
 )
 
 
-def asked_for(given: Values) -> Asked:
+def asked_for(given: Values) -> BackfillRequest:
     """A backfill as it is asked for."""
     names = {"maxActive": "max_active", "newestFirst": "newest_first"}
     wanted = {field.name for field in BACKFILL}
-    return Asked(**{names.get(name, name): value for name, value in given.items() if name in wanted})
+    return BackfillRequest(
+        **{names.get(name, name): value for name, value in given.items() if name in wanted}
+    )

@@ -113,7 +113,7 @@ def _reachable(operator: Operator, *, sound: bool) -> Iterator[Finding]:
 
 def _schema(operator: Operator) -> Iterator[Finding]:
     try:
-        operator.before_change()
+        operator.read_for_change()
     except StoreError as error:
         yield failure(
             "schema", str(error), "upgrade celery_catchup here; what is stored can only be looked at"

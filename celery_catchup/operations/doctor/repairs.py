@@ -64,7 +64,7 @@ def _strange_keys(operator: Operator) -> Iterator[Repair]:
 
 
 def _watermarks(operator: Operator) -> Iterator[Repair]:
-    known, now = operator.look(), operator.now()
+    known, now = operator.read_stored(), operator.now()
     problem = None if known.watermark is None else _problem(known.watermark, now)
     if problem is not None:
         yield Repair(

@@ -1,7 +1,7 @@
 """Predecessors: schedulers that an app comes from, and what each remembers of its entries."""
 
-from celery_catchup.operations.predecessors.django import django_runs
+from celery_catchup.operations.predecessors.celery_beat import celery_beat_runs
+from celery_catchup.operations.predecessors.django_celery_beat import django_celery_beat_runs
 from celery_catchup.operations.predecessors.redbeat import redbeat_runs
-from celery_catchup.operations.predecessors.shelved import shelved_runs
 
-__all__ = ["django_runs", "redbeat_runs", "shelved_runs"]
+__all__ = ["celery_beat_runs", "django_celery_beat_runs", "redbeat_runs"]

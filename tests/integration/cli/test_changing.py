@@ -357,11 +357,11 @@ def test_what_a_preview_assumes_of_a_move_is_what_the_store_then_holds(
         project.catchup("pause", "hourly-etl", "--reason", "x")
     with project.operator() as operator:
         moment = parse_time(at, now=project.clock.now(), zone=operator.app.timezone)
-        assumed = moved(operator.look(), ["hourly-etl"], int(moment.timestamp() * 1000))
+        assumed = moved(operator.read_stored(), ["hourly-etl"], int(moment.timestamp() * 1000))
 
         project.catchup("watermark", "set", "hourly-etl", at, "-f")
 
-        held = operator.look()
+        held = operator.read_stored()
         assert held.decided == assumed.decided
         texts = (held.paused, assumed.paused)
         assert len({json.dumps({n: json.loads(t) for n, t in p.items()}, sort_keys=True) for p in texts}) == 1

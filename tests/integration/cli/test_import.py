@@ -92,7 +92,7 @@ def test_an_entry_without_a_policy_makes_its_one_late_run_and_keeps_its_count(
     project.tick()
 
     with project.operator() as operator:
-        assert operator.look().last_runs["plain"].endswith(" 8")
+        assert operator.read_stored().last_runs["plain"].endswith(" 8")
 
 
 def test_without_the_import_the_same_switch_recovers_nothing(project: Project, tmp_path: Path) -> None:

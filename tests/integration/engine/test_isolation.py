@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from celery_catchup.config.times import parse_time
 from celery_catchup.metrics import collector
-from celery_catchup.operations.backfills import Asked, create_backfill, list_backfills
+from celery_catchup.operations.backfills import BackfillRequest, create_backfill, list_backfills
 from celery_catchup.operations.entries import list_entries
 from celery_catchup.operations.status import status
 from celery_catchup.operations.timeline import timeline
@@ -230,7 +230,9 @@ def ask(project: Project, entry: str, start: str, end: str, **options: Any) -> s
         ends = [
             parse_time(text, now=project.clock.now(), zone=operator.app.timezone) for text in (start, end)
         ]
-        return create_backfill(operator, Asked(entry=entry, start=ends[0], end=ends[1], **options)).id
+        return create_backfill(
+            operator, BackfillRequest(entry=entry, start=ends[0], end=ends[1], **options)
+        ).id
 
 
 def test_a_start_date_that_is_added_meanwhile_skips_the_rest_of_a_backfill(

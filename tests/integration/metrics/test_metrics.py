@@ -23,9 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from celery_catchup import metrics
 from celery_catchup.config.settings import Settings
 from celery_catchup.events import EntryFailed, Ticked, TickFailed, notify_subscribers
-from celery_catchup.metrics import catalogue, reading, stored
-from celery_catchup.metrics.beat import BeatMetrics
-from celery_catchup.metrics.stored import StoreCollector
+from celery_catchup.metrics import catalogue, samples, store_collector
+from celery_catchup.metrics.beat_metrics import BeatMetrics
+from celery_catchup.metrics.store_collector import StoreCollector
 from celery_catchup.model import RunState, SkipReason
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import flower
@@ -104,12 +104,12 @@ def test_lag_is_a_histogram_from_slot_to_first_start(project: Project, registry:
     found = scrape(registry)
 
     (family,) = [one for one in found.families if one.name == "celery_catchup_start_lag_seconds"]
-    samples = {(s.name.rpartition("_")[2], s.labels.get("le")): s.value for s in family.samples}
+    counted = {(s.name.rpartition("_")[2], s.labels.get("le")): s.value for s in family.samples}
     late = 2 * 3600 + 2 * 60  # the slot of 10:00 at 12:02
     below = [bound for bound in catalogue.LAG_BOUNDS if bound < late]
-    assert all(samples["bucket", str(float(bound))] == 0 for bound in below)
-    assert samples["bucket", "14400.0"] == samples["bucket", "+Inf"] == samples["count", None] == 1
-    assert samples["sum", None] == late
+    assert all(counted["bucket", str(float(bound))] == 0 for bound in below)
+    assert counted["bucket", "14400.0"] == counted["bucket", "+Inf"] == counted["count", None] == 1
+    assert counted["sum", None] == late
 
 
 def test_the_scripts_know_the_same_buckets() -> None:
@@ -168,7 +168,7 @@ def test_labels_are_few_and_never_a_run_or_a_time(project: Project, registry: Co
 def test_only_so_many_entries_have_a_series(
     project: Project, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(samples, "MOST_ENTRIES", 1)
 
     assert scrape(registry)["chain_length"] == {"hourly-etl": 1}
 
@@ -222,7 +222,7 @@ def test_a_store_that_does_not_answer_is_a_number_and_one_warning(
 
 
 def test_a_store_that_hangs_does_not_hold_up_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "PATIENCE", 0.1)
+    monkeypatch.setattr(store_collector, "PATIENCE", 0.1)
     registry = CollectorRegistry()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         app = Celery("hangs", broker=f"redis://127.0.0.1:{silent.getsockname()[1]}/0", set_as_current=False)
@@ -262,7 +262,7 @@ def test_a_beat_counts_its_ticks_and_what_went_wrong(redis_url: str, project: Pr
 def test_a_port_in_use_is_a_warning(project: Project, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, caplog.at_level(logging.INFO):
         port = taken.getsockname()[1]
-        served = metrics.served(
+        served = metrics.serve_metrics(
             project.app, Settings.read({"catchup_metrics_port": port}), clock=project.clock
         )
 
@@ -274,11 +274,11 @@ def test_a_port_in_use_is_a_warning(project: Project, caplog: pytest.LogCaptureF
 def test_without_the_extra_beat_goes_on_and_says_what_to_install(
     project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "celery_catchup.metrics.beat", None)
+    monkeypatch.setitem(sys.modules, "celery_catchup.metrics.beat_metrics", None)
 
     with caplog.at_level(logging.INFO):
         assert (
-            metrics.served(project.app, Settings.read({"catchup_metrics_port": 1}), clock=project.clock)
+            metrics.serve_metrics(project.app, Settings.read({"catchup_metrics_port": 1}), clock=project.clock)
             is None
         )
 
@@ -296,7 +296,7 @@ def test_the_package_imports_prometheus_only_when_it_is_asked_for_metrics() -> N
 def test_a_beat_serves_its_metrics_over_http(project: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    served = metrics.served(project.app, Settings.read({"catchup_metrics_port": port}), clock=project.clock)
+    served = metrics.serve_metrics(project.app, Settings.read({"catchup_metrics_port": port}), clock=project.clock)
     assert served is not None
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

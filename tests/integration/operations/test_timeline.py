@@ -10,7 +10,7 @@ import pytest
 from celery.schedules import crontab, schedule
 
 from celery_catchup.model import RunState
-from celery_catchup.operations.timeline import Mark, TimelineSlots, timeline
+from celery_catchup.operations.timeline import SlotMark, TimelineSlots, timeline
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
@@ -24,7 +24,7 @@ def lane(project: Project, name: str, *, most: int = 400, hours: int = 24) -> li
         return timeline(operator, [name], since=since, until=since + timedelta(hours=hours), most=most)[name]
 
 
-def told(slots: list[TimelineSlots]) -> list[tuple[str, Mark]]:
+def told(slots: list[TimelineSlots]) -> list[tuple[str, SlotMark]]:
     return [
         (f"{one.first:%H}" if one.count == 1 else f"{one.first:%H}-{one.last:%H}", one.mark) for one in slots
     ]
@@ -54,14 +54,14 @@ def test_runs_are_told_by_what_became_of_them(project: Project, desk_clock: Fake
     slots = lane(project, "hourly-etl", hours=9)
 
     assert told(slots) == [
-        ("10", Mark.CAUGHT_UP),
-        ("11", Mark.FAILED),
-        ("12", Mark.FAILED),
-        ("13", Mark.CAUGHT_UP),
-        ("14", Mark.ON_TIME),
-        ("15", Mark.IN_FLIGHT),
-        ("16", Mark.UPCOMING),
-        ("17", Mark.UPCOMING),
+        ("10", SlotMark.CAUGHT_UP),
+        ("11", SlotMark.FAILED),
+        ("12", SlotMark.FAILED),
+        ("13", SlotMark.CAUGHT_UP),
+        ("14", SlotMark.ON_TIME),
+        ("15", SlotMark.IN_FLIGHT),
+        ("16", SlotMark.UPCOMING),
+        ("17", SlotMark.UPCOMING),
     ]
     assert slots[0].run_id == first
     assert f"{slots[0].started_at:%H:%M}" == "13:02"
@@ -86,7 +86,7 @@ def test_skipped_slots_are_told_one_by_one_and_lost_ones_apart(
     project.execute("hourly-etl")
     project.execute("hourly-etl")
 
-    letters = {"c": Mark.CAUGHT_UP, "s": Mark.SKIPPED, "m": Mark.MISSED}
+    letters = {"c": SlotMark.CAUGHT_UP, "s": SlotMark.SKIPPED, "m": SlotMark.MISSED}
     expected = [(str(hour), letters[mark]) for hour, mark in zip(range(10, 14), marks, strict=True)]
     assert told(lane(project, "hourly-etl", hours=5)) == expected
 
@@ -103,7 +103,12 @@ def test_a_skipped_slot_that_was_backfilled_is_told_by_its_run(redis_url: str, d
 
     marks = dict(told(lane(project, "hourly-etl", hours=5)))
 
-    assert marks == {"10": Mark.MISSED, "11": Mark.IN_FLIGHT, "12": Mark.MISSED, "13": Mark.MISSED}
+    assert marks == {
+        "10": SlotMark.MISSED,
+        "11": SlotMark.IN_FLIGHT,
+        "12": SlotMark.MISSED,
+        "13": SlotMark.MISSED,
+    }
 
 
 def test_while_beat_is_down_late_slots_are_missed_and_nobody_has_decided_on_them(
@@ -114,9 +119,9 @@ def test_while_beat_is_down_late_slots_are_missed_and_nobody_has_decided_on_them
     slots = lane(project, "hourly-etl", hours=8)
 
     assert [(one.mark, one.reason) for one in slots[4:]] == [
-        (Mark.MISSED, "undecided"),
-        (Mark.UPCOMING, None),
-        (Mark.UPCOMING, None),
+        (SlotMark.MISSED, "undecided"),
+        (SlotMark.UPCOMING, None),
+        (SlotMark.UPCOMING, None),
     ]
 
 
@@ -127,8 +132,8 @@ def test_slots_of_a_paused_entry_are_paused_from_then_on(project: Project, desk_
     desk_clock.set("2026-02-07T15:00:30Z")
     project.tick()
 
-    assert [mark for _, mark in told(lane(project, "hourly-etl", hours=8))] == [Mark.CAUGHT_UP] * 4 + [
-        Mark.PAUSED
+    assert [mark for _, mark in told(lane(project, "hourly-etl", hours=8))] == [SlotMark.CAUGHT_UP] * 4 + [
+        SlotMark.PAUSED
     ] * 3
 
 
@@ -139,7 +144,7 @@ def test_an_entry_has_no_slots_from_before_it_was_seen_nor_outside_its_dates(
     project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
     project.tick()
 
-    assert told(lane(project, "hourly-etl")) == [("11", Mark.UPCOMING), ("12", Mark.UPCOMING)]
+    assert told(lane(project, "hourly-etl")) == [("11", SlotMark.UPCOMING), ("12", SlotMark.UPCOMING)]
 
 
 def test_of_an_entry_without_a_policy_only_what_is_to_come_is_known(
@@ -150,7 +155,10 @@ def test_of_an_entry_without_a_policy_only_what_is_to_come_is_known(
     desk_clock.set("2026-02-07T13:02:00Z")
     project.tick()
 
-    assert told(lane(project, "hourly-etl", hours=7)) == [("14", Mark.UPCOMING), ("15", Mark.UPCOMING)]
+    assert told(lane(project, "hourly-etl", hours=7)) == [
+        ("14", SlotMark.UPCOMING),
+        ("15", SlotMark.UPCOMING),
+    ]
 
 
 def test_each_schedule_of_an_entry_has_slots_of_its_own(redis_url: str, desk_clock: FakeClock) -> None:
@@ -184,7 +192,7 @@ def test_dense_slots_are_merged_and_none_is_lost_or_told_twice(
 
     with project.operator() as operator:
         (declared,) = operator.every_entry
-        anchor = operator.look().anchors["e"]
+        anchor = operator.read_stored().anchors["e"]
         table = declared.build(int(anchor)).schedules[0].timetable
         low, high = int(MORNING.timestamp() * 1000), int((MORNING + timedelta(days=1)).timestamp() * 1000)
         found = timeline(operator, ["e"], since=MORNING, until=MORNING + timedelta(days=1), most=100)["e"]
@@ -212,9 +220,9 @@ def test_marks_that_alternate_are_merged_too_and_the_gravest_names_them(
     assert len(found) <= 10
     minutes = (datetime(2026, 2, 7, 10, 0, tzinfo=UTC) - MORNING) // timedelta(minutes=1)
     assert sum(one.count for one in found) == minutes
-    assert {one.mark for one in found} == {Mark.FAILED}
-    failed = [one for one in exact if one.mark is Mark.FAILED]
-    assert sum((one.counts or {}).get(Mark.FAILED, 0) for one in found) == len(failed)
+    assert {one.mark for one in found} == {SlotMark.FAILED}
+    failed = [one for one in exact if one.mark is SlotMark.FAILED]
+    assert sum((one.counts or {}).get(SlotMark.FAILED, 0) for one in found) == len(failed)
     assert all(sum((one.counts or {one.mark: one.count}).values()) == one.count for one in found)
 
 
@@ -231,7 +239,7 @@ def minutely(redis_url: str, desk_clock: FakeClock) -> Project:
     return project
 
 
-def each(slots: list[TimelineSlots]) -> list[tuple[datetime, Mark]]:
+def each(slots: list[TimelineSlots]) -> list[tuple[datetime, SlotMark]]:
     """The slots one by one."""
     apart = timedelta(minutes=1)
     return [(one.first + place * apart, one.mark) for one in slots for place in range(one.count)]
@@ -248,7 +256,7 @@ def test_among_dense_runs_one_that_differs_from_its_neighbours_is_named(minutely
     exact = {one.first: one for one in lane(minutely, "e", hours=2)}
 
     (lone,) = [
-        one for one in lane(minutely, "e", hours=2, most=30) if one.mark is Mark.FAILED and one.count == 1
+        one for one in lane(minutely, "e", hours=2, most=30) if one.mark is SlotMark.FAILED and one.count == 1
     ]
 
     assert lone == exact[lone.first]
@@ -267,10 +275,10 @@ def test_a_record_that_tells_of_another_state_inside_is_told_by_its_own(minutely
     slots = dict(each(lane(minutely, "e", hours=2, most=30)))
 
     assert [slots[MORNING + timedelta(minutes=minute)] for minute in (3, 4, 5, 6)] == [
-        Mark.ON_TIME,
-        Mark.FAILED,
-        Mark.SKIPPED,
-        Mark.ON_TIME,
+        SlotMark.ON_TIME,
+        SlotMark.FAILED,
+        SlotMark.SKIPPED,
+        SlotMark.ON_TIME,
     ]
 
 
@@ -281,7 +289,7 @@ def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, de
 
     def commands(wanted: list[str]) -> int:
         with project.operator() as operator:
-            operator.look()
+            operator.read_stored()
             before = operator.store.client.info("stats")["total_reads_processed"]
             timeline(operator, wanted, since=MORNING, until=MORNING + timedelta(days=7))
             return int(operator.store.client.info("stats")["total_reads_processed"] - before)

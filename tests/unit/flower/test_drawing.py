@@ -17,7 +17,7 @@ from celery_catchup.flower.drawing.starts import starts
 from celery_catchup.flower.drawing.svg import element, percent
 from celery_catchup.flower.drawing.tallies import tally
 from celery_catchup.flower.labels import counted, length, when
-from celery_catchup.operations.timeline import WORST_FIRST, Mark, TimelineSlots, _joined
+from celery_catchup.operations.timeline import WORST_FIRST, SlotMark, TimelineSlots, _joined
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 DAY = Span(NOON - timedelta(days=1), NOON)
@@ -168,7 +168,7 @@ def test_a_cell_of_several_slots_shows_the_worst_of_them() -> None:
 
 @pytest.mark.parametrize(("worse", "better"), list(pairwise(WORST_FIRST)))
 def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
-    worse: Mark, better: Mark
+    worse: SlotMark, better: SlotMark
 ) -> None:
     both = [TimelineSlots(NOON, NOON, 1, mark) for mark in (better, worse)]
 

@@ -36,7 +36,7 @@ def test_a_triggered_run_is_recorded_and_sent(app: Celery, operator: Operator) -
     assert run is not None
     assert (run["trigger"], run["state"]) == ("manual", "queued")
     assert operator.store.client.llen("celery") == 1
-    assert "start" in operator.look().manual["etl"]
+    assert "start" in operator.read_stored().manual["etl"]
 
 
 def test_headers_make_a_message_of_ones_own_a_run(app: Celery, operator: Operator) -> None:

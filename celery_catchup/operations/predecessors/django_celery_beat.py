@@ -11,7 +11,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 
 
-def django_runs(operator: Operator) -> dict[str, LastRun]:
+def django_celery_beat_runs(operator: Operator) -> dict[str, LastRun]:
     """When each enabled periodic task of the database last ran, by its name."""
     operator.app.loader.import_default_modules()  # sets Django up, where it has not been
     try:

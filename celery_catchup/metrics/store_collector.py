@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.errors import CatchupError
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.metrics.catalogue import LAG_BOUNDS, METRICS, Kind
-from celery_catchup.metrics.reading import Samples, read
+from celery_catchup.metrics.catalogue import LAG_BOUNDS, METRICS, MetricType
+from celery_catchup.metrics.samples import Samples, read
 from celery_catchup.store.connection import STORE_FAILS, explain
 from celery_catchup.store.opening import StoreHandle, open_store
 
@@ -96,10 +96,10 @@ def _families(samples: Samples, namespace: str) -> Iterator[Metric]:
         if metric.in_beat:
             continue
         labels = (_NAMESPACE, *metric.labels)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricType.HISTOGRAM:
             yield _histogram(metric.family, metric.help, labels, samples, namespace)
             continue
-        family = GaugeMetricFamily if metric.kind is Kind.GAUGE else CounterMetricFamily
+        family = GaugeMetricFamily if metric.kind is MetricType.GAUGE else CounterMetricFamily
         made = family(metric.family, metric.help, labels=labels)
         for values, number in samples.get(metric.name, {}).items():
             made.add_metric((namespace, *values), number)

@@ -16,7 +16,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 
 
-def shelved_runs(operator: Operator, path: str | None = None) -> dict[str, LastRun]:
+def celery_beat_runs(operator: Operator, path: str | None = None) -> dict[str, LastRun]:
     """When each entry of Celery's schedule file last ran; the file is only read.
 
     It is read as beat itself reads it, which executes what a hostile file says: give it your own.

@@ -12,7 +12,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.events import EntryFailed, Event, Ticked, TickFailed, subscribe
 from celery_catchup.events.recurring_problems import BEAT_PROBLEMS
 from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
-from celery_catchup.metrics.stored import StoreCollector
+from celery_catchup.metrics.store_collector import StoreCollector
 
 _MOST_ENTRIES = 1000
 """Entries that fail and are counted by name; what is beyond is counted together, under no name."""
