@@ -24,7 +24,7 @@ BENCHMARKS = {
     "chains": "runs that wait for one another, against celery.chain",
     "workers": "what the plugin costs",
     "traffic": "round trips and bytes",
-    "looking": "preview and listing with a large ledger",
+    "queries": "preview and listing with a large ledger",
     "takeover": "kill -9 of the leader, and a clean stop",
 }
 
