@@ -1,4 +1,6 @@
-"""The words of the domain as frozen values: instants, runs, skips, plans, and run ids.
+"""The domain as frozen values: instants, triggers, run states, skip reasons, plans, and run ids.
+
+Everything that depends on a trigger, a state or a reason is in its row here, and nowhere else.
 
 Inside the package an instant is an integer: milliseconds since 1970 UTC. Millions of
 slots are counted and compared before a few of them are dispatched, and only those few
@@ -11,9 +13,9 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha1
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 Instant: TypeAlias = int
 """Milliseconds since 1970-01-01T00:00:00Z."""
@@ -46,6 +48,19 @@ def to_milliseconds(duration: timedelta) -> int:
     return duration // _MILLISECOND
 
 
+class SlotMark(StrEnum):
+    """What became of a slot, as timelines and heat maps show it."""
+
+    ON_TIME = "on_time"
+    CAUGHT_UP = "caught_up"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+    PAUSED = "paused"
+    IN_FLIGHT = "in_flight"
+    UPCOMING = "upcoming"
+
+
 class Trigger(StrEnum):
     """Why a run exists."""
 
@@ -54,10 +69,41 @@ class Trigger(StrEnum):
     BACKFILL = "backfill"
     MANUAL = "manual"
 
+    @property
+    def label(self) -> str:
+        """The trigger in tables and on pages."""
+        match self:
+            case Trigger.SCHEDULER:
+                return "Scheduled"
+            case Trigger.CATCHUP:
+                return "Catch-up"
+            case Trigger.BACKFILL:
+                return "Backfill"
+            case Trigger.MANUAL:
+                return "Manual"
+            case _:
+                assert_never(self)
+
+    @property
+    def mark(self) -> SlotMark:
+        """The mark of a run that succeeded: in time, or made up for later."""
+        match self:
+            case Trigger.SCHEDULER | Trigger.MANUAL:
+                return SlotMark.ON_TIME
+            case Trigger.CATCHUP | Trigger.BACKFILL:
+                return SlotMark.CAUGHT_UP
+            case _:
+                assert_never(self)
+
+    @property
+    def is_catchup(self) -> bool:
+        """Whether the run makes up for a slot that was missed; tasks get it as ``is_catchup``."""
+        return self is Trigger.CATCHUP
+
 
 class RunState(StrEnum):
-    """Where a run is in its life: ``waiting → queued → running → succeeded | failed | revoked``,
-    and ``failed → dead`` when its attempts are used up."""
+    """The state of a run: ``waiting → queued → running → succeeded | failed | revoked``, and
+    ``failed → dead`` when its attempts are used up."""
 
     WAITING = "waiting"
     QUEUED = "queued"
@@ -68,9 +114,51 @@ class RunState(StrEnum):
     DEAD = "dead"
 
     @property
+    def mark(self) -> SlotMark | None:
+        """The mark of a run in this state; None for a success, whose trigger has the mark."""
+        match self:
+            case RunState.WAITING | RunState.QUEUED | RunState.RUNNING:
+                return SlotMark.IN_FLIGHT
+            case RunState.FAILED | RunState.REVOKED | RunState.DEAD:
+                return SlotMark.FAILED
+            case RunState.SUCCEEDED:
+                return None
+            case _:
+                assert_never(self)
+
+    @property
     def in_flight(self) -> bool:
         """Whether the run has still to end."""
-        return self in (RunState.WAITING, RunState.QUEUED, RunState.RUNNING)
+        return self.mark is SlotMark.IN_FLIGHT
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run ended without success, so that its error is of interest."""
+        return self.mark is SlotMark.FAILED
+
+
+class Severity(StrEnum):
+    """What a skipped slot means to its owner."""
+
+    LOST = "not recovered"
+    BY_POLICY = "skipped by policy"
+    NONE = "nothing was lost"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRule:
+    """Everything that depends on a skip reason.
+
+    severity  what it means to the owner: pages and ``status`` add these up
+    missed    whether beat was late for the slot, so that it counts as missed
+    mark      what timelines show; None when the slot's run is shown instead
+    meaning   for the reference page
+    """
+
+    severity: Severity
+    missed: bool
+    mark: SlotMark | None
+    meaning: str
 
 
 class SkipReason(StrEnum):
@@ -86,7 +174,54 @@ class SkipReason(StrEnum):
     REMOVED = "removed"
     IN_FLIGHT = "in_flight"
     NOT_FOLLOWED = "not_followed"
-    """It was sent, by a task with its own ``apply_async``, but not as one message that can be followed."""
+
+    @cached_property
+    def rule(self) -> SkipRule:  # noqa: C901 - one row for each reason
+        """The row of this reason; the type checker refuses a reason without one."""
+        lost, by_policy, nothing = Severity.LOST, Severity.BY_POLICY, Severity.NONE
+        match self:
+            case SkipReason.ALREADY_EXISTS:
+                return SkipRule(nothing, False, None, "the slot has its run already")
+            case SkipReason.GUARD_BLOCKED:
+                return SkipRule(by_policy, True, SlotMark.SKIPPED, _GUARD_BLOCKED)
+            case SkipReason.CAP_EXCEEDED:
+                return SkipRule(lost, True, SlotMark.MISSED, "`max_runs` or `catchup_max_runs` was used up")
+            case SkipReason.SUPERSEDED:
+                return SkipRule(by_policy, True, SlotMark.SKIPPED, _SUPERSEDED)
+            case SkipReason.PAUSED:
+                return SkipRule(
+                    by_policy, False, SlotMark.PAUSED, "the entry was paused, and its slots discarded"
+                )
+            case SkipReason.EXPIRED:
+                return SkipRule(lost, True, SlotMark.MISSED, "the slot was older than the window")
+            case SkipReason.CATCHUP_OFF:
+                return SkipRule(lost, True, SlotMark.MISSED, "`select` is `False`: missed slots do not run")
+            case SkipReason.REMOVED:
+                return SkipRule(lost, False, SlotMark.MISSED, "the entry was not declared at that time")
+            case SkipReason.IN_FLIGHT:
+                return SkipRule(nothing, False, None, "a backfill found a run that has not ended yet")
+            case SkipReason.NOT_FOLLOWED:
+                return SkipRule(nothing, True, SlotMark.SKIPPED, _NOT_FOLLOWED)
+            case _:
+                assert_never(self)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the slot has a run, so that there is nothing to recover."""
+        return self.rule.mark is None
+
+    @classmethod
+    def of(cls, severity: Severity) -> tuple[SkipReason, ...]:
+        """All reasons of a severity."""
+        return tuple(reason for reason in cls if reason.rule.severity is severity)
+
+
+_GUARD_BLOCKED = (
+    "the overlap policy or the task's own guard kept it back, or a manual run had succeeded "
+    "(`skip_if_successful`)"
+)
+_SUPERSEDED = "a newer slot ran instead: `select: latest`, or an overlap policy that replaces"
+_NOT_FOLLOWED = "the task's own `apply_async` sent it, but not as one message that can be followed"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -159,15 +294,7 @@ class Plan:
         return len(self.runs) + self.skipped
 
 
-def run_id(namespace: str, entry: str, slot: Slot, *, tenant: str = "", logic_version: str = "") -> uuid.UUID:
-    """The identity of a run: same slot, same run, on every machine, whatever triggered it.
-
-    It depends on the instant and not on how its zone spells it.
-    """
-    return uuid.UUID(identity(namespace, entry, slot, tenant=tenant, logic_version=logic_version))
-
-
-def identity(
+def run_id(
     namespace: str,
     entry: str,
     slot: Slot,
@@ -176,11 +303,12 @@ def identity(
     tenant: str = "",
     logic_version: str = "",
 ) -> str:
-    """The run's id as text: a version 5 UUID, made without the detour over an object of each.
+    """Return the identity of a run: the same slot is the same run on every machine, whatever triggered it.
 
-    ``schedule`` is the id of the slot's schedule; without one its position counts.
+    It is a version 5 UUID, computed without creating `UUID` objects. ``schedule`` is the id of the slot's
+    schedule; without one its position counts.
     """
-    # JSON-like quoting keeps ("a", "b:c") and ("a:b", "c") apart, whatever names contain.
+    # Each part has its length in front, which keeps ("a", "b:c") and ("a:b", "c") apart.
     schedule, at = str(slot.schedule) if schedule is None else schedule, str(slot.at)
     name = (
         f"{len(namespace)}:{namespace}\x1f{len(entry)}:{entry}\x1f{len(schedule)}:{schedule}"
@@ -191,9 +319,9 @@ def identity(
     return f"{hexes[:8]}-{hexes[8:12]}-5{hexes[13:16]}-{variant}{hexes[17:20]}-{hexes[20:32]}"
 
 
-def attempt_id(run: uuid.UUID, attempt: int) -> uuid.UUID:
-    """The identity of one execution of a run; a replay has a new one."""
-    return uuid.uuid5(run, f"attempt:{attempt}")
+def attempt_id(run_id: str, attempt: int) -> str:
+    """Return the identity of one execution of a run; a replay has a new one."""
+    return str(uuid.uuid5(uuid.UUID(run_id), f"attempt:{attempt}"))
 
 
 _RUNS = uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11").bytes

@@ -32,6 +32,7 @@ from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.metrics import catalogue, samples
+from celery_catchup.model import SkipReason
 from celery_catchup.operations import (
     backfills,
     dead_letters,
@@ -56,6 +57,8 @@ EVENTS_PAGE = HERE / "reference" / "events.md"
 EVENTS_TEXT = HERE / "reference" / "events.md.in"
 METRICS_PAGE = HERE / "reference" / "metrics.md"
 METRICS_TEXT = HERE / "reference" / "metrics.md.in"
+RUN_STATES_PAGE = HERE / "reference" / "run-states.md"
+RUN_STATES_TEXT = HERE / "reference" / "run-states.md.in"
 COMMANDS_PAGE = HERE / "reference" / "cli.md"
 COMMANDS_TEXT = HERE / "reference" / "cli.md.in"
 
@@ -147,6 +150,16 @@ def default(field: FieldInfo) -> str:
     if isinstance(field.default, timedelta):
         return f"`{format_duration(field.default)}`"
     return f"`{field.default}`" if field.default != "" else "empty"
+
+
+# -- skip reasons ----------------------------------------------------------------------------
+
+
+def run_states_page() -> str:
+    """The page about run states: its text, with the table of skip reasons put in."""
+    rows = [[f"`{reason}`", str(reason.rule.severity), reason.rule.meaning] for reason in SkipReason]
+    reasons = table(["reason", "counts as", "meaning"], rows)
+    return RUN_STATES_TEXT.read_text(encoding="utf-8").replace("{reasons}", reasons)
 
 
 # -- events ----------------------------------------------------------------------------------
@@ -351,6 +364,7 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
 
 if __name__ == "__main__":
     SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
+    RUN_STATES_PAGE.write_text(run_states_page(), encoding="utf-8")
     METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     EVENTS_PAGE.write_text(events_page(), encoding="utf-8")
     COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp, trigger
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, Skipped
@@ -23,7 +23,7 @@ def show_table(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None
         [
             run.run_id[:SHORT_ID],
             run.entry,
-            trigger(run.trigger_type),
+            run.trigger_type.label,
             moment(run.scheduled_time, form),
             moment(run.started_at, form),
             run.attempt,
@@ -60,7 +60,7 @@ def show_facts(screen: Screen, run: Run) -> None:
             ("Entry", run.entry),
             ("Task", run.task),
             ("State", str(run.state)),
-            ("Trigger", trigger(run.trigger_type)),
+            ("Trigger", run.trigger_type.label),
             ("Scheduled For", stamp(run.scheduled_time)),
             ("Data interval from", stamp(run.data_interval_start)),
             ("Decided At", stamp(run.created_at)),
@@ -121,6 +121,6 @@ def _shortened(value: object) -> str:
 def line_of(screen: Screen, run: Run) -> str:
     """One run on a line of its own, for lists that grow."""
     return (
-        f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {trigger(run.trigger_type)}  "
+        f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {run.trigger_type.label}  "
         f"{moment(run.scheduled_time)}  {moment(run.started_at)}  {screen.painted(str(run.state))}"
     )

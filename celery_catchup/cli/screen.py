@@ -19,7 +19,6 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 _STRANGE = "\N{REPLACEMENT CHARACTER}"
-_WORDS = {"scheduler": "Scheduled", "catchup": "Catch-up", "backfill": "Backfill", "manual": "Manual"}
 _COLOURS = {
     "succeeded": "green",
     "completed": "green",
@@ -129,11 +128,6 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 def _coloured() -> bool:
     return sys.stdout.isatty()
-
-
-def trigger(word: str) -> str:
-    """``Catch-up`` for ``catchup``."""
-    return _WORDS.get(word, word)
 
 
 def precision(moments: Iterable[datetime | None]) -> str:

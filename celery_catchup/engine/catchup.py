@@ -9,7 +9,7 @@ from celery_catchup.config.durations import format_duration
 from celery_catchup.engine.drafts import Draft
 from celery_catchup.engine.tracked_entries import Session, TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
-from celery_catchup.model import Instant, Plan, Trigger
+from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.entry import EntryState
 from celery_catchup.planning.overlap import earliest_send, room, share
 from celery_catchup.planning.planner import plan, survey
@@ -36,7 +36,7 @@ class Progress:
             self,
             dispatched=self.dispatched + len(plan.runs),
             skipped=self.skipped + plan.skipped,
-            late=self.late + sum(run.trigger is Trigger.CATCHUP for run in plan.runs),
+            late=self.late + sum(run.trigger.is_catchup for run in plan.runs),
             slots=(min(ends), max(ends)) if ends else None,
         )
 

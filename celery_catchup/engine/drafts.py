@@ -16,8 +16,6 @@ from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.rendering import render
 
-_NOT_MISSED = (SkipReason.ALREADY_EXISTS, SkipReason.PAUSED, SkipReason.REMOVED)
-
 
 class DispatchFailedError(CatchupError):
     """A message could not be made or published; the run stays undecided or unpublished.
@@ -226,8 +224,8 @@ def _new_run(
 def _missed(plan: Plan) -> int:
     """How many slots of a catch-up were late; those that have their run already, or were to be left out
     while the entry was paused, were not missed."""
-    late = sum(run.trigger is Trigger.CATCHUP for run in plan.runs)
-    return late + sum(skip.count for skip in plan.skips if skip.reason not in _NOT_MISSED)
+    late = sum(run.trigger.is_catchup for run in plan.runs)
+    return late + sum(skip.count for skip in plan.skips if skip.reason.rule.missed)
 
 
 def _ends(entry: Entry, plan: Plan) -> Ends | None:

@@ -81,7 +81,7 @@ class RunDispatched:
     @property
     def is_catchup(self) -> bool:
         """True if the run recovers a missed slot."""
-        return self.run.trigger is Trigger.CATCHUP
+        return self.run.trigger.is_catchup
 
 
 @dataclass(frozen=True, slots=True)

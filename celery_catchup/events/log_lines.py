@@ -14,7 +14,7 @@ from typing import Any
 from celery_catchup import events
 from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
 from celery_catchup.events.command_lines import command_line
-from celery_catchup.model import Instant, SkipReason, Trigger, to_rfc3339
+from celery_catchup.model import Instant, SkipReason, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")
 
@@ -168,7 +168,7 @@ class LogLines:
 
     def _dispatched(self, event: RunDispatched) -> None:
         at = event.run.slot.at
-        if event.run.trigger is not Trigger.CATCHUP:
+        if not event.is_catchup:
             level, msg = DEBUG, "Run dispatched"
         elif self._within_limits("Catch-up run dispatched", event.entry, "", at):
             level, msg = INFO, "Catch-up run dispatched"
@@ -222,7 +222,7 @@ class LogLines:
 
 def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> dict[str, str]:
     """Return the command that runs lost slots after all; slots that have a run are not lost."""
-    if reason in (SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT):
+    if reason.has_run:
         return {}
     start, end = to_rfc3339(first), to_rfc3339(last)
     return {"recover": command_line("backfill", entry, "--start", start, "--end", end)}

@@ -150,7 +150,7 @@ def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
 def _identity(operator: Operator, entry: str, line: TrackedEntry | None, slot: Slot) -> str:
     if line is not None:
         return line.entry.run_id(operator.store.namespace, slot)
-    return str(run_id(operator.store.namespace, entry, slot))
+    return run_id(operator.store.namespace, entry, slot)
 
 
 def _make(

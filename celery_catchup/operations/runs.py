@@ -25,7 +25,6 @@ SHORTEST_ID = 4
 
 _CURSOR = re.compile(r"(\d{1,15})-([0-9a-zA-Z-]{1,60})")
 _LANE = Backfill.lane_of("")
-_FAILED = (RunState.FAILED, RunState.DEAD, RunState.REVOKED)
 _DECIDED = (RunState.WAITING, RunState.FAILED, RunState.DEAD)
 _MOST_ARGUMENTS = 200
 
@@ -260,7 +259,7 @@ def run_of(record: Mapping[str, Any]) -> Run:
         task=str(record.get("task", "")),
         state=RunState(record["state"]),
         trigger_type=Trigger(record["trigger"]),
-        is_catchup=record["trigger"] == Trigger.CATCHUP,
+        is_catchup=Trigger(record["trigger"]).is_catchup,
         scheduled_time=to_datetime(int(record["slot"])),
         data_interval_start=stored_time(record.get("previous")),
         created_at=stored_time(record.get("created")),
@@ -325,7 +324,7 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
     """Yield the last attempts of a run, the oldest first, the present or final one last."""
     past = list(record.get("past", ()))
     if record.get("attempt_started") is not None:
-        failed = record["state"] in _FAILED
+        failed = RunState(record["state"]).failed
         past.append(
             {
                 "attempt": record.get("attempt", 1),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.error_text import listed, shown
-from celery_catchup.model import Instant, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
+from celery_catchup.model import Instant, Severity, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.stored_times import stored_instant, stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
@@ -32,10 +32,7 @@ _WORKERS = 10 * 60 * 1000  # milliseconds; a worker reports each minute
 _STANDBYS = 2 * 60 * 1000  # milliseconds; a standby reports every 20 seconds
 _ROLLOUT = 5 * 60 * 1000  # milliseconds for which two versions of a schedule may run side by side
 
-LOST = frozenset({SkipReason.EXPIRED, SkipReason.CATCHUP_OFF, SkipReason.CAP_EXCEEDED, SkipReason.REMOVED})
-"""Reasons for which a slot is not recovered; the others are what an overlap policy is for."""
 
-_BY_POLICY = (SkipReason.SUPERSEDED, SkipReason.GUARD_BLOCKED, SkipReason.PAUSED)
 _LANE = Backfill.lane_of("")
 
 
@@ -196,7 +193,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
-        not_recovered=operator.history.tally(since=now - LATELY).skipped(*LOST),
+        not_recovered=operator.history.tally(since=now - LATELY).skipped(*SkipReason.of(Severity.LOST)),
         paused=tuple(name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in operator.backfills.all()),
@@ -220,8 +217,8 @@ def overview(operator: Operator) -> Overview:
         banner=banner if recent else None,
         last_catchup=banner,
         caught_up=tally.dispatched(Trigger.CATCHUP),
-        skipped_by_policy=tally.skipped(*_BY_POLICY),
-        not_recovered=tally.skipped(*LOST),
+        skipped_by_policy=tally.skipped(*SkipReason.of(Severity.BY_POLICY)),
+        not_recovered=tally.skipped(*SkipReason.of(Severity.LOST)),
         largest_lag=stored_length(tally.lag),
         failed_attempts=tally.counts.get("failed", 0),
         dead_letters=found.dead_letters,

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import product
 from typing import Any
 
 from celery_catchup.engine.tracked_entries import TrackedEntry
-from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.model import Instant, RunState, SkipReason, SlotMark, Trigger, to_datetime, to_instant
 from celery_catchup.operations.gaps import Span, clipped, gaps
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.pieces import pieces
-from celery_catchup.operations.status import LOST
 from celery_catchup.planning.entry import Role
 from celery_catchup.store.listing import Record
 from celery_catchup.store.survey import Stretch, share
@@ -24,19 +22,6 @@ MOST = 400
 """Values per entry that a timeline has, more or less, unless somebody says otherwise."""
 VALUES = 5000
 """Values that a timeline of many entries has in all; it also bounds the records that are read for it."""
-
-
-class SlotMark(StrEnum):
-    """What became of a slot, in a word that has a colour and a shape."""
-
-    ON_TIME = "on_time"
-    CAUGHT_UP = "caught_up"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    MISSED = "missed"
-    PAUSED = "paused"
-    IN_FLIGHT = "in_flight"
-    UPCOMING = "upcoming"
 
 
 WORST_FIRST = (
@@ -152,11 +137,10 @@ def _alone(record: Record) -> Stretch:
 
 
 def _mark_of(state: RunState, trigger: Trigger, *, unreported: bool) -> SlotMark:
-    if state.in_flight and not unreported:
-        return SlotMark.IN_FLIGHT
-    if state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
-        return SlotMark.FAILED
-    return SlotMark.CAUGHT_UP if trigger in (Trigger.CATCHUP, Trigger.BACKFILL) else SlotMark.ON_TIME
+    """Return the mark of a run; one in flight whose worker does not report counts as a success."""
+    if state.mark is None or (state.in_flight and unreported):
+        return trigger.mark
+    return state.mark
 
 
 _MARKS_OF_RUNS = {
@@ -227,11 +211,12 @@ class _Lane:
         return (SlotMark.MISSED, "undecided") if at > self._decided else (SlotMark.SKIPPED, "not_recorded")
 
 
-_MARKS = {str(reason): SlotMark.MISSED for reason in LOST} | {str(SkipReason.PAUSED): SlotMark.PAUSED}
+_MARKS = {str(reason): reason.rule.mark or SlotMark.SKIPPED for reason in SkipReason}
+_WITH_RUN = frozenset(str(reason) for reason in SkipReason if reason.has_run)
 
 
 def _has_no_run(skip: Record) -> bool:
-    return bool(skip["reason"] != SkipReason.ALREADY_EXISTS)
+    return skip["reason"] not in _WITH_RUN
 
 
 def _span(skip: Record) -> Span:

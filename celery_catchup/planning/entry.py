@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, SchedulePolicy, Select
-from celery_catchup.model import Instant, RunState, Slot, identity, to_instant, to_milliseconds
+from celery_catchup.model import Instant, RunState, Slot, run_id, to_instant, to_milliseconds
 from celery_catchup.timetables.cron_table import CronTable
 from celery_catchup.timetables.timetable import Timetable
 
@@ -106,7 +106,7 @@ class Entry:
     def run_id(self, namespace: str, slot: Slot) -> str:
         """The identity of the slot's run."""
         policy = self.policy
-        return identity(
+        return run_id(
             namespace,
             self.name,
             slot,
@@ -118,9 +118,9 @@ class Entry:
     def slots_of(self, namespace: str, runs: Iterable[RecordedRun]) -> dict[Slot, RunState]:
         """The slots whose run is among ``runs``, found by the run's id."""
         found = {}
-        for run_id, at, state in runs:
+        for recorded, at, state in runs:
             for index in range(len(self.schedules)):
-                if self.run_id(namespace, slot := Slot(at, index)) == run_id:
+                if self.run_id(namespace, slot := Slot(at, index)) == recorded:
                     found[slot] = state
         return found
 

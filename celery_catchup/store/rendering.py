@@ -31,7 +31,7 @@ def task_id(run_id: str, attempt: int) -> str:
 
 def is_catchup(run: Mapping[str, Any]) -> bool:
     """Whether the run makes up for a missed slot."""
-    return bool(run["trigger"] == Trigger.CATCHUP)
+    return Trigger(run["trigger"]).is_catchup
 
 
 def facts(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:

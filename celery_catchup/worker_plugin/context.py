@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
-from uuid import UUID
 
 from celery_catchup.clock import Clock
 from celery_catchup.errors import LeaseLostError
@@ -101,12 +100,12 @@ class RunContext:
     @property
     def is_catchup(self) -> bool:
         """Whether the slot was missed and is being made up for."""
-        return self.trigger is Trigger.CATCHUP
+        return self.trigger.is_catchup
 
     @property
     def attempt_id(self) -> str:
         """The identity of this execution; the next attempt has another."""
-        return str(attempt_id(UUID(self.run_id), self.attempt))
+        return attempt_id(self.run_id, self.attempt)
 
     @property
     def data_interval(self) -> DataInterval:

@@ -168,7 +168,7 @@ class Site:
 
     def identity(self, entry: str, slot: str) -> str:
         """The id that the run of a slot must have."""
-        return str(run_id(NAMESPACE, entry, Slot(instant(slot))))
+        return run_id(NAMESPACE, entry, Slot(instant(slot)))
 
     def watermark(self) -> Instant | None:
         stored: Any = self.redis.hget(self.keys.scheduler, "watermark")

@@ -5,7 +5,6 @@ A kind that takes ``redis_url`` runs on a real server, with the engine and the s
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -271,7 +270,7 @@ def run_identity(case: Fields) -> None:
             assert (attempt_id(run, 1) != attempt_id(again, 2)) is (expected.take("attempt_id") == "new")
 
 
-def _identity(raw: dict[str, Any]) -> uuid.UUID:
+def _identity(raw: dict[str, Any]) -> str:
     with fields(raw) as case:
         attempt = case.take("attempt", 1)
         slot = Slot(case.time("slot"), case.take("schedule", 0))

@@ -1,4 +1,4 @@
-"""The page about settings says what the code reads, and its examples are right."""
+"""The pages about settings and run states say what the code reads, and its examples are right."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from celery_catchup.config.configuration import Declaration, load
 from tests.docs.test_blocks import blocks
 
@@ -14,10 +16,12 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "reference" / "settings.md"
 
 
-def test_the_page_is_up_to_date() -> None:
-    generated = runpy.run_path(str(DOCS / "generate.py"))["settings_page"]()
+@pytest.mark.parametrize("page", ["settings", "run-states"])
+def test_the_page_is_up_to_date(page: str) -> None:
+    generated = runpy.run_path(str(DOCS / "generate.py"))[f"{page.replace('-', '_')}_page"]()
 
-    assert PAGE.read_text(encoding="utf-8") == generated, "run: python docs/generate.py"
+    written = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    assert written == generated, "run: python docs/generate.py"
 
 
 def test_every_example_on_the_page_is_a_configuration_without_mistakes() -> None:

@@ -29,7 +29,7 @@ def fill(operator: Operator, *, runs_each: int, dead_every: int = 50, every: int
             slot = last - back * every
             made += 1
             record = _record(name, slot, made, dead=made % dead_every == 0, every=every)
-            identity = str(run_id("proj", name, Slot(slot)))
+            identity = run_id("proj", name, Slot(slot))
             pipe.hset(keys.ledger, identity, json.dumps(record, separators=(",", ":")))
             pipe.zadd(keys.runs, {identity: slot})
             pipe.zadd(keys.runs_of(name), {identity: slot})

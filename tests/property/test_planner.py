@@ -308,4 +308,4 @@ def test_the_id_of_a_run_is_the_version_5_uuid_of_what_it_is_for(
 
     made = run_id(namespace, entry, Slot(at, schedule), tenant=tenant, logic_version=version)
 
-    assert made == uuid.uuid5(uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11"), name)
+    assert made == str(uuid.uuid5(uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11"), name))

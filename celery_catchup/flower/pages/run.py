@@ -13,8 +13,6 @@ from celery_catchup.operations import Operator, UnknownRunError
 from celery_catchup.operations.dead_letters import DeadLetter, show_dead
 from celery_catchup.operations.runs import Run, show_run
 
-_FAILED = (RunState.FAILED, RunState.DEAD, RunState.REVOKED)
-
 
 class RunPage(Page):
     """One run."""
@@ -38,7 +36,7 @@ class RunPage(Page):
             "decided": decided(found),
             "notes": notes(found),
             "progress": progress(found),
-            "error": run.error or "" if run.state in _FAILED else "",
+            "error": run.error or "" if run.state.failed else "",
             "category": str(letter.category) if letter else "",
             "traceback": (letter.traceback or "") if letter else "",
         }
@@ -55,7 +53,7 @@ def _letter(operator: Operator, run: Run) -> DeadLetter | None:
 
 def _buttons(run: Run) -> Markup:
     """Replay what has failed; a dead letter can be discarded too."""
-    if run.state not in _FAILED:
+    if not run.state.failed:
         return Markup()
     body = {"runIds": [run.run_id]}
     replay = action("Replay", "/replay", body, kind="cu-accent")

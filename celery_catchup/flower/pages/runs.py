@@ -10,10 +10,9 @@ from celery_catchup.flower.pages.asking import moment, word
 from celery_catchup.flower.pages.page import Page, Values
 from celery_catchup.flower.views.filters import Filter, choices
 from celery_catchup.flower.views.runs import RunRow, run_row, skip_row
-from celery_catchup.model import RunState, Trigger
+from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations import Operator
 from celery_catchup.operations.runs import list_runs, list_skips
-from celery_catchup.operations.status import LOST
 
 ROWS = 50
 
@@ -78,7 +77,7 @@ def _slots(operator: Operator, asked: Filter) -> tuple[list[RunRow], str]:
     wanted = [
         one
         for one in found
-        if ("missed" if one.reason in LOST else "skipped") in asked.state
+        if ("missed" if one.reason in SkipReason.of(Severity.LOST) else "skipped") in asked.state
         and (until is None or one.first <= until)
     ]
     return [skip_row(one) for one in wanted[: 4 * ROWS]], ""

@@ -60,9 +60,9 @@ def trigger_choices(page: EntryPage, chosen: str, link: Links) -> list[Choice]:
     name = page.entry.name
     total = sum(page.runs.values())
     made = [Choice(f"All {total:,}", f"{link.entry(name)}#cu-runs-title", not chosen)]
-    for trigger, words in TRIGGERS.items():
+    for trigger in TRIGGERS:
         href = f"{link('/catchup/entry', entry=name, triggerType=str(trigger))}#cu-runs-title"
-        made.append(Choice(f"{words} {page.runs.get(trigger, 0):,}", href, chosen == trigger))
+        made.append(Choice(f"{trigger.label} {page.runs.get(trigger, 0):,}", href, chosen == trigger))
     return made
 
 

@@ -72,8 +72,8 @@ def choices(asked: Filter, link: Links) -> list[tuple[str, Sequence[Choice]]]:
     first = replace(asked, cursor="")
     by_trigger = [_choice("All", replace(first, trigger_type=()), asked, link)]
     by_trigger += [
-        _choice(words, replace(first, trigger_type=(str(trigger),)), asked, link)
-        for trigger, words in TRIGGERS.items()
+        _choice(trigger.label, replace(first, trigger_type=(str(trigger),)), asked, link)
+        for trigger in TRIGGERS
     ]
     by_state = [_choice(words, replace(first, state=states), asked, link) for words, states in STATES.items()]
     return [("trigger", by_trigger), ("state", by_state)]

@@ -6,20 +6,15 @@ from dataclasses import dataclass
 
 from celery_catchup.flower.drawing.svg import Markup, element
 from celery_catchup.flower.labels import DASH, counted, is_late, length, slot, when
-from celery_catchup.model import RunState, Trigger
+from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations.runs import Run, Skipped
-from celery_catchup.operations.status import LOST
 from celery_catchup.store.rendering import task_id
 
 SHORT = 8
 """Characters of a run's id that a table shows."""
 
-TRIGGERS = {
-    Trigger.CATCHUP: "Catch-up",
-    Trigger.SCHEDULER: "Scheduled",
-    Trigger.BACKFILL: "Backfill",
-    Trigger.MANUAL: "Manual",
-}
+TRIGGERS = (Trigger.CATCHUP, Trigger.SCHEDULER, Trigger.BACKFILL, Trigger.MANUAL)
+"""In the order of the filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def skip_row(one: Skipped) -> RunRow:
     """Slots that were decided not to run."""
     first, last = slot(one.first), slot(one.last)
     many = Markup(f"{first} – {last}") if one.count > 1 else first
-    missed = one.reason in LOST
+    missed = one.reason in SkipReason.of(Severity.LOST)
     words = "missed" if missed else "skipped"
     told = [element("span", words.capitalize(), class_=f"cu-s-{words}"), _reason(str(one.reason))]
     if one.count > 1:
@@ -89,7 +84,7 @@ def skip_row(one: Skipped) -> RunRow:
 
 def trigger_badge(trigger: Trigger) -> Markup:
     """Why a run exists, as a badge."""
-    return element("span", TRIGGERS.get(trigger, str(trigger)), class_=f"cu-badge cu-t-{trigger}")
+    return element("span", trigger.label, class_=f"cu-badge cu-t-{trigger}")
 
 
 def state_badge(state: str) -> Markup:
@@ -100,7 +95,7 @@ def state_badge(state: str) -> Markup:
 def state_of(run: Run) -> Markup:
     """The state, and the error where there is one."""
     told = [state_badge(str(run.state))]
-    if run.error and run.state in (RunState.FAILED, RunState.DEAD, RunState.REVOKED):
+    if run.error and run.state.failed:
         told.append(element("span", _cut(run.error), class_="cu-sub", title=run.error))
     return Markup("".join(told))
 

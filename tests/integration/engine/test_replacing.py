@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from celery_catchup.model import RunState, Slot, identity, to_instant
+from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Ledger, Scripts
 from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Answer, Finish
@@ -260,7 +260,7 @@ def test_a_restart_starts_at_once_when_no_worker_executes_the_run_before(start: 
 def test_the_slots_own_run_that_was_started_by_hand_is_not_ended(start: Start) -> None:
     beat = start(overlap_policy="terminate_other")
     slot = to_instant(beat.clock.now()) + 10_000
-    made = identity(NAMESPACE, "etl", Slot(slot))
+    made = run_id(NAMESPACE, "etl", Slot(slot))
     template = Template("{}", queue="celery", db=0)
     fixed = {"entry": "etl", "task": "proj.etl", "schedule": 0, "trigger": "manual"}
     beat.controls.start(made, {**fixed, "slot": slot, "template": template.id}, template, now=slot - 1000)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.model import RunState, Slot, identity, to_instant
+from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.operations.dead_letters import Outcome, discard, select_dead
 from celery_catchup.operations.entries import list_entries
 from celery_catchup.store.batches import Template
@@ -84,7 +84,7 @@ def test_nothing_that_joins_a_stopped_chain_starts(stopped: Start, clock: FakeCl
     slot = to_instant(clock.now()) + 60_000
     record = {"entry": "etl", "task": "proj.etl", "schedule": 0, "trigger": "manual", "slot": slot}
 
-    by_hand = identity(NAMESPACE, "etl", Slot(slot))
+    by_hand = run_id(NAMESPACE, "etl", Slot(slot))
     beat.controls.start(by_hand, {**record, "template": template.id}, template, now=slot)
     clock.set("2026-02-07T13:00:00Z")
     beat.tick()

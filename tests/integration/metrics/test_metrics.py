@@ -278,7 +278,9 @@ def test_without_the_extra_beat_goes_on_and_says_what_to_install(
 
     with caplog.at_level(logging.INFO):
         assert (
-            metrics.serve_metrics(project.app, Settings.read({"catchup_metrics_port": 1}), clock=project.clock)
+            metrics.serve_metrics(
+                project.app, Settings.read({"catchup_metrics_port": 1}), clock=project.clock
+            )
             is None
         )
 
@@ -296,7 +298,9 @@ def test_the_package_imports_prometheus_only_when_it_is_asked_for_metrics() -> N
 def test_a_beat_serves_its_metrics_over_http(project: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    served = metrics.serve_metrics(project.app, Settings.read({"catchup_metrics_port": port}), clock=project.clock)
+    served = metrics.serve_metrics(
+        project.app, Settings.read({"catchup_metrics_port": port}), clock=project.clock
+    )
     assert served is not None
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:

@@ -9,7 +9,7 @@ from celery import Celery
 
 from celery_catchup import run_headers, trigger
 from celery_catchup.dispatch.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
-from celery_catchup.model import Slot, identity
+from celery_catchup.model import Slot, run_id
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownEntryError
 
@@ -70,9 +70,8 @@ def test_a_trigger_looks_at_its_own_entry_only(app: Celery, operator: Operator) 
 def test_a_policy_for_every_other_entry_holds_for_a_triggered_one(app: Celery, operator: Operator) -> None:
     app.conf.catchup_entries = {"*": {"window": "6h", "logic_version": "2"}}
 
-    run_id = trigger(app, "etl")
+    triggered = trigger(app, "etl")
 
-    run = operator.ledger.run(run_id)
+    run = operator.ledger.run(triggered)
     assert run is not None
-    slot = Slot(run["slot"])
-    assert run_id == identity("shop", "etl", slot, logic_version="2")
+    assert triggered == run_id("shop", "etl", Slot(run["slot"]), logic_version="2")

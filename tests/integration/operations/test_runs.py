@@ -18,7 +18,7 @@ from celery_catchup.events import (
     RunResent,
     RunSkipped,
 )
-from celery_catchup.model import RunState, Slot, identity, to_instant
+from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Replay
 from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Answer, Finish
@@ -439,7 +439,7 @@ def test_a_slot_that_has_its_run_takes_no_other_slots_place(redis_url: str, cloc
     beat.tick()
     template = Template('{"slot": "@catchup:scheduled_time@", "entry": "etl"}', queue="celery", db=0)
     record = by_hand(to_instant(datetime.fromisoformat(TEN)), template)
-    made = identity(NAMESPACE, "etl", Slot(record["slot"]))
+    made = run_id(NAMESPACE, "etl", Slot(record["slot"]))
     beat.controls.start(made, record, template, now=record["slot"])
     claim(beat, made)
     end(beat, made, RunState.SUCCEEDED)

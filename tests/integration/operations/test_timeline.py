@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from celery.schedules import crontab, schedule
 
-from celery_catchup.model import RunState
-from celery_catchup.operations.timeline import SlotMark, TimelineSlots, timeline
+from celery_catchup.model import RunState, SlotMark
+from celery_catchup.operations.timeline import TimelineSlots, timeline
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 

@@ -17,7 +17,8 @@ from celery_catchup.flower.drawing.starts import starts
 from celery_catchup.flower.drawing.svg import element, percent
 from celery_catchup.flower.drawing.tallies import tally
 from celery_catchup.flower.labels import counted, length, when
-from celery_catchup.operations.timeline import WORST_FIRST, SlotMark, TimelineSlots, _joined
+from celery_catchup.model import SlotMark
+from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _joined
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 DAY = Span(NOON - timedelta(days=1), NOON)
