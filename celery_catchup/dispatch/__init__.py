@@ -9,6 +9,6 @@ broker the leader publishes it from the outbox, with confirmation.
 from celery_catchup.dispatch.dispatcher import Dispatcher, Mode
 from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.sent_events import SentEvents
-from celery_catchup.store.rendering import render
+from celery_catchup.store.templates import render
 
 __all__ = ["DispatchError", "Dispatcher", "Mode", "SentEvents", "render"]

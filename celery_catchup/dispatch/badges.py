@@ -1,41 +1,51 @@
-"""Badges: how a catch-up run is told apart where only Celery's own fields are shown, as in stock
-Flower and ``celery events``.
+"""Badges: show a catch-up run where only Celery's own fields are shown, as in stock Flower and
+``celery events``.
 
-The name is a constant per task, never with a time in it: names become labels of metrics.
+The name is a constant per task and has no time in it: names become labels of metrics.
 """
 
 from __future__ import annotations
 
 import re
 
-_NAME = "{task} [catch-up]"
-_FACTS = "'is_catchup': True, 'scheduled_time': '{scheduled_time}'"
-_BADGE = re.compile(r"\{'is_catchup': True, 'scheduled_time': '([^']*)'[,}]")
+from celery.beat import ScheduleEntry
+
+from celery_catchup.config.settings import MarkTasks
+from celery_catchup.dispatch.placeholders import placeholder
 
 RECEIVER = "celery_catchup._on_publish"
 """The worker's receiver that gives a retry its badge; it changes nothing that beat sends."""
 
-KEYS = frozenset({"is_catchup", "scheduled_time"})
-"""What a badge adds to the arguments that are shown; a task with such an argument gets none."""
+IN_NAME = (MarkTasks.NAME, MarkTasks.BOTH)
+_IN_KWARGS = (MarkTasks.KWARGS, MarkTasks.BOTH)
+_KEYS = {"is_catchup", "scheduled_time"}
+_BADGE = re.compile(r"\{'is_catchup': True, 'scheduled_time': '([^']*)'[,}]")
 
 
 def badged_name(task: str) -> str:
-    """``proj.etl [catch-up]``."""
-    return _NAME.format(task=task)
+    """Return ``proj.etl [catch-up]``."""
+    return f"{task} [catch-up]"
+
+
+def shown_kwargs(entry: ScheduleEntry, kwargsrepr: str, badge: MarkTasks) -> str:
+    """Badge the keyword arguments as they are shown. A task with an argument of such a name gets no badge,
+    nor does a text that the user has set."""
+    users = "kwargsrepr" in entry.options or _KEYS & set(entry.kwargs or ())
+    if badge not in _IN_KWARGS or users:
+        return kwargsrepr
+    return badged_kwargs(kwargsrepr, placeholder("scheduled_time"))
 
 
 def badged_kwargs(kwargsrepr: str, scheduled_time: str) -> str:
-    """Keyword arguments as they are shown, ours in front: the end of a long text is cut off.
-
-    A text that is not one of a mapping stays as it is.
-    """
+    """Put the badge in front, because the end of a long text is cut off; a text that is not one of a mapping
+    stays as it is."""
     if not kwargsrepr.startswith("{") or badge_of(kwargsrepr) is not None:
         return kwargsrepr
-    facts = _FACTS.format(scheduled_time=scheduled_time)
-    return f"{{{facts}}}" if kwargsrepr == "{}" else f"{{{facts}, {kwargsrepr[1:]}"
+    badge = f"{{'is_catchup': True, 'scheduled_time': '{scheduled_time}'"
+    return f"{badge}}}" if kwargsrepr == "{}" else f"{badge}, {kwargsrepr[1:]}"
 
 
 def badge_of(kwargsrepr: object) -> str | None:
-    """The scheduled time of badged arguments; None without a badge."""
+    """Return the scheduled time of badged arguments; None without a badge."""
     found = _BADGE.match(kwargsrepr) if isinstance(kwargsrepr, str) else None
     return None if found is None else found[1]

@@ -7,7 +7,7 @@
 - ``Channel._size`` of transports that are not AMQP: how many messages a queue holds.
 
 What kombu's own ``_put`` does to that client is what is recorded: one ``LPUSH``, or else the
-message cannot be pushed by a script. `looks_right` tries it, so that a kombu which has changed
+message cannot be pushed by a script. `can_capture` tries it, so that a kombu which has changed
 is noticed at start.
 """
 
@@ -114,7 +114,7 @@ def counting(channel: Any) -> Iterator[Capture | None]:
         yield seen
 
 
-def looks_right(connection: Any) -> bool:
+def can_capture(connection: Any) -> bool:
     """Whether a message can be captured as kombu would push it; tried with one that goes nowhere."""
     channel = connection.default_channel
     if not isinstance(channel, _WatchedChannel):
@@ -140,8 +140,8 @@ def looks_right(connection: Any) -> bool:
     )
 
 
-def encodes_alike(serializer: str, compressor: str | None) -> bool:
-    """Whether both are kombu's own, and so make the same of the same arguments; one of the user's may
+def is_deterministic(serializer: str, compressor: str | None) -> bool:
+    """Tell whether both are kombu's own, and so make the same of the same arguments; one of the user's may
     put a time stamp or a nonce into each message."""
     encoders = getattr(registry, "_encoders", {})
     if serializer not in encoders or encoders[serializer].encoder.__module__ not in _SERIALIZERS:
@@ -179,7 +179,7 @@ class _RecordingProducer(Producer):
     ) -> Any:
         reply_to = properties.get("reply_to")
         publication = {
-            "body": _base64(body, content_encoding),
+            "body": base64_body(body, content_encoding),
             "content_type": content_type,
             "content_encoding": content_encoding,
             "priority": priority,
@@ -279,7 +279,8 @@ def _prefix(channel: Any) -> str:
     return str(channel.global_keyprefix)
 
 
-def _base64(body: Any, encoding: str | None) -> str:
+def base64_body(body: Any, encoding: str | None) -> str:
+    """Encode a serialised body as JSON can hold it."""
     if isinstance(body, str):
         body = body.encode("utf-8" if encoding in (None, "", "binary") else encoding)
     return b64encode(body).decode("ascii")

@@ -20,7 +20,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from celery_catchup.config.settings import Checkins, MarkTasks
 from celery_catchup.dispatch.broker import Broker, destination
-from celery_catchup.dispatch.capture import Capture, capture, looks_right
+from celery_catchup.dispatch.capture import Capture, can_capture, capture
+from celery_catchup.dispatch.captured_message import CapturedMessage
+from celery_catchup.dispatch.celery_internals import counted_publications, has_unknown_messages
 from celery_catchup.dispatch.failures import (
     DispatchError,
     passes,
@@ -29,22 +31,16 @@ from celery_catchup.dispatch.failures import (
     unreachable,
     unroutable,
 )
-from celery_catchup.dispatch.messages import (
-    Message,
-    counted_publications,
-    is_shared,
-    message_of,
-    sends_its_own_way,
-)
+from celery_catchup.dispatch.header_names import CLAIM_HEADERS
 from celery_catchup.dispatch.sent_events import SentEvents
-from celery_catchup.dispatch.sentry_checkins import Announcements
-from celery_catchup.dispatch.shared_messages import Kinds
-from celery_catchup.dispatch.templates import Caught, Entries, Known
+from celery_catchup.dispatch.sentry_checkins import SentryCheckins
+from celery_catchup.dispatch.task_call import TaskCall
+from celery_catchup.dispatch.templates import Templates
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, Trigger
 from celery_catchup.store import Template
-from celery_catchup.store.rendering import is_catchup, render
+from celery_catchup.store.templates import is_catchup, render
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +77,8 @@ class Dispatcher:
         self._broker = Broker(app)
         self.sent_events = SentEvents(app, self._broker)
         self._db = 0
-        self._known = Entries(app)
-        self._kinds = Kinds(app)
-        self._announcements = Announcements(app, checkins)
+        self._templates = Templates(app)
+        self._checkins = SentryCheckins(app, checkins)
         self._queues: dict[str, str] = {}
         self._told: set[str] = set()
         self.mode: Mode | None = None
@@ -98,8 +93,7 @@ class Dispatcher:
         wait and call again.
         """
         self.mode = None
-        self._known.clear()
-        self._kinds.clear()
+        self._templates.clear()
         self._queues.clear()
         obstacle = self._obstacle()
         if obstacle is None:
@@ -142,7 +136,7 @@ class Dispatcher:
         return None
 
     def _other_kombu(self, connection: Any) -> str | None:
-        if not looks_right(connection):
+        if not can_capture(connection):
             return f"kombu {kombu.__version__} hands messages over in a way that is not known here"
         prefix = connection.default_channel.global_keyprefix
         queue = f"{prefix}{self._app.conf.task_default_queue}"
@@ -160,7 +154,7 @@ class Dispatcher:
                 self._queues[queue] = told(error)
         return self._queues[queue]
 
-    # -- what --------------------------------------------------------------------------------
+    # -- templates ---------------------------------------------------------------------------
 
     def template(
         self,
@@ -170,79 +164,75 @@ class Dispatcher:
         run_id: str | None = None,
         run: Mapping[str, Any] | None = None,
     ) -> Template:
-        """The message of an entry, with marks where two runs differ.
+        """Return the message of an entry, with placeholders where two runs differ.
 
         ``policy_entry`` is the name under which the ledger knows it, None for an entry without a
-        policy. ``run`` (its ``slot``, ``trigger`` and ``previous``) is what the message is for;
-        most entries have one template for all runs, made once, but where the user's code sees
-        every message (see `is_shared`) each run gets its own.
+        policy. ``run`` (its ``slot``, ``trigger`` and ``previous``) is what the message is for. Most
+        entries have one template for all runs; where the user's code sees every message (see
+        `can_share_template`), each run gets its own.
         """
         if self.mode is None:
             self.probe()
         badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
-        announced = self._announcements.concern(run)
-        known = None if announced else self._known.valid(entry, policy_entry)
-        if announced or (known is None and not is_shared(self._app, entry)):
-            own = self._own_message(entry, policy_entry=policy_entry, run_id=run_id, run=run)
-            return replace(self._made(own).template(badge), run=run_id)
-        if known is None:
-            known = self._known.add(entry, policy_entry)
-        return known.template(badge, lambda: self._of_its_kind(known, entry, policy_entry, badge))
+        if not self._checkins.wanted(run):
+            shared = self._templates.shared(
+                entry,
+                named=policy_entry is not None,
+                badge=badge,
+                capture=lambda: self._captured(TaskCall.of(self._app, entry, policy_entry=policy_entry)),
+            )
+            if shared is not None:
+                return shared
+        call = self._call(entry, policy_entry=policy_entry, run_id=run_id, run=run)
+        return replace(self._captured(call).template(badge), run=run_id)
 
     def announced(self, trigger: Trigger) -> bool:
-        """Whether such a run is announced by Celery's own ``apply_entry``, which also logs it."""
-        return self._announcements.concern({"trigger": trigger})
+        """Tell whether such a run is announced by Celery's own ``apply_entry``, which also logs it."""
+        return self._checkins.wanted({"trigger": trigger})
 
-    def _own_message(
+    def _call(
         self,
         entry: ScheduleEntry,
         *,
         policy_entry: str | None,
         run_id: str | None,
         run: Mapping[str, Any] | None,
-    ) -> Message:
-        """The message of one run, made for it alone."""
-        self._announcements.begin_trace()
-        if run is not None and self._announcements.concern(run):
-            entry = self._announcements.heard(entry, run)
-        return message_of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
+    ) -> TaskCall:
+        """Make the call for one run alone."""
+        self._checkins.begin_trace()
+        if run is not None and self._checkins.wanted(run):
+            entry = self._checkins.opened(entry, run)
+        return TaskCall.of(self._app, entry, policy_entry=policy_entry, run_id=run_id, run=run)
 
-    def _of_its_kind(
-        self, known: Known, entry: ScheduleEntry, policy_entry: str | None, badge: MarkTasks
-    ) -> Template:
-        def make() -> Template:
-            if known.caught is None:
-                known.caught = self._made(message_of(self._app, entry, policy_entry=policy_entry))
-            return known.caught.template(badge)
-
-        return self._kinds.template(entry, named=policy_entry is not None, badge=badge, make=make)
-
-    def _made(self, message: Message) -> Caught:
-        seen = self._captured(message)
-        name = message.entry.name
+    def _captured(self, call: TaskCall) -> CapturedMessage:
+        """Let Celery build the one message of a call."""
+        seen = self._capture(call)
         if len(seen.publications) != 1:
-            raise self._unfollowed(message, seen)
+            raise self._unfollowed(call, seen)
+        publication = seen.publications[0]
         # A task that sets an id of its own gets the run's: the ledger follows the run by it.
-        message = replace(message, task_id=_published_id(seen.publications[0]) or message.task_id)
-        routing_key, queue_name = destination(_loads(seen.publications[0]))
+        call = replace(call, task_id=_published_id(publication) or call.task_id)
+        routing_key, queue_name = destination(_loads(publication))
         if self.mode is Mode.ATOMIC:
             if not seen.deliveries:
-                raise unroutable(f"entry {shown(name)}'s queue")
-            if self._can_push(seen, name):
+                raise unroutable(f"entry {shown(call.entry.name)}'s queue")
+            if self._can_push(seen, call.entry.name):
                 queue, text = seen.pushes[0]
-                return Caught(message, text, queue, self._db, routing_key, queue_name)
-        return Caught(message, seen.publications[0], routing_key=routing_key, queue_name=queue_name)
+                return CapturedMessage(call, text, queue, self._db, routing_key, queue_name)
+        return CapturedMessage(call, publication, routing_key=routing_key, queue_name=queue_name)
 
-    def _unfollowed(self, message: Message, seen: Capture) -> DispatchError:
-        """Send what the task's own ``apply_async`` has made of a run; what there is to say about it. Without
-        publications it has sent by itself already."""
+    def _unfollowed(self, call: TaskCall, seen: Capture) -> DispatchError:
+        """Send what the task's own ``apply_async`` made of a run, without the headers by which a worker would
+        claim the run; return the error to raise. Without publications it has sent by itself already."""
         for text in seen.publications:
-            publication = message.unfollowed(_loads(text))
-            self._broker.publish(publication)
-            self.sent_events.published(publication)
+            publication = _loads(text)
+            headers = {k: v for k, v in publication["headers"].items() if k not in CLAIM_HEADERS}
+            if headers.get("ignore_result") is True:
+                headers["ignore_result"] = call.ignore_result
+            self._publish({**publication, "headers": headers})
         return DispatchError(
             "not_followed",
-            f"task {shown(message.entry.task)} of entry {shown(message.entry.name)} was sent by its own "
+            f"task {shown(call.entry.task)} of entry {shown(call.entry.name)} was sent by its own "
             "apply_async, not as one message with its options, so that its run cannot be followed",
         )
 
@@ -257,20 +247,20 @@ class Dispatcher:
             logger.info(logfmt("Entry is published from the outbox", entry=name, detail=obstacle))
         return not obstacle
 
-    def _captured(self, message: Message) -> Capture:
-        """Let Celery send it to us; whatever goes wrong is told as a `DispatchError`."""
+    def _capture(self, call: TaskCall) -> Capture:
+        """Let Celery send to us; all that goes wrong is raised as a `DispatchError`."""
         atomic = self.mode is Mode.ATOMIC
         connection = self._broker.connected() if atomic else self._broker.connection
         try:
             with counted_publications() as published:
-                seen, result = capture(connection, message.send, down_to_redis=atomic)
+                seen, result = capture(connection, call.send, down_to_redis=atomic)
         except (OperationalError, RedisError, OSError) as error:
             self._broker.drop()
-            raise publish_error(error, where=f"entry {shown(message.entry.name)}'s queue") from error
+            raise publish_error(error, where=f"entry {shown(call.entry.name)}'s queue") from error
         except Exception as error:
-            raise _entry_error(message.entry, error) from error
+            raise _entry_error(call.entry, error) from error
         if not seen.publications and not published and not isinstance(result, EagerResult):
-            raise _guarded(message.entry)
+            raise _guarded(call.entry)
         return seen
 
     # -- sending -----------------------------------------------------------------------------
@@ -283,7 +273,9 @@ class Dispatcher:
         `DispatchError` when it does not, or when that is not known; sending it again is then
         the caller's decision.
         """
-        publication = _loads(render(template, run_id, run, now))
+        self._publish(_loads(render(template, run_id, run, now)))
+
+    def _publish(self, publication: Mapping[str, Any]) -> None:
         self._broker.publish(publication)
         self.sent_events.published(publication)
 
@@ -296,7 +288,7 @@ class Dispatcher:
         when it had to be published, and was."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
-        if sends_its_own_way(self._app, entry):
+        if has_unknown_messages(self._app, entry):
             return self._as_sent(entry, run_id, run, now)
         template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
         if template.queue is not None and template.db is not None:
@@ -310,15 +302,13 @@ class Dispatcher:
         """Send what the task's own ``apply_async`` sends: any number of messages, under any ids."""
         if self.mode is None:
             self.probe()
-        message = self._own_message(entry, policy_entry=None, run_id=run_id, run=run)
-        seen = self._captured(message)
+        call = self._call(entry, policy_entry=None, run_id=run_id, run=run)
+        seen = self._capture(call)
         if self.mode is Mode.ATOMIC and seen.publications and self._can_push(seen, str(entry.name)):
             texts = [text for _, text in seen.pushes]
-            return seen.pushes[0][0], self._db, [_filled(message, text, run, now) for text in texts]
+            return seen.pushes[0][0], self._db, [_filled(call, text, run, now) for text in texts]
         for text in seen.publications:
-            publication = _loads(_filled(message, text, run, now))
-            self._broker.publish(publication)
-            self.sent_events.published(publication)
+            self._publish(_loads(_filled(call, text, run, now)))
         return "", 0, []
 
     def producer(self) -> Any:
@@ -331,20 +321,20 @@ class Dispatcher:
         A call that was ``interrupted`` may have read half of an answer, and nobody could make sense
         of the rest: then the connection is dropped without waiting for the broker's farewell.
         """
-        self._known.clear()
+        self._templates.clear()
         if interrupted:
             self._broker.drop()
         else:
             self._broker.close()
 
 
-def _filled(message: Message, text: str, run: Mapping[str, Any], now: Instant) -> str:
+def _filled(call: TaskCall, text: str, run: Mapping[str, Any], now: Instant) -> str:
     """A message as Celery has built it, with what a run without a policy tells. Protocol 1 keeps the task's
     id inside the body, so that nothing of it can be changed."""
     own_id = _published_id(text)
     if own_id is None:
         return text
-    template = Caught(replace(message, task_id=own_id), text).template(MarkTasks.NONE)
+    template = CapturedMessage(replace(call, task_id=own_id), text).template(MarkTasks.NONE)
     # The delivery tag is new each time, and a task's own id need not be.
     return render(vars(template), own_id, {**run, "sends": uuid.uuid4()}, now)
 

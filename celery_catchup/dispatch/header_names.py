@@ -10,5 +10,8 @@ TRIGGER_TYPE = "trigger_type"
 DATA_INTERVAL_START = "data_interval_start"
 DATA_INTERVAL_END = "data_interval_end"
 
+CLAIM_HEADERS = frozenset({RUN_ID, ENTRY, DATA_INTERVAL_START, DATA_INTERVAL_END})
+"""Headers of messages that belong to a run; without them no worker can claim it."""
+
 RESERVED_OPTIONS = ("task_id", "producer", "publisher", "connection")
 """Options that an entry cannot set: they decide the identity of a run and its way to the broker."""

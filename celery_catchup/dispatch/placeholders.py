@@ -1,51 +1,47 @@
-"""Marks: where two messages of one entry differ, and how they are put in.
-
-``store/rendering.py`` says what a mark looks like, and fills them.
-"""
+"""Put placeholders into a message; `celery_catchup.store.templates` reads them."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
-from json.encoder import encode_basestring_ascii
 from typing import Any
 
 _SIGN = "@catchup"
-_ESCAPED_SIGN = r"\u0040catchup"  # the same text to a JSON reader, and no mark
+_ESCAPED_SIGN = r"\u0040catchup"  # the same text to a JSON reader, and no placeholder
 
-# What stands for the sign while a message is built. Nobody else's text contains it, so a user's
-# argument that looks like a mark stays what it is.
-_STAND_IN = f"catchup-{secrets.token_hex(16)}"
+# Stands for the sign while a message is built. It occurs in nothing else, so a user's argument that
+# looks like a placeholder stays what it is.
+_STAND_IN = f"placeholder-{secrets.token_hex(16)}"
 
 
-def mark(name: str) -> str:
-    """A mark inside a string, for a message that `seal` will close."""
+def placeholder(name: str) -> str:
+    """Make a placeholder inside a string, for a message that `to_json` encodes."""
     return f"{_STAND_IN}:{name}@"
 
 
-def value_mark(name: str) -> str:
-    """A mark in place of a whole JSON value, for a message that `seal` will close."""
+def value_placeholder(name: str) -> str:
+    """Make a placeholder for a whole JSON value, for a message that `to_json` encodes."""
     return f"{_STAND_IN}!{name}@"
 
 
-def with_marks(tree: Any, text: str, marked: str) -> Any:
-    """The JSON value with ``text`` replaced in every string of it."""
+def replace_text(tree: Any, text: str, replacement: str) -> Any:
+    """Replace ``text`` in every string of a JSON value."""
     if isinstance(tree, str):
-        return tree.replace(text, marked)
+        return tree.replace(text, replacement)
     if isinstance(tree, dict):
-        return {key: with_marks(value, text, marked) for key, value in tree.items()}
+        return {key: replace_text(value, text, replacement) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [with_marks(value, text, marked) for value in tree]
+        return [replace_text(value, text, replacement) for value in tree]
     return tree
 
 
-def seal(message: Mapping[str, Any]) -> str:
-    """The message as JSON text with real marks; what only looks like one is made harmless."""
-    return sealed(message)
+def split_after_placeholders(text: str) -> tuple[str, str]:
+    """Split a string after its last placeholder."""
+    start = text.rfind(_STAND_IN)
+    end = 0 if start < 0 else text.index("@", start) + 1
+    return text[:end], text[end:]
 
 
-def sealed(value: Any) -> str:
-    """Any part of a message, as `seal` writes it."""
-    text = encode_basestring_ascii(value) if type(value) is str else json.dumps(value)
-    return text.replace(_SIGN, _ESCAPED_SIGN).replace(_STAND_IN, _SIGN)
+def to_json(value: Any) -> str:
+    """Encode with real placeholders; escape text of the user's that only looks like one."""
+    return json.dumps(value).replace(_SIGN, _ESCAPED_SIGN).replace(_STAND_IN, _SIGN)

@@ -19,7 +19,7 @@ from celery_catchup.dispatch.failures import told
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import RunState
 from celery_catchup.store import Ledger
-from celery_catchup.store.rendering import render
+from celery_catchup.store.templates import render
 
 logger = logging.getLogger(__name__)
 

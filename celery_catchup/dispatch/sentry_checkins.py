@@ -20,7 +20,7 @@ from celery import beat
 from celery.schedules import ParseException, crontab
 
 from celery_catchup.config.settings import Checkins
-from celery_catchup.dispatch.messages import is_original
+from celery_catchup.dispatch.celery_internals import is_original
 from celery_catchup.model import Trigger
 
 _MOST = 10_000
@@ -32,7 +32,7 @@ _TOLD: Mapping[Checkins, frozenset[str]] = {
 }
 
 
-class Announcements:
+class SentryCheckins:
     """Tells of each run once, however often its message has to be made.
 
     ``which`` is None outside of beat: a run that is started by hand is not announced, and belongs to the
@@ -42,9 +42,9 @@ class Announcements:
     def __init__(self, app: Any, which: Checkins | None) -> None:
         self._app, self._is_beat = app, which is not None
         self._triggers = _TOLD[which or Checkins.NONE]
-        self._heard: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._opened: OrderedDict[tuple[str, int], Any] = OrderedDict()
 
-    def concern(self, run: Mapping[str, Any] | None) -> bool:
+    def wanted(self, run: Mapping[str, Any] | None) -> bool:
         """Whether somebody watches, and wants to hear of such a run."""
         return run is not None and run["trigger"] in self._triggers and _is_watched()
 
@@ -54,15 +54,15 @@ class Announcements:
         if hasattr(sentry, "get_isolation_scope"):  # not before sentry-sdk 2
             sentry.get_isolation_scope().set_new_propagation_context()
 
-    def heard(self, entry: beat.ScheduleEntry, run: Mapping[str, Any]) -> beat.ScheduleEntry:
+    def opened(self, entry: beat.ScheduleEntry, run: Mapping[str, Any]) -> beat.ScheduleEntry:
         """The entry as those who watch want it to be sent."""
         key = str(entry.name), int(run["slot"])
-        if key not in self._heard:
-            self._heard[key] = self._announce(entry)
-            if len(self._heard) > _MOST:
-                self._heard.popitem(last=False)
+        if key not in self._opened:
+            self._opened[key] = self._announce(entry)
+            if len(self._opened) > _MOST:
+                self._opened.popitem(last=False)
         changed = type(entry)(**dict(entry))
-        changed.options = self._heard[key]
+        changed.options = self._opened[key]
         return changed
 
     def _announce(self, entry: beat.ScheduleEntry) -> dict[str, Any]:

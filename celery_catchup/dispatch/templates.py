@@ -1,99 +1,147 @@
-"""Templates: what is made of a message that Celery has made, once for all runs of an entry."""
+"""Templates of entries: made from a message that Celery built, or from the template of a similar entry.
+
+To let Celery build a message costs as much as to send it. Entries that differ in task and arguments only
+share the message of one template, and each has its own inputs. Celery builds the first two of them: only
+when the first message with the second's inputs equals the second are the others put together, too. What
+could make two messages differ in another way is part of the key; where that cannot be known, Celery builds
+each message.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from celery.beat import ScheduleEntry
+from kombu import serialization
 
 from celery_catchup.config.settings import MarkTasks
-from celery_catchup.dispatch.messages import Message, is_watched
+from celery_catchup.dispatch.capture import base64_body
+from celery_catchup.dispatch.captured_message import CapturedMessage, split_inputs
+from celery_catchup.dispatch.celery_internals import can_share_template, is_hooked, message_options
 from celery_catchup.store import Template
 
-
-@dataclass(frozen=True)
-class Caught:
-    """A message that Celery has made, and where it would have gone; a template is made of it."""
-
-    message: Message
-    text: str
-    queue: str | None = None
-    db: int | None = None
-    routing_key: str = ""
-    queue_name: str = ""
-
-    def template(self, badge: MarkTasks) -> Template:
-        """With marks, and badges where they are wanted."""
-        return Template(
-            self.message.template_text(self.text, badge=badge),
-            queue=self.queue,
-            db=self.db,
-            expires_ms=self.message.expires_ms,
-            countdown_ms=self.message.countdown_ms,
-            routing_key=self.routing_key,
-            queue_name=self.queue_name,
-        )
+_MOST = 500_000
+"""Cached templates; beyond, the cache starts again."""
+_INPUT_HEADERS = {"task", "argsrepr", "kwargsrepr"}
+_dumps: Any = serialization.dumps  # kombu's functions carry no types
 
 
-@dataclass(slots=True)
-class Known:
-    """The templates of an entry, and what they were made from; catch-up runs wear badges."""
-
-    fields: tuple[Any, ...]
-    task: Any = None
-    caught: Caught | None = None
-    templates: dict[MarkTasks, Template] = field(default_factory=dict)
-
-    def template(self, badge: MarkTasks, make: Callable[[], Template]) -> Template:
-        """The one with these badges; made once."""
-        if badge not in self.templates:
-            self.templates[badge] = make()
-        return self.templates[badge]
+class _UnknownContentError(Exception):
+    """Two such values cannot be compared by what they look like in a message."""
 
 
-class Entries:
-    """What is known of entries, under the name that the ledger knows them by, or None."""
+@dataclass
+class _Similar:
+    """The first template of similar entries; ``proven`` once it was compared with the second."""
+
+    first: Template
+    proven: bool | None = None
+
+
+class Templates:
+    """Cache templates by the content of entries: an entry that has changed gets another one."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._known: dict[tuple[str, str | None], Known] = {}
+        self._cached: dict[Hashable, Template] = {}
+        self._similar: dict[Hashable, _Similar] = {}
 
     def clear(self) -> None:
-        """Forget all of it."""
-        self._known.clear()
+        """Forget all: the broker, or how messages reach it, may have changed."""
+        self._cached.clear()
+        self._similar.clear()
 
-    def valid(self, entry: ScheduleEntry, policy_entry: str | None) -> Known | None:
-        """What is known of the entry, if it is as it was then, and nobody has put himself in between."""
-        known = self._known.get((entry.name, policy_entry))
-        if known is None or known.fields != _fields(entry):
-            return None
+    def shared(
+        self,
+        entry: ScheduleEntry,
+        *,
+        named: bool,
+        badge: MarkTasks,
+        capture: Callable[[], CapturedMessage],
+    ) -> Template | None:
+        """Return the template of all runs of an entry; None when each run needs its own.
+
+        ``capture`` lets Celery build the message, and raises what is wrong with it. ``named``: the message
+        has the entry's name.
+        """
         task = self._app.tasks.get(entry.task)
-        return known if task is known.task and not is_watched(self._app, task) else None
-
-    def add(self, entry: ScheduleEntry, policy_entry: str | None) -> Known:
-        """Nothing yet, but of an entry as it is now; one that cannot be copied is not kept."""
-        key, fields, task = (entry.name, policy_entry), _fields(entry), self._app.tasks.get(entry.task)
         try:
-            # A copy: an entry that is changed in place is noticed. What is empty needs no such care.
-            copied = tuple([copy.deepcopy(one) if one else _empty(one) for one in fields])
-            self._known[key] = Known(copied, task)
-        except (TypeError, ValueError, AttributeError, copy.Error, RecursionError):
-            self._known.pop(key, None)
-            return Known(fields, task)
-        return self._known[key]
+            content = _content((entry.task, entry.args, entry.kwargs, entry.options))
+        except _UnknownContentError:
+            return capture().template(badge) if can_share_template(self._app, entry) else None
+        key = task, named, badge, content
+        found = self._cached.get(key)
+        if found is not None:
+            return None if is_hooked(self._app, task) else found
+        if not can_share_template(self._app, entry):
+            return None
+        if len(self._cached) >= _MOST:
+            self.clear()
+        self._cached[key] = found = self._made(entry, task, named=named, badge=badge, capture=capture)
+        return found
+
+    def _made(
+        self,
+        entry: ScheduleEntry,
+        task: Any,
+        *,
+        named: bool,
+        badge: MarkTasks,
+        capture: Callable[[], CapturedMessage],
+    ) -> Template:
+        try:
+            fixed, inputs = split_inputs(entry, self._fields(entry, task), badge)
+            key = named, badge, _content((fixed, entry.options, message_options(task), self._route(entry)))
+        except Exception:  # noqa: BLE001 - Celery raises it as well, and explains it better
+            return capture().template(badge)
+        similar = self._similar.get(key)
+        if similar is not None and similar.proven:
+            return replace(similar.first, inputs=inputs)
+        template = capture().template(badge)
+        if similar is None:
+            usual = template.inputs == inputs and not _INPUT_HEADERS & set(entry.options.get("headers") or ())
+            self._similar[key] = _Similar(template, None if usual else False)
+        elif similar.proven is None:
+            similar.proven = replace(similar.first, inputs=inputs) == template
+        return template
+
+    def _fields(self, entry: ScheduleEntry, task: Any) -> dict[str, Any]:
+        """Let Celery represent and serialise the arguments, without a message around them."""
+        options, args, kwargs = entry.options, list(entry.args or ()), dict(entry.kwargs or {})
+        if message_options(task) is None:
+            raise _UnknownContentError(entry.task)
+        if task is not None and task.typing:
+            task.__header__(*args, **kwargs)  # raises when the arguments do not fit
+        shown = {name: options.get(name) for name in ("argsrepr", "kwargsrepr")}
+        message = self._app.amqp.create_task_message("", entry.task, args, kwargs, **shown)
+        serializer = options.get("serializer") or getattr(task, "serializer", None)
+        _, encoding, body = _dumps(message.body, serializer=serializer or self._app.conf.task_serializer)
+        return {
+            "task": entry.task,
+            "argsrepr": message.headers["argsrepr"],
+            "kwargsrepr": message.headers["kwargsrepr"],
+            "body": base64_body(body, encoding),
+        }
+
+    def _route(self, entry: ScheduleEntry) -> Any:
+        found = (route(entry.task) for route in self._app.amqp.routes or ())
+        return next((route for route in found if route is not None), None)
 
 
-# They are only compared with, so one for all entries will do.
-_EMPTY: dict[type, Any] = {dict: {}, list: [], tuple: ()}
-
-
-def _empty(one: Any) -> Any:
-    kind = type(one)
-    return _EMPTY[kind] if kind in _EMPTY else kind()
-
-
-def _fields(entry: ScheduleEntry) -> tuple[Any, ...]:
-    return entry.task, entry.args, entry.kwargs, entry.options
+def _content(value: Any) -> Hashable:
+    """Make a value comparable: equal ones look the same in a message. 1, True and 1.0 do not."""
+    kind = type(value)
+    if kind in (str, int, bool, type(None)):
+        return kind, value
+    if kind in (float, datetime, date, timedelta, Decimal, UUID):
+        return kind, repr(value)
+    if kind is dict:
+        return kind, tuple([(_content(key), _content(one)) for key, one in value.items()])
+    if kind in (list, tuple):
+        return kind, tuple([_content(one) for one in value])
+    raise _UnknownContentError(kind.__name__)

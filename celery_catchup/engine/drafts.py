@@ -14,7 +14,7 @@ from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Tr
 from celery_catchup.planning.entry import Entry
 from celery_catchup.store import Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
-from celery_catchup.store.rendering import render
+from celery_catchup.store.templates import render
 
 
 class DispatchFailedError(CatchupError):

@@ -5,7 +5,7 @@ keys of a namespace share one hash tag. Only scripts that may be repeated are re
 """
 
 from celery_catchup.store.backfills import Backfill, Backfills
-from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, Template, UnmanagedBatch
+from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, UnmanagedBatch
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
@@ -17,6 +17,7 @@ from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
 from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
+from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Presence, Workers
 
 __all__ = [

@@ -11,11 +11,12 @@ from typing import Any
 from redis import Redis
 
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import NewRun, Template
+from celery_catchup.store.batches import NewRun
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership
 from celery_catchup.store.records import read_json
 from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.templates import Template
 
 _LANE = "\x1fbackfill\x1f"
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, TypeVar
 
 from celery_catchup.model import Instant, Skip
-from celery_catchup.store.rendering import Shared
+from celery_catchup.store.templates import Template
 
 MOST_BYTES = 1_000_000
 """Of messages in one commit: the server answers nobody else meanwhile. A larger one is committed alone."""
@@ -28,108 +26,6 @@ def portions(items: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
-
-
-@dataclass(frozen=True, eq=False)
-class Template:
-    """A message with marks where two runs differ, and where it goes; the same as another of that content.
-
-    Without a queue the broker is not this Redis: runs wait in the outbox instead. ``run`` is the id
-    of the run that it was made for, when no other can be sent from it; it is kept as long as the run.
-    """
-
-    message: str
-    queue: str | None = None
-    db: int | None = None
-    expires_ms: int | None = None
-    countdown_ms: int | None = None
-    run: str | None = None
-    routing_key: str = ""
-    queue_name: str = ""
-
-    def encoded(self) -> str:
-        """What is stored."""
-        return f'{{"message": {json.dumps(self.message)}{_place(*self.place)}'
-
-    @property
-    def place(self) -> tuple[str | None, int | None, int | None, int | None, str, str]:
-        """Where the message goes, and when."""
-        return self.queue, self.db, self.expires_ms, self.countdown_ms, self.routing_key, self.queue_name
-
-    @property
-    def size(self) -> int:
-        """Characters of its text."""
-        return len(self.message)
-
-    @cached_property
-    def id(self) -> str:
-        """Same content, same id."""
-        hashed = blake2b(self.message.encode(), digest_size=12)
-        hashed.update(repr(self.place).encode())
-        return hashed.hexdigest() if self.run is None else f"{self.run}:{hashed.hexdigest()}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Template) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-
-class SharedTemplate(Template):
-    """A template that keeps no text of its own: it is one of many that differ in a few places."""
-
-    def __init__(self, shared: Shared, like: Template) -> None:
-        """It goes where ``like`` goes."""
-        vars(self).update(
-            queue=like.queue,
-            db=like.db,
-            expires_ms=like.expires_ms,
-            countdown_ms=like.countdown_ms,
-            routing_key=like.routing_key,
-            queue_name=like.queue_name,
-            shared=shared,
-        )
-
-    @property
-    def message(self) -> str:
-        """Made when it is asked for."""
-        return self._shared.message
-
-    @property
-    def size(self) -> int:
-        """Characters of its text, which is not made for it."""
-        return len(self._shared.form.marked) + sum(map(len, self._shared.parts.values()))
-
-    def encoded(self) -> str:
-        """What is stored."""
-        return f'{{"message": "{self._shared.encoded()}"{_place(*self.place)}'
-
-    @property
-    def _shared(self) -> Shared:
-        shared: Shared = vars(self)["shared"]
-        return shared
-
-
-@lru_cache(maxsize=256)  # thousands of templates go to a handful of places
-def _place(
-    queue: str | None,
-    db: int | None,
-    expires_ms: int | None,
-    countdown_ms: int | None,
-    routing_key: str,
-    queue_name: str,
-) -> str:
-    """Where a message goes, and when: JSON that goes on behind the message."""
-    fields = {
-        "queue": queue,
-        "db": db,
-        "expires_ms": expires_ms,
-        "countdown_ms": countdown_ms,
-        "routing_key": routing_key or None,
-        "queue_name": queue_name or None,
-    }
-    written = {name: value for name, value in fields.items() if value is not None}
-    return f", {json.dumps(written)[1:]}" if written else "}"
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 from redis import Redis
 
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import Template
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.templates import Template
 
 
 class Replay(StrEnum):

@@ -10,11 +10,12 @@ from redis import Redis
 
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import Batch, Committed, Template, encode
+from celery_catchup.store.batches import Batch, Committed, encode
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership
 from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.templates import Template
 
 _COMMIT_KEYS = (
     "leader",

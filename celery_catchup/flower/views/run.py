@@ -11,7 +11,7 @@ from celery_catchup.flower.labels import DASH, length, slot, when
 from celery_catchup.flower.links import Links
 from celery_catchup.flower.views.runs import state_badge
 from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, RunInputs
-from celery_catchup.store.rendering import task_id
+from celery_catchup.store.templates import task_id
 
 _PROGRESS = "progress"
 _LONGEST = 4000  # characters of a note on the page; the API has all of it

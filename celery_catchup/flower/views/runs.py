@@ -8,7 +8,7 @@ from celery_catchup.flower.drawing.svg import Markup, element
 from celery_catchup.flower.labels import DASH, counted, is_late, length, slot, when
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations.runs import Run, Skipped
-from celery_catchup.store.rendering import task_id
+from celery_catchup.store.templates import task_id
 
 SHORT = 8
 """Characters of a run's id that a table shows."""

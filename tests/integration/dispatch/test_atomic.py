@@ -413,7 +413,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(options["task_id"])
         return stock(self, name, *args, **options)
 
-    monkeypatch.setattr("celery_catchup.dispatch.messages._has_its_own_way", lambda *_: False)
+    monkeypatch.setattr("celery_catchup.dispatch.celery_internals._sends_by_itself", lambda *_: False)
     monkeypatch.setattr(Celery, "send_task", send_task)
     return made
 
@@ -663,7 +663,7 @@ def test_a_template_is_the_same_in_every_process_of_the_app(
 ) -> None:
     def made_by(node: str) -> Template:
         app = an_app(redis_url)
-        for module in ("celery.app.amqp", "celery_catchup.dispatch.messages"):
+        for module in ("celery.app.amqp", "celery_catchup.dispatch.captured_message"):
             monkeypatch.setattr(f"{module}.anon_nodename", lambda: node)
         with a_dispatcher(app, redis_url) as dispatcher:
             return dispatcher.template(an_entry(app), policy_entry="hourly")

@@ -21,7 +21,7 @@ from celery import Celery, signals
 
 from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch import Dispatcher, render
-from celery_catchup.dispatch.messages import is_shared
+from celery_catchup.dispatch.celery_internals import can_share_template
 from celery_catchup.model import Trigger
 from celery_catchup.worker_plugin.outcomes import listen
 from tests.integration.dispatching import (
@@ -66,24 +66,6 @@ def test_other_runs_of_the_entry_are_as_celery_sends_them(redis_url: str, trigge
         headers = shown(dispatcher, entry, trigger)
 
     assert (headers["shadow"], headers["kwargsrepr"]) == (None, "{'hour': 3}")
-
-
-def test_both_kinds_of_runs_come_from_one_message_of_celery(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = an_app(redis_url)
-    entry, made, stock = an_entry(app), [], Dispatcher._made
-
-    def counted(self: Dispatcher, message: Any) -> Any:
-        made.append(message)
-        return stock(self, message)
-
-    monkeypatch.setattr(Dispatcher, "_made", counted)
-    with a_dispatcher(app, redis_url) as dispatcher:
-        for trigger in (Trigger.CATCHUP, Trigger.SCHEDULER, Trigger.CATCHUP):
-            shown(dispatcher, entry, trigger)
-
-    assert len(made) == 1
 
 
 def test_the_arguments_that_the_task_gets_are_its_own(redis_url: str) -> None:
@@ -162,7 +144,7 @@ def test_the_workers_part_in_the_same_process_leaves_messages_shared(redis_url: 
 
     listen()
 
-    assert is_shared(app, an_entry(app))
+    assert can_share_template(app, an_entry(app))
 
 
 # -- in Flower -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from celery.app.amqp import AMQP
 from celery.app.routes import MapRoute
 from kombu import compression, serialization
 
-from celery_catchup.dispatch.messages import is_shared
+from celery_catchup.dispatch.celery_internals import can_share_template
 from celery_catchup.store import Template
 from tests.integration.dispatching import a_dispatcher, a_run, an_app, an_entry, nothing, rendered
 
@@ -142,7 +142,7 @@ def test_a_task_with_options_of_its_own_gets_them_for_each_run(redis_url: str) -
     app = an_app(redis_url)
     app.task(name="proj.own", base=_ChangingTask)(nothing)
 
-    assert not is_shared(app, an_entry(app, "proj.own"))
+    assert not can_share_template(app, an_entry(app, "proj.own"))
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_a_task_with_options_of_its_own_gets_them_for_each_run(redis_url: str) -
     ],
     ids=str,
 )
-def test_what_celery_and_kombu_bring_is_shared(redis_url: str, settings: dict[str, Any]) -> None:
+def test_what_celery_and_kombu_bring_can_share_template(redis_url: str, settings: dict[str, Any]) -> None:
     app = an_app(redis_url, **settings)
 
-    assert is_shared(app, an_entry(app))
-    assert is_shared(app, an_entry(app, "unknown.task"))
+    assert can_share_template(app, an_entry(app))
+    assert can_share_template(app, an_entry(app, "unknown.task"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_catchup.dispatch import render
-from celery_catchup.dispatch.placeholders import mark, seal, value_mark
+from celery_catchup.dispatch.placeholders import placeholder, to_json, value_placeholder
 from celery_catchup.model import Trigger
 from celery_catchup.testing.embedded_server import EmbeddedServer
 
@@ -60,10 +60,14 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def templates(draw: st.DrawFn) -> dict[str, Any]:
-    message = {"theirs": draw(trees), "is_catchup": value_mark("is_catchup"), "whole": value_mark("unknown")}
-    message |= {f"h_{name}": draw(st.sampled_from(["", "<", "ü"])) + mark(name) for name in NAMES}
+    message = {
+        "theirs": draw(trees),
+        "is_catchup": value_placeholder("is_catchup"),
+        "whole": value_placeholder("unknown"),
+    }
+    message |= {f"h_{name}": draw(st.sampled_from(["", "<", "ü"])) + placeholder(name) for name in NAMES}
     spans_given = {"expires_ms": draw(spans), "countdown_ms": draw(spans)}
-    return {"message": seal(message), **{name: ms for name, ms in spans_given.items() if ms is not None}}
+    return {"message": to_json(message), **{name: ms for name, ms in spans_given.items() if ms is not None}}
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Ledger, Scripts
-from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat, Broker

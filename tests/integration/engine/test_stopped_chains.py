@@ -11,8 +11,8 @@ import pytest
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.operations.dead_letters import Outcome, discard, select_dead
 from celery_catchup.operations.entries import list_entries
-from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Finish
+from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat
 from tests.integration.operating import ALL, Project

@@ -20,8 +20,8 @@ from celery_catchup.events import (
 )
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Replay
-from celery_catchup.store.batches import Template
 from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat, Broker
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from celery_catchup.model import RunState, to_instant
-from celery_catchup.store.batches import Template
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 

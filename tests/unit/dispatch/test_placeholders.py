@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.dispatch import render
-from celery_catchup.dispatch.placeholders import mark, seal, value_mark, with_marks
+from celery_catchup.dispatch.placeholders import placeholder, replace_text, to_json, value_placeholder
 
 RUN: dict[str, Any] = {
     "slot": 1_770_458_400_000,
@@ -71,7 +71,9 @@ def test_only_catch_up_is_catch_up(trigger: str) -> None:
 
 def test_text_that_only_looks_like_a_mark_stays_what_it_is() -> None:
     theirs = ["@catchup:task_id@", "@catchup!is_catchup@", "\\@catchup:run_id@", "@@catchup:eta@", "ü\ud800"]
-    sealed = seal({"theirs": theirs, "ours": mark("task_id"), "raw": value_mark("is_catchup")})
+    sealed = to_json(
+        {"theirs": theirs, "ours": placeholder("task_id"), "raw": value_placeholder("is_catchup")}
+    )
 
     assert json.loads(filled(sealed)) == {"theirs": theirs, "ours": "r1", "raw": True}
 
@@ -79,4 +81,4 @@ def test_text_that_only_looks_like_a_mark_stays_what_it_is() -> None:
 def test_marks_are_put_into_every_string_that_has_the_text() -> None:
     tree = {"a": "x-id-x", "b": ["id", 1, None, {"id": "id"}], "c": True}
 
-    assert with_marks(tree, "id", "M") == {"a": "x-M-x", "b": ["M", 1, None, {"id": "M"}], "c": True}
+    assert replace_text(tree, "id", "M") == {"a": "x-M-x", "b": ["M", 1, None, {"id": "M"}], "c": True}

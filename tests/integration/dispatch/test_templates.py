@@ -1,4 +1,4 @@
-"""Entries of one kind share a capture: what is put together equals what Celery makes, byte for byte."""
+"""Similar entries share the message of a template: it equals what Celery builds, byte for byte."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def told(make: Dispatcher, entry: Any, policy_entry: str | None, trigger: Trigge
     st.booleans(),
     st.sampled_from([Trigger.CATCHUP, Trigger.SCHEDULER]),
 )
-def test_a_message_of_a_kind_is_the_one_that_celery_makes(
+def test_a_shared_message_equals_the_one_that_celery_builds(
     sides: tuple[Celery, Dispatcher, Dispatcher],
     fields: list[dict[str, Any]],
     has_policy: bool,
@@ -98,13 +98,13 @@ def test_a_message_of_a_kind_is_the_one_that_celery_makes(
     for number, one in enumerate(alike + fields):
         entry = an_entry(app, name=f"entry-{number}", **one)
         policy_entry = entry.name if has_policy else None
-        celerys.probe()  # it knows no kind any more
+        celerys.probe()  # it has no template any more
 
         assert told(ours, entry, policy_entry, trigger) == told(celerys, entry, policy_entry, trigger)
 
 
 @pytest.mark.parametrize("task", ["proj.{n}", "proj.etl", "unknown.task"])
-def test_celery_makes_two_messages_of_a_kind_however_many_entries_there_are(
+def test_celery_builds_two_messages_however_many_similar_entries_there_are(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     captures: list[str] = []
@@ -124,7 +124,7 @@ def test_celery_makes_two_messages_of_a_kind_however_many_entries_there_are(
     assert len(captures) == 2
 
 
-def test_an_app_with_a_message_factory_of_its_own_has_no_kinds(
+def test_an_app_with_a_message_factory_of_its_own_shares_no_messages(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = the_app(redis_url)

@@ -1,0 +1,132 @@
+"""Templates: stored messages with placeholders, and the message of one sending of a run.
+
+A placeholder inside a string reads ``@catchup:task_id@``; one that stands for a whole JSON value is
+written with its quotes, ``"@catchup!is_catchup@"``. `render` gives what the function of that name in
+``lua/library.lua`` gives, whichever of the two sends the message; they differ only in how they
+escape an entry's name that is not plain ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from json.encoder import encode_basestring_ascii
+from typing import Any
+
+from celery_catchup.model import Instant, Trigger, to_rfc3339
+
+_INPUTS = r"@catchup:(?P<input>task|body|argsrepr|kwargsrepr)@"
+_OF_AN_ENTRY = re.compile(_INPUTS)
+_OF_A_RUN = re.compile(
+    rf'{_INPUTS}|"@catchup!(?P<value>is_catchup)@"'
+    r"|@catchup:(?P<text>task_id|delivery_tag|run_id|entry|trigger_type|scheduled_time"
+    r"|interval_start|interval_end|expires|eta)@"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A message with placeholders, and where it goes; equal to another of the same content.
+
+    ``message`` has placeholders for the task and its arguments, too, so that entries with the same
+    options share it; ``inputs`` is what this entry has in their place. Without a queue the broker is
+    not this Redis: runs wait in the outbox. ``run`` is the id of the only run that may be sent from
+    the template; it is kept as long as the run.
+    """
+
+    message: str
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+    db: int | None = None
+    expires_ms: int | None = None
+    countdown_ms: int | None = None
+    run: str | None = None
+    routing_key: str = ""
+    queue_name: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message with the entry's inputs; placeholders of the run are left."""
+        return _format(self.message, _OF_AN_ENTRY) % self.inputs
+
+    @property
+    def size(self) -> int:
+        """Count the characters of the text."""
+        return len(self.text)
+
+    def encoded(self) -> str:
+        """Return the JSON that is stored."""
+        names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name")
+        place = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in place.items() if value not in (None, "")}
+        return json.dumps({"message": self.text, **given})
+
+    @cached_property
+    def id(self) -> str:
+        """Hash the content: same content, same id."""
+        content = blake2b(self.encoded().encode(), digest_size=12).hexdigest()
+        return content if self.run is None else f"{self.run}:{content}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def task_id(run_id: str, attempt: int) -> str:
+    """Return the task id of an attempt: the run's own for the first; later ones get new ids, because
+    a revoked id stays revoked."""
+    return f"{run_id}-{attempt}" if attempt > 1 else run_id
+
+
+def is_catchup(run: Mapping[str, Any]) -> bool:
+    """Tell whether the run makes up for a missed slot."""
+    return Trigger(run["trigger"]).is_catchup
+
+
+def run_values(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:
+    """Return what all messages of a run have in common, by the names of the placeholders."""
+    return {**_slot_values(run["slot"], run.get("previous"), str(run["trigger"])), "run_id": run_id}
+
+
+@lru_cache(maxsize=1024)  # most runs of a tick have these in common
+def _slot_values(slot: Instant, previous: Instant | None, trigger: str) -> dict[str, str]:
+    return {
+        "trigger_type": trigger,
+        "scheduled_time": to_rfc3339(slot),
+        "interval_start": "" if previous is None else to_rfc3339(previous),
+        "interval_end": to_rfc3339(slot),
+    }
+
+
+def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now: Instant) -> str:
+    """Render the message of one sending of a run from the fields of a template.
+
+    Reads ``slot``, ``trigger``, ``attempt``, ``sends`` and, if present, ``previous`` and ``entry`` of
+    the run. Relative expiry and countdown count from ``now``.
+    """
+    return _format(template["message"], _OF_A_RUN) % {
+        **template.get("inputs", {}),
+        **run_values(run_id, run),
+        "entry": encode_basestring_ascii(run.get("entry", ""))[1:-1],
+        "task_id": task_id(run_id, run["attempt"]),
+        "delivery_tag": f"{run_id}:{run['sends']}",
+        "expires": _later(template.get("expires_ms"), now),
+        "eta": _later(template.get("countdown_ms"), now),
+        "is_catchup": "true" if is_catchup(run) else "false",
+    }
+
+
+@lru_cache(maxsize=1024)
+def _format(message: str, placeholders: re.Pattern[str]) -> str:
+    """Turn placeholders into those of Python's ``%`` operator."""
+    return placeholders.sub(lambda found: f"%({found[found.lastgroup or 0]})s", message.replace("%", "%%"))
+
+
+def _later(milliseconds: int | None, now: Instant) -> str:
+    return "" if milliseconds is None else to_rfc3339(now + milliseconds)
