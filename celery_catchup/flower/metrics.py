@@ -1,4 +1,4 @@
-"""Flower's own ``/metrics`` tells of the store too."""
+"""Add the metrics of the store to Flower's own ``/metrics``."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _PATH = "/metrics"
 
 
 def mount(routes: list[Any]) -> None:
-    """Put the collector behind Flower's route; a Flower that has none goes on without."""
-    places = [place for place, route in enumerate(routes) if isinstance(route, tuple) and route[0] == _PATH]
-    if not places:
-        logger.warning("celery_catchup: this Flower has no %s, so that it tells no metrics of ours", _PATH)
-        return
-    routes[places[0]] = url(_PATH, _handler(routes[places[0]][1]))
+    """Replace Flower's route; a Flower without one continues without our metrics."""
+    for index, route in enumerate(routes):
+        if isinstance(route, tuple) and route[0] == _PATH:
+            routes[index] = url(_PATH, _with_store_metrics(route[1]))
+            return
+    logger.warning("celery_catchup: this Flower has no %s, so it exports no catch-up metrics", _PATH)
 
 
-def _handler(theirs: Any) -> Any:
-    ours = collector()
-    REGISTRY.register(ours)
+def _with_store_metrics(handler: Any) -> Any:
+    store = collector()
+    REGISTRY.register(store)
 
-    class Metrics(theirs):  # type: ignore[misc]
-        """Asks the store first, in a thread: Flower's loop does not wait for it."""
+    class Metrics(handler):  # type: ignore[misc]
+        """Flower's handler, after the metrics of the store were read."""
 
         async def get(self) -> None:
-            """All that this process has to tell."""
-            ours.app = host.celery_app(self.application)
-            await asyncio.get_running_loop().run_in_executor(None, ours.refresh)
+            """Read the store in a thread, so that Flower's event loop does not wait."""
+            store.app = host.celery_app(self.application)
+            await asyncio.get_running_loop().run_in_executor(None, store.refresh)
             await super().get()
 
     return Metrics

@@ -1,4 +1,4 @@
-"""A operator for many requests: kept open, and used in threads, so that Flower's loop never waits."""
+"""One operator per app, shared by all requests, in threads: Flower's event loop never waits for the store."""
 
 from __future__ import annotations
 
@@ -21,64 +21,52 @@ from celery_catchup.store.opening import masked_url
 Result = TypeVar("Result")
 
 THREADS = 8
-"""Requests that may wait for the store at once. Each command has its time limit, so none waits for long."""
+"""Requests that may wait for the store at once. Every command has a timeout, so none waits for long."""
 
 _operators: WeakKeyDictionary[Any, Operator] = WeakKeyDictionary()
-_opening = threading.Lock()
+_lock = threading.Lock()
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="celery-catchup")
 
 
 class UnreachableError(StoreError):
-    """The store does not answer, or not as it should; the message says where it is and what to do."""
+    """The store does not answer, or not as expected; the message has its URL and the reason."""
 
 
 async def with_operator(app: Any, function: Callable[[Operator], Result], *, by: str = "") -> Result:
-    """Call the function with the app's operator, in a thread; ``by`` is who asks, for the record.
+    """Call the function with the app's operator, in a thread; ``by`` is the user, for the record.
 
-    What goes wrong with the store is an `UnreachableError`; the next call tries a new connection.
+    A failure of the store is an `UnreachableError`; the next call tries a new connection.
     """
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(_call, app, function, by))
 
 
 def _call(app: Any, function: Callable[[Operator], Result], by: str) -> Result:
+    operator = copy.copy(operator_of(app))
+    operator.by = by
     try:
-        return function(_signed(desk_of(app), by))
+        return function(operator)
     except (RedisError, RedisClusterException) as error:
         raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
 
 
-def desk_of(app: Any) -> Operator:
-    """The app's operator. Its settings are read once: as beat and workers, Flower has to be started again
-    to see others. Entries of a source that changes under way are read again when it has changed, and
-    a configuration with mistakes until it has none."""
-    with _opening:
+def operator_of(app: Any) -> Operator:
+    """Return the app's operator, and open it first if necessary.
+
+    Settings are read once: restart Flower after a change, as beat and workers. Entries of a source that
+    changes at run time are read again after a change, and an invalid configuration on every request.
+    """
+    with _lock:
         operator = _operators.get(app)
         if operator is None or operator.source.has_changed():
-            operator = _operators[app] = _opened(app, before=operator)
+            operator = _operators[app] = _open(app, previous=operator)
         return operator
 
 
-def _opened(app: Any, *, before: Operator | None) -> Operator:
-    """A operator on which everything lies that several threads would otherwise make at the same time; with
-    the store of the one before it, which may still be in use."""
+def _open(app: Any, *, previous: Operator | None) -> Operator:
+    """Create an operator with everything that its copies share; the store stays the same."""
     operator = Operator(app)
     _ = (operator.source, operator.declared, operator.every_entry)
-    if before is not None:
-        vars(operator)["store"] = before.store
-    _ = (
-        operator.states,
-        operator.ledger,
-        operator.listing,
-        operator.survey,
-        operator.history,
-        operator.controls,
-    )
-    _ = (operator.backfills, operator.watermarks, operator.workers, operator.notes)
+    if previous is not None:
+        vars(operator)["store"] = previous.store
+    _ = operator.store
     return operator
-
-
-def _signed(operator: Operator, by: str) -> Operator:
-    """The same operator with somebody else at it."""
-    signed = copy.copy(operator)
-    signed.by = by
-    return signed

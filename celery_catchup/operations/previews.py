@@ -72,6 +72,11 @@ class PlannedSlots:
         self._newest_first = newest_first
         self._spans = [skip for skip in plan.skips if skip.reason is not SkipReason.EXPIRED]
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
+        """Describe the slots as a list in the document of the HTTP API."""
+        return handler.generate_schema(list[PreviewSlot])
+
     def __len__(self) -> int:
         return self._plan.candidates
 

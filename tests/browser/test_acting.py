@@ -118,7 +118,7 @@ def test_dead_letters_are_replayed_together_and_seen_to_succeed(browser: Browser
     assert f"Replay {len(ids)} runs?" in browser.answer("Replay")
 
     browser.until_text(f"{len(ids)} replayed", ".cu-says")
-    browser.until_text("Nothing fits these filters.", "#cu-rows")
+    browser.until_text("Nothing matches these filters.", "#cu-rows")
     browser.go(f"/catchup/run/{ids[0]}")
     browser.until_text("Succeeded", "#cu-badges")
     assert browser.texts("#cu-attempts td[data-label=Attempt]") == ["1", "2"]

@@ -1,27 +1,28 @@
-"""The HTTP API under ``/api/catchup``: the operations, in the form of the commands' ``-j``."""
+"""The HTTP API under ``/api/catchup``: the operations, in the JSON form of the commands' ``-j``.
+
+It may import `operations` and what is below, and Flower through `host`. Start reading at
+`read_endpoints` and `write_endpoints`; `endpoint` explains how a function becomes an endpoint.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from celery_catchup.flower.api.changing import CHANGING
-from celery_catchup.flower.api.endpoints import ROOT, Endpoint
-from celery_catchup.flower.api.handler import EndpointHandler, JsonHandler, NothingHere, encoded
-from celery_catchup.flower.api.looking import LOOKING
+from celery_catchup.flower.api import read_endpoints, write_endpoints
+from celery_catchup.flower.api.endpoint import ENDPOINTS, ROOT, Endpoint
+from celery_catchup.flower.api.handler import ApiHandler, EndpointHandler, NotFoundHandler, encode
 from celery_catchup.flower.api.openapi import document
 
-__all__ = ["ENDPOINTS", "ROUTES", "document"]
-
-ENDPOINTS: tuple[Endpoint, ...] = (*LOOKING, *CHANGING)
+__all__ = ["ENDPOINTS", "ROUTES", "document", "read_endpoints", "write_endpoints"]
 
 
-class DocumentHandler(JsonHandler):
+class DocumentHandler(ApiHandler):
     """``openapi.json``."""
 
     def get(self) -> None:
-        """The document of this very server."""
-        self.answer(encoded(document(ENDPOINTS, prefix=self.url_prefix)))
+        """Write the document of this server."""
+        self.finish_json(encode(document(ENDPOINTS, prefix=self.url_prefix)))
 
 
 def _routes() -> list[tuple[Any, ...]]:
@@ -37,5 +38,5 @@ def _routes() -> list[tuple[Any, ...]]:
 ROUTES: list[tuple[Any, ...]] = [
     *_routes(),
     (f"{ROOT}/openapi\\.json", DocumentHandler),
-    (f"{ROOT}(?:/.*)?", NothingHere),
+    (f"{ROOT}(?:/.*)?", NotFoundHandler),
 ]

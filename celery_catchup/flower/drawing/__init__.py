@@ -1,1 +1,4 @@
-"""Drawings of slots as inline SVG: values in, markup out; no clock, no store, no script."""
+"""Drawings of slots as inline SVG, from values alone: no clock, no store, no script.
+
+They may import `markup` and the values of `operations.timeline`. Start reading at `lanes`.
+"""

@@ -1,22 +1,25 @@
-"""A heat map: a row for each day, a cell for each slot, or for a few of them where they are many."""
+"""A heat map: a row for each day, a cell for each slot, or for several where slots are dense."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from celery_catchup.flower.drawing.glyphs import glyph, mark_of
-from celery_catchup.flower.drawing.span import Span
-from celery_catchup.flower.drawing.svg import Markup, element, percent
-from celery_catchup.flower.drawing.tallies import Slots, stamp, tally, title
-from celery_catchup.operations.timeline import WORST_FIRST
+from celery_catchup.flower.drawing.captions import caption, stamp, tooltip
+from celery_catchup.flower.drawing.glyphs import draw_glyph
+from celery_catchup.flower.drawing.time_axis import TimeAxis
+from celery_catchup.flower.markup import Markup, element, join, percent
+from celery_catchup.model import SlotMark
+from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots
 
 HEIGHT = 20
 _DAY = timedelta(days=1)
-# Cells in a day: with more than the last, several slots share one.
 _COLUMNS = (24, 48, 96)
-_GAP = 0.12  # of a cell's width, left free between two
+"""Cells of a day; where there are more slots than the last number, several share a cell."""
+_MOST_WITH_GLYPHS = 48
+_WITHOUT_GLYPH = (SlotMark.ON_TIME, SlotMark.UPCOMING, SlotMark.MISSED)
+_GAP = 0.12  # between two cells, of a cell's width
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +30,43 @@ class HeatRow:
     drawing: Markup
 
 
-def columns_for(slots_of_a_day: int) -> int:
-    """How many cells a day has."""
-    return next((count for count in _COLUMNS if slots_of_a_day <= count), _COLUMNS[-1])
+def columns_for(slots_per_day: int) -> int:
+    """Return the number of cells of a day."""
+    return next((count for count in _COLUMNS if slots_per_day <= count), _COLUMNS[-1])
 
 
-def heat_map(
-    days: Sequence[Span], slots: Sequence[Slots], *, columns: int, href: Callable[[str], str] | None = None
+def draw_heat_map(
+    days: Sequence[TimeAxis],
+    slots: Sequence[TimelineSlots],
+    *,
+    columns: int,
+    href: Callable[[str], str] | None = None,
 ) -> list[HeatRow]:
-    """The rows of these days; slots of other days are left out."""
-    return [_row(day, _on(day, slots), columns, href) for day in days]
+    """Draw the rows of these days; slots of other days are left out."""
+    return [
+        # A slot at midnight belongs to the day that begins.
+        _row(day, [one for one in slots if one.first < day.until and one.last >= day.since], columns, href)
+        for day in days
+    ]
 
 
-def days_until(moment: datetime, count: int) -> list[Span]:
-    """The last ``count`` days in UTC, today the last of them."""
+def days_until(moment: datetime, count: int) -> list[TimeAxis]:
+    """Return the last days in UTC, today last."""
     today = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     starts = (today - back * _DAY for back in reversed(range(count)))
-    return [Span(start, start + _DAY) for start in starts]
+    return [TimeAxis(start, start + _DAY) for start in starts]
 
 
-def spread(one: Slots) -> list[datetime]:
-    """The times of slots that were recorded together; as good as evenly spread."""
-    if one.count == 1:
-        return [one.first]
-    apart = (one.last - one.first) / (one.count - 1)
+def spread(one: TimelineSlots) -> list[datetime]:
+    """Return the times of slots that were recorded together, as if evenly spread."""
+    apart = (one.last - one.first) / max(one.count - 1, 1)
     return [one.first + index * apart for index in range(one.count)]
 
 
-def _on(day: Span, slots: Iterable[Slots]) -> list[Slots]:
-    # A slot at midnight belongs to the day that begins.
-    return [one for one in slots if one.first < day.until and one.last >= day.since]
-
-
-def _row(day: Span, slots: Sequence[Slots], columns: int, href: Callable[[str], str] | None) -> HeatRow:
-    cells: dict[int, list[Slots]] = {}
+def _row(
+    day: TimeAxis, slots: Sequence[TimelineSlots], columns: int, href: Callable[[str], str] | None
+) -> HeatRow:
+    cells: dict[int, list[TimelineSlots]] = {}
     for one in slots:
         for moment in spread(one):
             if day.since <= moment < day.until:
@@ -68,35 +74,26 @@ def _row(day: Span, slots: Sequence[Slots], columns: int, href: Callable[[str], 
                 if not cell or cell[-1] is not one:
                     cell.append(one)
     drawn = [_cell(index, cells.get(index, []), columns, href) for index in range(columns)]
-    words = f"{day.since:%A %d %B}: {tally(slots)}"
+    label = f"{day.since:%A %d %B}: {caption(slots)}"
     drawing = element(
-        "svg", *drawn, class_="cu-heat", height=HEIGHT, width="100%", role="img", aria_label=words
+        "svg", *drawn, class_="cu-heat", height=HEIGHT, width="100%", role="img", aria_label=label
     )
     return HeatRow(f"{day.since:%a %d}", drawing)
 
 
-def _cell(index: int, slots: Sequence[Slots], columns: int, href: Callable[[str], str] | None) -> Markup:
+def _cell(
+    index: int, slots: Sequence[TimelineSlots], columns: int, href: Callable[[str], str] | None
+) -> Markup:
     width = 1 / columns
-    place = {"x": percent((index + _GAP / 2) * width), "width": percent(width * (1 - _GAP))}
+    box = {"x": percent((index + _GAP / 2) * width), "width": percent(width * (1 - _GAP))}
     if not slots:
-        return element("rect", **place, y=1, height=HEIGHT - 2, rx=3, class_="cu-cell cu-nothing")
-    worst = min(slots, key=lambda one: WORST_FIRST.index(mark_of(one.mark).name))
-    mark = mark_of(worst.mark).name
-    told = title(worst) if len(slots) == 1 else f"{stamp(slots[0].first)} and later: {tally(slots)}"
-    rect = element(
-        "rect",
-        element("title", told),
-        **place,
-        y=1,
-        height=HEIGHT - 2,
-        rx=3,
-        class_=f"cu-cell cu-{mark}",
-    )
-    shape = (
-        glyph(mark, told, x=percent((index + 0.5) * width), y=2)
-        if columns <= 48 and mark not in ("on_time", "upcoming", "missed")
-        else Markup()
-    )
-    both = Markup(rect + shape)
-    link = worst.run_id if worst.count == 1 and len(slots) == 1 else None
-    return element("a", both, href=href(link), tabindex="-1") if href is not None and link else both
+        return element("rect", **box, y=1, height=HEIGHT - 2, rx=3, class_="cu-cell cu-nothing")
+    worst = min(slots, key=lambda one: WORST_FIRST.index(one.mark))
+    title = tooltip(worst) if len(slots) == 1 else f"{stamp(slots[0].first)} and later: {caption(slots)}"
+    kind = f"cu-cell cu-{worst.mark}"
+    parts = [element("rect", element("title", title), **box, y=1, height=HEIGHT - 2, rx=3, class_=kind)]
+    if columns <= _MOST_WITH_GLYPHS and worst.mark not in _WITHOUT_GLYPH:
+        parts.append(draw_glyph(worst.mark, title, x=percent((index + 0.5) * width), y=2))
+    if href is None or not worst.run_id or worst.count > 1 or len(slots) > 1:
+        return join(parts)
+    return element("a", *parts, href=href(worst.run_id), tabindex="-1")

@@ -1,86 +1,71 @@
-"""A lane: the slots of an entry along a span of time."""
+"""A lane: the slots of an entry along the time axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple
 
-from celery_catchup.flower.drawing.glyphs import glyph, mark_of
-from celery_catchup.flower.drawing.span import Span, grid
-from celery_catchup.flower.drawing.svg import Markup, element, percent
-from celery_catchup.flower.drawing.tallies import Slots, stamp, tally, title
+from celery_catchup.flower.drawing.captions import caption, stamp, tooltip
+from celery_catchup.flower.drawing.glyphs import draw_glyph
+from celery_catchup.flower.drawing.time_axis import TimeAxis, grid
+from celery_catchup.flower.markup import Markup, element, join, percent
+from celery_catchup.model import SlotMark
+from celery_catchup.operations.timeline import TimelineSlots
 
 HEIGHT = 28
 _TOP = 6
-# Shares of the width. Slots nearer to each other than this would touch: they become one bar. It
-# is right for the 430 pixels of a lane on a wide page, and no drawing is wrong on another.
+# Shares of the width. Slots closer to each other than this would touch, and become one bar. It fits
+# the 430 pixels of a lane on a wide page; on other widths the drawing is a little coarser or finer.
 _TOUCHING = 4.0 / 430
 _HALF = _TOUCHING / 2
-_CLOSE = 40  # slots in a lane; with more of them each is drawn narrower
+_MOST_WIDE = 40  # slots of a lane that are drawn at full width
 
-_BAR = {"skipped": (6, 4), "upcoming": (7, 2), "paused": (3, 10), "caught_up": (0, 14), "failed": (0, 16)}
-"""Top and height of a bar of many slots, where it is not as high as one on time."""
-
-
-class Down(Protocol):
-    """A time in which no beat was there; ``until`` is None while there still is none."""
-
-    @property
-    def since(self) -> datetime:
-        """Its last sign of life."""
-
-    @property
-    def until(self) -> datetime | None:
-        """When a beat was back."""
+_BAR = {
+    SlotMark.SKIPPED: (6, 4),
+    SlotMark.UPCOMING: (7, 2),
+    SlotMark.PAUSED: (3, 10),
+    SlotMark.CAUGHT_UP: (0, 14),
+    SlotMark.FAILED: (0, 16),
+}
+"""Top and height of a bar of many slots; other marks have those of a slot on time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Slots of one kind that are drawn as one."""
+class DownTime(NamedTuple):
+    """A time without a beat; ``until`` is None while beat is still down."""
 
-    first: datetime
-    last: datetime
-    count: int
-    mark: str
-    reason: str | None
-    run_id: str | None = None
-    started_at: datetime | None = None
-    counts: Mapping[str, int] | None = None
+    since: datetime
+    until: datetime | None
 
 
-def lane(
-    span: Span,
-    slots: Sequence[Slots],
+def draw_lane(
+    axis: TimeAxis,
+    slots: Sequence[TimelineSlots],
     *,
-    downs: Iterable[Down] = (),
+    down_times: Iterable[DownTime] = (),
     name: str = "",
     href: Callable[[str], str] | None = None,
 ) -> Markup:
-    """The slots on one line, with bands where beat was down; all of it also in words.
-
-    Slots of one kind that would touch are one bar with their number in its title.
-    """
-    parts = [*grid(span, HEIGHT), *bands(span, downs, HEIGHT)]
-    narrow = sum(one.count for one in slots) > _CLOSE
-    parts += [_drawn(span, piece, href, narrow=narrow) for piece in merged(span, slots)]
-    words = f"{name}: {tally(slots)}" if name else tally(slots)
-    return element("svg", *parts, class_="cu-lane", height=HEIGHT, width="100%", role="img", aria_label=words)
+    """Draw the slots on one line, with bands where beat was down; a label has the same in words."""
+    narrow = sum(one.count for one in slots) > _MOST_WIDE
+    parts = [*grid(axis, HEIGHT), *draw_bands(axis, down_times, HEIGHT)]
+    parts += [_draw(axis, one, href, narrow=narrow) for one in merge_touching(axis, slots)]
+    label = f"{name}: {caption(slots)}" if name else caption(slots)
+    return element("svg", *parts, class_="cu-lane", height=HEIGHT, width="100%", role="img", aria_label=label)
 
 
-def bands(span: Span, downs: Iterable[Down], height: int) -> list[Markup]:
-    """Where beat was down."""
-    drawn = []
-    for down in downs:
-        until = down.until or span.until
-        if span.meets(down.since, until):
-            left, right = span.share(down.since), span.share(until)
-            back = "still down" if down.until is None else stamp(down.until)
-            drawn.append(
+def draw_bands(axis: TimeAxis, down_times: Iterable[DownTime], height: int) -> list[Markup]:
+    """Draw a band over each time in which beat was down."""
+    bands = []
+    for since, until in down_times:
+        if axis.overlaps(since, until or axis.until):
+            left, right = axis.share(since), axis.share(until or axis.until)
+            end = "still down" if until is None else stamp(until)
+            bands.append(
                 element(
                     "rect",
-                    element("title", f"beat was down: {stamp(down.since)} – {back}"),
+                    element("title", f"beat was down: {stamp(since)} – {end}"),
                     x=percent(left),
                     width=percent(max(right - left, 0.004)),
                     y=1,
@@ -89,15 +74,15 @@ def bands(span: Span, downs: Iterable[Down], height: int) -> list[Markup]:
                     class_="cu-band",
                 )
             )
-    return drawn
+    return bands
 
 
-def merged(span: Span, slots: Iterable[Slots]) -> Iterator[Slots]:
-    """The slots in order, those of one kind that would touch each other as one."""
-    held: Slots | None = None
+def merge_touching(axis: TimeAxis, slots: Iterable[TimelineSlots]) -> Iterator[TimelineSlots]:
+    """Merge neighbours with the same mark and reason that would touch each other."""
+    held: TimelineSlots | None = None
     for one in slots:
-        if held is not None and _touch(span, held, one):
-            held = _Piece(held.first, one.last, held.count + one.count, one.mark, held.reason)
+        if held is not None and _touch(axis, held, one):
+            held = replace(held, last=one.last, count=held.count + one.count, run_id=None, started_at=None)
             continue
         if held is not None:
             yield held
@@ -106,39 +91,35 @@ def merged(span: Span, slots: Iterable[Slots]) -> Iterator[Slots]:
         yield held
 
 
-def _touch(span: Span, left: Slots, right: Slots) -> bool:
-    same = (left.mark, left.reason) == (right.mark, right.reason)
+def _touch(axis: TimeAxis, left: TimelineSlots, right: TimelineSlots) -> bool:
     return (
-        same
+        (left.mark, left.reason) == (right.mark, right.reason)
         and not (left.counts or right.counts)
-        and span.share(right.first) - span.share(left.last) < _TOUCHING
+        and axis.share(right.first) - axis.share(left.last) < _TOUCHING
     )
 
 
-def _drawn(span: Span, one: Slots, href: Callable[[str], str] | None, *, narrow: bool) -> Markup:
-    if one.count == 1:
-        link = href(one.run_id) if href is not None and one.run_id else None
-        place = percent(span.share(one.first))
-        return glyph(one.mark, title(one), x=place, y=_TOP, narrow=narrow, href=link)
-    left, right = span.share(one.first), span.share(one.last)
-    apart = (right - left) / (one.count - 1)
-    if apart >= _TOUCHING:
-        # Slots of one schedule that were recorded together: they are as good as evenly spread.
-        places = [percent(left + index * apart) for index in range(one.count)]
-        drawn = [glyph(one.mark, title(one), x=place, y=_TOP, narrow=narrow) for place in places]
-        return Markup("".join(drawn))
-    return _bar(one, left, right)
+def _draw(axis: TimeAxis, one: TimelineSlots, href: Callable[[str], str] | None, *, narrow: bool) -> Markup:
+    left, right = axis.share(one.first), axis.share(one.last)
+    apart = (right - left) / max(one.count - 1, 1)
+    if one.count > 1 and apart < _TOUCHING:
+        return _bar(one, left, right)
+    # Slots of one schedule that were recorded together are evenly spread, or nearly so.
+    link = href(one.run_id) if href is not None and one.run_id else None
+    places = [percent(left + index * apart) for index in range(one.count)]
+    title = tooltip(one)
+    return join(draw_glyph(one.mark, title, x=place, y=_TOP, narrow=narrow, href=link) for place in places)
 
 
-def _bar(one: Slots, left: float, right: float) -> Markup:
+def _bar(one: TimelineSlots, left: float, right: float) -> Markup:
     top, height = _BAR.get(one.mark, (2, 12))
     return element(
         "rect",
-        element("title", title(one)),
+        element("title", tooltip(one)),
         x=percent(max(0.0, left - _HALF)),
         width=percent(min(1.0, right + _HALF) - max(0.0, left - _HALF)),
         y=_TOP + top,
         height=height,
         rx=1,
-        class_=f"cu-slot cu-{mark_of(one.mark).name} cu-many",
+        class_=f"cu-slot cu-{one.mark} cu-many",
     )

@@ -1,93 +1,90 @@
-"""Scheduled against started: a line from each slot down to the moment when its run began."""
+"""Scheduled against started: a line from each slot down to the time when its run started."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
-from celery_catchup.flower.drawing.glyphs import mark_of
-from celery_catchup.flower.drawing.lanes import Down, bands
-from celery_catchup.flower.drawing.span import Span, axis, grid
-from celery_catchup.flower.drawing.svg import Markup, element, percent
-from celery_catchup.flower.drawing.tallies import Slots, tally, title
-from celery_catchup.flower.labels import length
+from celery_catchup.flower.drawing.captions import caption, tooltip
+from celery_catchup.flower.drawing.lanes import DownTime, draw_bands
+from celery_catchup.flower.drawing.time_axis import TimeAxis, grid, hour_labels
+from celery_catchup.flower.markup import Markup, duration, element, join, percent
+from celery_catchup.model import SlotMark
+from celery_catchup.operations.timeline import TimelineSlots
 
 HEIGHT = 124
-_ABOVE, _BELOW = 36, 108
+_TOP, _BOTTOM = 36, 108
 _THIN = 6
-_MOST_DOTS = 120  # with more of them the lines alone are clearer
+_MOST_DOTS = 120  # slots; with more of them the lines alone are clearer
 
 
-def starts(span: Span, slots: Sequence[Slots], *, downs: Sequence[Down] = ()) -> Markup:
-    """Upright lines are punctual runs; the more a line leans, the later its run began."""
-    seen = [one for one in slots if span.since <= one.first <= span.until]
-    dots = sum(one.count for one in seen) <= _MOST_DOTS
-    parts = [*grid(span, HEIGHT), *bands(span, downs, HEIGHT), *_labels(span, downs)]
-    parts += [_one(span, one, dots=dots) for one in seen]
+def draw_starts(
+    axis: TimeAxis, slots: Sequence[TimelineSlots], *, down_times: Sequence[DownTime] = ()
+) -> Markup:
+    """Draw a vertical line for a run on time; the later a run started, the more its line leans."""
+    shown = [one for one in slots if axis.since <= one.first <= axis.until]
+    dots = sum(one.count for one in shown) <= _MOST_DOTS
+    parts = [
+        *grid(axis, HEIGHT),
+        *draw_bands(axis, down_times, HEIGHT),
+        *_down_label(axis, down_times),
+        *(_area(axis, one) if one.count > 1 else _line(axis, one, dots=dots) for one in shown),
+    ]
+    lags = [one.started_at - one.first for one in shown if one.started_at is not None]
+    largest = duration(max(lags, default=timedelta()))
+    label = f"Scheduled against started. {caption(shown)}. Largest lag {largest}."
     drawing = element(
-        "svg", *parts, class_="cu-starts", height=HEIGHT, width="100%", role="img", aria_label=_words(seen)
+        "svg", *parts, class_="cu-starts", height=HEIGHT, width="100%", role="img", aria_label=label
     )
-    return Markup(drawing + axis(span))
+    return join([drawing, hour_labels(axis)])
 
 
-def _one(span: Span, one: Slots, *, dots: bool) -> Markup:
-    if one.count > 1:
-        return _many(span, one)
-    above = percent(span.share(one.first))
-    kind = f"cu-{mark_of(one.mark).name}"
-    told = element("title", title(one))
-    line = f"cu-line {kind}" if dots else f"cu-line cu-thin {kind}"
+def _line(axis: TimeAxis, one: TimelineSlots, *, dots: bool) -> Markup:
+    top = percent(axis.share(one.first))
+    kind = f"cu-{one.mark}"
+    title = element("title", tooltip(one))
     parts = []
     if one.started_at is not None:
-        below = percent(span.share(one.started_at))
-        parts.append(element("line", told, x1=above, y1=_ABOVE, x2=below, y2=_BELOW, class_=line))
+        bottom = percent(axis.share(one.started_at))
+        line = f"cu-line {kind}" if dots else f"cu-line cu-thin {kind}"
+        parts.append(element("line", title, x1=top, y1=_TOP, x2=bottom, y2=_BOTTOM, class_=line))
         if dots:
-            parts.append(element("circle", told, cx=below, cy=_BELOW, r=4, class_=f"cu-dot {kind}"))
+            parts.append(element("circle", title, cx=bottom, cy=_BOTTOM, r=4, class_=f"cu-dot {kind}"))
     if dots or one.started_at is None:
-        parts.append(element("circle", told, cx=above, cy=_ABOVE, r=4, class_=f"cu-ring {kind}"))
-    return Markup("".join(parts))
+        parts.append(element("circle", title, cx=top, cy=_TOP, r=4, class_=f"cu-ring {kind}"))
+    return join(parts)
 
 
-def _many(span: Span, one: Slots) -> Markup:
-    """Slots that are told together: an area down to the starts of punctual ones; of others, whose
-    starts differ, only the slots."""
-    name = mark_of(one.mark).name
-    left, right = span.share(one.first), span.share(one.last)
-    height = _BELOW - _ABOVE if name == "on_time" else _THIN
+def _area(axis: TimeAxis, one: TimelineSlots) -> Markup:
+    """Draw merged slots: on time, an area down to their starts; else only the slots, as starts differ."""
+    left, right = axis.share(one.first), axis.share(one.last)
     return element(
         "rect",
-        element("title", title(one)),
+        element("title", tooltip(one)),
         x=percent(left),
         width=percent(max(right - left, 0.002)),
-        y=_ABOVE,
-        height=height,
-        class_=f"cu-area cu-{name}",
+        y=_TOP,
+        height=_BOTTOM - _TOP if one.mark is SlotMark.ON_TIME else _THIN,
+        class_=f"cu-area cu-{one.mark}",
     )
 
 
-def _labels(span: Span, downs: Iterable[Down]) -> list[Markup]:
-    """What the widest band is; others tell it to the pointer."""
-    seen = [(down.since, down.until or span.until) for down in downs]
-    wide = [(since, until) for since, until in seen if span.meets(since, until)]
-    if not wide:
+def _down_label(axis: TimeAxis, down_times: Sequence[DownTime]) -> list[Markup]:
+    """Label the longest band; the others have only tooltips."""
+    ended = [(since, until or axis.until) for since, until in down_times]
+    on_axis = [(since, until) for since, until in ended if axis.overlaps(since, until)]
+    if not on_axis:
         return []
-    since, until = max(wide, key=lambda pair: pair[1] - pair[0])
-    late = span.share(until) > 0.5
-    # Written towards the side where there is room.
+    since, until = max(on_axis, key=lambda pair: pair[1] - pair[0])
+    right = axis.share(until) > 0.5
     return [
         element(
             "text",
-            f"beat down {since:%H:%M} – {until:%H:%M} ({length(until - since)})",
-            x=percent(span.share(until if late else since)),
-            dx=-6 if late else 6,
+            f"beat down {since:%H:%M} – {until:%H:%M} ({duration(until - since)})",
+            x=percent(axis.share(until if right else since)),
+            dx=-6 if right else 6,  # towards the side with more room
             y=16,
-            text_anchor="end" if late else "start",
+            text_anchor="end" if right else "start",
             class_="cu-down",
         )
     ]
-
-
-def _words(slots: Sequence[Slots]) -> str:
-    lags = [one.started_at - one.first for one in slots if one.started_at is not None]
-    longest = max(lags, default=timedelta())
-    return f"Scheduled against started. {tally(slots)}. Largest lag {length(longest)}."

@@ -1,14 +1,17 @@
-"""The pages of the tab: each reads at the operator, makes views of it, and renders a template."""
+"""The pages of the tab: each reads operations and renders a template.
+
+They may import `operations` and what is below, `drawing` and `markup`. Start reading at `page`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from celery_catchup.flower.host import TAB
-from celery_catchup.flower.pages.assets import Asset
 from celery_catchup.flower.pages.backfills import BackfillsPage
 from celery_catchup.flower.pages.dead_letters import DeadLettersPage
-from celery_catchup.flower.pages.entry import EntryPageHandler
+from celery_catchup.flower.pages.entry import EntryDetailsPage
+from celery_catchup.flower.pages.page import StaticFile
 from celery_catchup.flower.pages.run import RunPage
 from celery_catchup.flower.pages.runs import RunsPage
 from celery_catchup.flower.pages.schedules import SchedulesPage
@@ -16,10 +19,10 @@ from celery_catchup.flower.pages.schedules import SchedulesPage
 ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup", SchedulesPage, None, TAB),
     (r"/catchup/", SchedulesPage),
-    (r"/catchup/entry", EntryPageHandler),
+    (r"/catchup/entry", EntryDetailsPage),
     (r"/catchup/runs", RunsPage),
     (r"/catchup/run/([^/]+)", RunPage),
     (r"/catchup/dead", DeadLettersPage),
     (r"/catchup/backfills", BackfillsPage),
-    (r"/catchup/static/([a-z.]+)", Asset),
+    (r"/catchup/static/([a-z.]+)", StaticFile),
 ]

@@ -1,13 +1,10 @@
-"""``/catchup/dead``: runs that have used up their attempts."""
+"""``/catchup/dead``: the runs that have used up their attempts."""
 
 from __future__ import annotations
 
-from celery_catchup.flower.labels import counted
-from celery_catchup.flower.links import DEAD, Links
-from celery_catchup.flower.pages.asking import word
-from celery_catchup.flower.pages.page import Page, Values
-from celery_catchup.flower.views.dead_letters import dead_row
-from celery_catchup.flower.views.filters import Choice
+from celery_catchup.flower.markup import plural
+from celery_catchup.flower.pages.elements import FilterLink
+from celery_catchup.flower.pages.page import DEAD_LETTERS, Links, Page, Values, parse_word
 from celery_catchup.operations import Operator
 from celery_catchup.operations.dead_letters import Category, list_dead
 
@@ -15,28 +12,27 @@ ROWS = 200
 
 
 class DeadLettersPage(Page):
-    """Dead letters, those that died last first."""
+    """The dead letters, latest first, filtered by category and text."""
 
     template, active, heading = "catchup_dead.html", "dead", "Dead letters"
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
-        """All of them, or those of one category, or that have a text."""
-        chosen, search = self.asked("category"), self.asked("search")
-        category = word(Category, "category", chosen) if chosen else None
+        """Read the dead letters that match the filters."""
+        chosen, search = self.query("category"), self.query("search")
+        category = parse_word(Category, "category", chosen) if chosen else None
         found = list_dead(operator, category=category, search=search, limit=ROWS)
         more = " (the newest)" if len(found) == ROWS else ""
         return {
-            "dead": [dead_row(letter) for letter in found],
+            "dead_letters": found,
             "categories": [
-                Choice("All", link(DEAD, search=search), not chosen),
-                *(
-                    Choice(
-                        one.value.capitalize(), link(DEAD, category=one.value, search=search), chosen == one
-                    )
-                    for one in Category
-                ),
+                FilterLink(
+                    one.capitalize() if one else "All",
+                    link(DEAD_LETTERS, category=one, search=search),
+                    chosen == one,
+                )
+                for one in ("", *map(str, Category))
             ],
             "category": chosen,
             "search": search,
-            "words": counted(len(found), "dead letter") + more if found else "",
+            "words": plural(len(found), "dead letter") + more if found else "",
         }

@@ -1,36 +1,28 @@
-"""``/catchup/entry?entry=…``: one entry, its week, its starts, and what can be done."""
+"""``/catchup/entry?entry=…``: one entry: its week, its starts, its facts and its preview."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from shlex import quote
 
-from celery_catchup.flower.drawing.glyphs import legend
-from celery_catchup.flower.drawing.heat import columns_for, days_until, heat_map, spread
-from celery_catchup.flower.drawing.lanes import Down
-from celery_catchup.flower.drawing.span import Span, axis
-from celery_catchup.flower.drawing.starts import starts
-from celery_catchup.flower.links import Links
-from celery_catchup.flower.pages.asking import word
-from celery_catchup.flower.pages.page import Page, Values
-from celery_catchup.flower.views.dead_letters import dead_row
-from celery_catchup.flower.views.downs import downs
-from celery_catchup.flower.views.entry import (
-    cell_words,
-    facts,
-    preview_text,
-    preview_words,
-    trigger_choices,
-)
-from celery_catchup.flower.views.notes import notes
-from celery_catchup.flower.views.runs import run_row
-from celery_catchup.model import Trigger, to_datetime
+from celery_catchup.flower.drawing.captions import stamp
+from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
+from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_heat_map, spread
+from celery_catchup.flower.drawing.lanes import DownTime
+from celery_catchup.flower.drawing.starts import draw_starts
+from celery_catchup.flower.drawing.time_axis import TimeAxis, hour_labels
+from celery_catchup.flower.markup import DASH, Markup, duration, element, join, plural, slot_time, time_of_day
+from celery_catchup.flower.pages.backfills import app_name, backfill_form
+from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
+from celery_catchup.flower.pages.notes import down_times, notes
+from celery_catchup.flower.pages.page import Links, Page, Values, parse_word
+from celery_catchup.model import SlotMark, Trigger, to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.operations.entries import show_entry
-from celery_catchup.operations.previews import preview
+from celery_catchup.operations.entries import EntryPage, show_entry
+from celery_catchup.operations.previews import Preview, PreviewSlot, preview
 from celery_catchup.operations.runs import list_runs
 from celery_catchup.operations.status import Banner, overview
 from celery_catchup.operations.timeline import TimelineSlots, timeline
@@ -38,123 +30,174 @@ from celery_catchup.operations.timeline import TimelineSlots, timeline
 ROWS = 12
 _DAYS = 7
 _DAY = timedelta(days=1)
-# Values of a heat map: 96 cells in each of seven days, and some for what is between them.
-_MOST_CELLS = 1000
-_MOST_NEWS = 1000  # runs that are counted for the sentence above the page
+_HEAT_MAP_VALUES = 1000
+"""Values of the heat map's timeline: 96 cells on each of seven days, and some to spare."""
+_MOST_COUNTED = 1000
+"""Runs of the latest catch-up that are counted for the note above the page."""
+_MOST_PREVIEWED = 12
+"""Slots of the preview; a longer one is cut in the middle."""
+_MOST_SPREAD = 500
+"""Slots of one value whose times are computed one by one."""
 
 
-class EntryPageHandler(Page):
+class EntryDetailsPage(Page):
     """One entry."""
 
     template, active, heading = "catchup_entry.html", "schedules", "Schedules"
-    every = 10
+    refresh_seconds = 10
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
-        """Everything about the entry that the address names."""
-        name = self.asked("entry")
+        """Read everything about the entry in the query."""
+        name, chosen = self.query("entry"), self.query("triggerType")
         page = show_entry(operator, name)
-        told = overview(operator)
-        governed = page.entry.catchup is not None
-        chosen = self.asked("triggerType")
-        triggers = [word(Trigger, "triggerType", chosen)] if chosen else []
-        runs = list_runs(operator, [name], triggers=triggers, limit=ROWS).runs
+        summary = overview(operator)
+        triggers = [parse_word(Trigger, "triggerType", chosen)] if chosen else []
         return {
             "heading": name,
             "entry": name,
-            "task": page.entry.task,
-            "paused": page.entry.paused,
-            "governed": governed,
-            "notes": notes(replace(told, banner=_news(operator, name, told.banner)), entry=name),
-            "facts": facts(page, timezone=str(operator.app.timezone)),
-            "triggers": trigger_choices(page, chosen, link),
-            "runs": [run_row(run) for run in runs],
-            "dead": [dead_row(letter) for letter in page.dead_letters],
-            **_drawings(operator, name, downs(page.outages, told.status), link),
-            **(_preview(operator, name) if governed else _NO_PREVIEW),
-            **backfill_range(operator),
+            "row": page.entry,
+            "notes": notes(summary.status, _own_banner(operator, name, summary.banner), entry=name),
+            "facts": list(_facts(page, timezone=str(operator.app.timezone))),
+            "triggers": _trigger_links(page, chosen, link),
+            "runs": list_runs(operator, [name], triggers=triggers, limit=ROWS).runs,
+            "dead_letters": page.dead_letters,
+            **_drawings(operator, name, down_times(page.outages, summary.status), link),
+            **_preview(operator, page),
+            **backfill_form(operator),
         }
 
 
-def _news(operator: Operator, name: str, banner: Banner | None) -> Banner | None:
-    """What a catch-up did for this entry; nothing is no news."""
+def _own_banner(operator: Operator, name: str, banner: Banner | None) -> Banner | None:
+    """Reduce the latest catch-up to the runs of this entry; None if it has none."""
     if banner is None:
         return None
-    since, until = banner.first, banner.last
     found = list_runs(
-        operator, [name], triggers=[Trigger.CATCHUP], since=since, until=until, limit=_MOST_NEWS
+        operator,
+        [name],
+        triggers=[Trigger.CATCHUP],
+        since=banner.first,
+        until=banner.last,
+        limit=_MOST_COUNTED,
     )
     slots = [run.scheduled_time for run in found.runs]
     return replace(banner, dispatched=len(slots), first=min(slots), last=max(slots)) if slots else None
 
 
-_NO_PREVIEW = {
-    "preview_words": "Without a policy nothing is caught up; Celery's own rules make one late run at most.",
-    "preview_text": "",
-    "preview_command": "",
-}
+def _facts(page: EntryPage, *, timezone: str) -> Iterator[tuple[str, Markup]]:
+    row = page.entry
+    yield "Schedule", join([element("code", row.schedule), f" ({timezone})"])
+    if row.catchup is None:
+        yield "Policy", join(["none: as in Celery's own scheduler"])
+    else:
+        window = f", window {row.window}" if row.window else ""
+        yield "Policy", join([f"{row.catchup}{window}"])
+        yield "Overlap", join([row.overlap_policy or ""])
+    yield "Watermark", slot_time(row.watermark)
+    yield "First seen", slot_time(row.first_seen_at)
+    if row.paused:
+        reason = f": {row.pause_reason}" if row.pause_reason else ""
+        yield "Paused since", join([slot_time(row.paused_at), reason])
+    if row.failing:
+        yield "Failing since", join([slot_time(row.failing_since), f": {row.failing}"])
+    yield "Lag now", join([f"{duration(page.lag)} (max 24 h: {duration(row.max_lag)})"])
+    yield "Missed, 24 h", join([f"{row.missed:,}"])
+    yield "In flight", join([f"{plural(row.active, 'run')}, {row.waiting:,} waiting"])
+    times = [part for slot in page.next for part in (" · ", time_of_day(slot))]
+    yield "Next slots", join(times[1:] or [DASH])
+    yield "Dead letters", join([f"{len(page.dead_letters)}"])
 
 
-def _drawings(operator: Operator, name: str, bands: Sequence[Down], link: Links) -> Values:
+def _trigger_links(page: EntryPage, chosen: str, link: Links) -> list[FilterLink]:
+    """Return the runs of the last week by trigger, as links."""
+    counts = {"": ("All", sum(page.runs.values()))}
+    counts |= {str(one): (one.label, page.runs.get(one, 0)) for one in TRIGGERS}
+    return [
+        FilterLink(
+            f"{words} {count:,}",
+            f"{link.entry(page.entry.name, triggerType=trigger)}#cu-runs-title",
+            chosen == trigger,
+        )
+        for trigger, (words, count) in counts.items()
+    ]
+
+
+# -- drawings -----------------------------------------------------------------------------------
+
+
+def _drawings(operator: Operator, name: str, down: Sequence[DownTime], link: Links) -> Values:
     now = to_datetime(operator.now())
     days = days_until(now, _DAYS)
-    week = timeline(
-        operator,
-        [name],
-        since=days[0].since,
-        until=days[-1].until - timedelta(milliseconds=1),
-        most=_MOST_CELLS,
-    )[name]
-    dense = _slots_of_a_day(week)
-    columns = columns_for(dense)
-    span = Span(now - _DAY, now)
-    today = timeline(operator, [name], since=span.since, until=span.until)[name]
+    end = days[-1].until - timedelta(milliseconds=1)
+    week = timeline(operator, [name], since=days[0].since, until=end, most=_HEAT_MAP_VALUES)[name]
+    per_day = _slots_per_day(week)
+    columns = columns_for(per_day)
+    axis = TimeAxis(now - _DAY, now)
+    today = timeline(operator, [name], since=axis.since, until=axis.until)[name]
+    shown = {one.mark for one in week} | {SlotMark.ON_TIME, SlotMark.CAUGHT_UP}
     return {
-        "heat": heat_map(days, week, columns=columns, href=link.run),
-        "heat_axis": axis(days[0]),
-        "cell_words": cell_words(columns, dense),
-        "starts": starts(span, today, downs=bands),
-        "legend": legend(_marks(week), band=False),
+        "heat": draw_heat_map(days, week, columns=columns, href=link.run),
+        "heat_axis": hour_labels(days[0]),
+        "cell_words": _cell_words(columns, per_day),
+        "starts": draw_starts(axis, today, down_times=down),
+        "legend": legend((mark for mark in GLYPHS if mark in shown), with_band=False),
     }
 
 
-def _slots_of_a_day(slots: Sequence[TimelineSlots]) -> int:
-    """Of the busiest day."""
+def _slots_per_day(slots: Sequence[TimelineSlots]) -> int:
+    """Return the number of slots of the busiest day."""
     days: Counter[datetime] = Counter()
     for one in slots:
-        if one.count > 500:  # as good as evenly spread
+        if one.count > _MOST_SPREAD:
             return round(one.count / max((one.last - one.first) / _DAY, 1))
         days.update(moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in spread(one))
     return max(days.values(), default=1)
 
 
-def _marks(slots: Sequence[TimelineSlots]) -> list[str]:
-    """The marks that are there, and the two that one looks for."""
-    seen = {str(one.mark) for one in slots} | {"on_time", "caught_up"}
-    order = ("on_time", "caught_up", "failed", "skipped", "missed", "paused", "in_flight", "upcoming")
-    return [mark for mark in order if mark in seen]
+def _cell_words(columns: int, slots_per_day: int) -> str:
+    if slots_per_day <= columns:
+        return "one cell per slot" if slots_per_day > 1 else "one cell per hour"
+    return f"a cell is {24 * 60 // columns} minutes"
 
 
-def _preview(operator: Operator, name: str) -> Values:
-    found = preview(operator, [name])
+# -- preview ------------------------------------------------------------------------------------
+
+
+def _preview(operator: Operator, page: EntryPage) -> Values:
+    name = page.entry.name
+    found = preview(operator, [name]) if page.entry.catchup is not None else []
     if not found:
-        return _NO_PREVIEW
+        words = "An entry without a policy is not caught up; Celery's own rules make one late run at most."
+        return {"preview_words": words, "preview_text": "", "preview_command": ""}
     return {
-        "preview_words": preview_words(found[0]),
-        "preview_text": preview_text(found[0]) if len(found[0].slots) else "",
+        "preview_words": _preview_words(found[0]),
+        "preview_text": _preview_text(found[0]) if len(found[0].slots) else "",
         "preview_command": f"celery -A {app_name(operator)} catchup preview {quote(name)}",
     }
 
 
-def app_name(operator: Operator) -> str:
-    """How the app would be named on a command line."""
-    return quote(operator.app.main or "proj")
+def _preview_words(found: Preview) -> str:
+    if found.error is not None:
+        return f"The catch-up cannot be planned: {found.error}"
+    if found.paused:
+        return "The entry is paused: nothing is dispatched until it is resumed. Then beat would do this:"
+    if not found.dispatched and not found.skipped:
+        return "Nothing is missed: if beat started now, it would continue with the next slot."
+    return "What beat would do with the slots that are due now:"
 
 
-def backfill_range(operator: Operator) -> Values:
-    """What the form of a backfill begins with: the last day."""
-    now = to_datetime(operator.now()).replace(second=0, microsecond=0)
-    return {
-        "backfill_start": f"{now - _DAY:%Y-%m-%dT%H:%MZ}",
-        "backfill_end": f"{now:%Y-%m-%dT%H:%MZ}",
-        "app_name": app_name(operator),
-    }
+def _preview_text(found: Preview) -> str:
+    head, hidden, tail = found.slots.cut(_MOST_PREVIEWED)
+    skipped = f", {found.skipped:,} skipped" if found.skipped else ""
+    lines = [
+        *map(_preview_line, head),
+        *([f"… {hidden:,} more"] if hidden else []),
+        *map(_preview_line, tail),
+        "",
+        f"{plural(found.dispatched, 'run')} would be dispatched{skipped}.",
+    ]
+    return "\n".join(lines)
+
+
+def _preview_line(one: PreviewSlot) -> str:
+    reason = f" ({one.reason})" if one.reason else ""
+    return f"{stamp(one.scheduled_time)}  {one.action}{reason}"

@@ -1,102 +1,187 @@
-"""What every page has: the tabs, whether something may be changed, and sentences instead of tracebacks."""
+"""The base of all pages: authentication, links, tabs, and messages instead of tracebacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote, urlencode
 
+from tornado.web import HTTPError, authenticated
+
+from celery_catchup import __version__
+from celery_catchup.config.times import parse_time
+from celery_catchup.error_text import did_you_mean, listed, shown
 from celery_catchup.errors import CatchupError, ConfigurationError
-from celery_catchup.flower.buttons import action, pause_button
-from celery_catchup.flower.links import BACKFILLS, DEAD, RUNS, SCHEDULES, Links
-from celery_catchup.flower.mount import PageHandler
+from celery_catchup.flower import host
+from celery_catchup.flower.handler import CatchupHandler
+from celery_catchup.flower.pages.elements import HELPERS
 from celery_catchup.operations import Operator, UnknownEntryError, UnknownRunError
 from celery_catchup.operations.refusals import RefusedError
 
+SCHEDULES = "/catchup"
+RUNS = "/catchup/runs"
+DEAD_LETTERS = "/catchup/dead"
+BACKFILLS = "/catchup/backfills"
+ENTRY = "/catchup/entry"
+
 Values = Mapping[str, Any]
 
+_Word = TypeVar("_Word", bound=StrEnum)
+_FlowerPageHandler: Any = host.page_handler()
+_STATIC = Path(__file__).parent.parent / "static"
+_STATIC_TYPES = {"catchup.css": "text/css", "catchup.js": "text/javascript"}
 
-class Page(PageHandler):
-    """A page of the tab. A subclass says what it shows; that is read in a thread, never in the loop."""
+
+class AuthenticatedHandler(CatchupHandler, _FlowerPageHandler):  # type: ignore[misc]
+    """A handler that requires login if Flower does."""
+
+    def prepare(self) -> None:
+        """Check the login before anything else."""
+        super().prepare()
+        self._check_login()
+
+    @authenticated
+    def _check_login(self) -> None:
+        """Let Tornado redirect to the login page."""
+
+
+class StaticFile(AuthenticatedHandler):
+    """The style sheet and the script; their URLs have the version, so that browsers may cache them."""
+
+    def get(self, name: str) -> None:
+        """Send a file."""
+        if name not in _STATIC_TYPES:
+            raise HTTPError(404)
+        self.set_header("Content-Type", f"{_STATIC_TYPES[name]}; charset=utf-8")
+        self.set_header("Cache-Control", "private, max-age=3600")
+        self.finish((_STATIC / name).read_bytes())
+
+
+class Page(AuthenticatedHandler):
+    """A page of the tab. A subclass reads the values of its template in `show`, which runs in a thread."""
 
     template: ClassVar[str]
     active: ClassVar[str]
     heading: ClassVar[str]
-    every: ClassVar[int] = 4
-    """Seconds between two looks of a page that stays open; drawings are large, and change slowly."""
+    refresh_seconds: ClassVar[int] = 4
+    """How often an open page is updated; pages with drawings are large, and change slowly."""
 
     async def get(self, *path: str) -> None:
-        """Render the page, or a sentence about what is in its way."""
+        """Render the page, or a message that says why it cannot be shown."""
         link = Links(self.url_prefix)
         try:
             values = await self.with_operator(
-                lambda operator: {**self.show(operator, link, *path), **_dead(operator)}
+                lambda operator: {
+                    **self.show(operator, link, *path),
+                    "dead_letter_count": operator.listing.counts()["dead"],
+                }
             )
         except CatchupError as error:
-            self._trouble(error, link)
+            status, message = _message(error)
+            self.set_status(status)
+            self._render("catchup_message.html", link, message)
             return
-        self._render(self.template, link, **values)
+        self._render(self.template, link, values)
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
-        """What the template is given."""
+        """Read the values of the template."""
         raise NotImplementedError
 
-    def asked(self, name: str) -> str:
-        """A field of the query as it was written; empty when it is not there."""
-        # Flower's own get_argument escapes, which would do it twice.
+    def query(self, name: str) -> str:
+        """Return a query parameter as it was written, or an empty text."""
+        # Flower's own get_argument escapes, and the template would escape again.
         return self.get_query_argument(name, "") or ""
 
-    def _render(self, template: str, link: Links, **values: Any) -> None:
-        dead = values.pop("dead_letters", 0)
-        given = {
+    def _render(self, template: str, link: Links, values: Values) -> None:
+        defaults = {
             "heading": self.heading,
             "eyebrow": self.heading,
             "of": "",
-            "every": self.every,
+            "refresh_seconds": self.refresh_seconds,
             "active": self.active,
-            "tabs": _tabs(dead),
+            "tabs": _tabs(values.get("dead_letter_count", 0)),
             "link": link,
-            "asset": lambda name: link(f"/catchup/static/{name}", v=self.version),
-            "may_change": self.may_change,
-            "why_not": self.why_not,
-            "action": action,
-            "pause_button": pause_button,
+            "asset": lambda name: link(f"/catchup/static/{name}", v=__version__),
+            "may_change": self.why_read_only is None,
+            "why_read_only": self.why_read_only,
         }
-        self.render(template, **given | values)
-
-    def _trouble(self, error: CatchupError, link: Links) -> None:
-        told = _told(error)
-        self.set_status(told.pop("status"))
-        self._render("catchup_message.html", link, **told)
+        self.render(template, **{**HELPERS, **defaults, **values})
 
 
-def _tabs(dead: int) -> list[tuple[str, str, str]]:
-    letters = f"Dead letters ({dead:,})" if dead else "Dead letters"
+class Links:
+    """Make the URLs of pages, below the prefix that Flower is served at."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __call__(self, path: str, **query: str | Iterable[str] | None) -> str:
+        """Return the URL of a path with a query; empty parameters are left out."""
+        return self._prefix + path + query_string(**query)
+
+    def run(self, run_id: str) -> str:
+        """Return the URL of a run's page."""
+        return self(f"/catchup/run/{quote(run_id, safe='')}")
+
+    def entry(self, name: str, **query: str) -> str:
+        """Return the URL of an entry's page; its name may have any characters."""
+        return self(ENTRY, entry=name, **query)
+
+
+def query_string(**query: str | Iterable[str] | None) -> str:
+    """Encode a query: ``?entry=etl&state=failed&state=dead``, or nothing."""
+    pairs = [
+        (name, value)
+        for name, values in query.items()
+        for value in ([values] if isinstance(values, str) else values or ())
+        if value
+    ]
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def parse_moment(operator: Operator, name: str, text: str) -> datetime | None:
+    """Parse a time, or how long ago (``6h``); in UTC unless it has an offset."""
+    if not text:
+        return None
+    try:
+        return parse_time(text, now=operator.clock.now(), zone=UTC, since=True)
+    except ValueError as error:
+        raise RefusedError(f"{name}: {error}") from None
+
+
+def parse_word(words: type[_Word], name: str, text: str) -> _Word:
+    """Parse one of the words of an enumeration."""
+    known = [str(one) for one in words]
+    if text not in known:
+        raise RefusedError(f"{name}: expected {listed(known)}, got {shown(text)}{did_you_mean(text, known)}")
+    return words(text)
+
+
+def _tabs(dead_letters: int) -> list[tuple[str, str, str]]:
     return [
         ("schedules", SCHEDULES, "Schedules"),
         ("runs", RUNS, "Runs"),
-        ("dead", DEAD, letters),
+        ("dead", DEAD_LETTERS, f"Dead letters ({dead_letters:,})" if dead_letters else "Dead letters"),
         ("backfills", BACKFILLS, "Backfills"),
     ]
 
 
-def _dead(operator: Operator) -> Values:
-    return {"dead_letters": operator.listing.counts()["dead"]}
+def _message(error: CatchupError) -> tuple[int, Values]:
+    """Convert an error to a status and the values of the message page."""
+    match error:
+        case ConfigurationError():
+            advice = "Flower reads the same configuration as beat. Fix it and restart Flower."
+            return 500, _message_values("The configuration has mistakes", advice, text=str(error))
+        case UnknownEntryError() | UnknownRunError():
+            return 404, _message_values("Not found", str(error), kind="cu-warn")
+        case RefusedError():
+            return 400, _message_values("This cannot be shown", str(error), kind="cu-warn")
+        case _:
+            advice = "Reload the page to try again; nothing was changed."
+            return 503, _message_values("The store cannot be read", str(error), advice)
 
 
-def _told(error: CatchupError) -> dict[str, Any]:
-    """An error as a page: a heading, a few lines, and the status of the answer."""
-    if isinstance(error, ConfigurationError):
-        advice = "Flower reads it as beat does. Mend it and start Flower again."
-        return _message("The configuration has mistakes", [advice], 500, text=str(error))
-    if isinstance(error, UnknownEntryError | UnknownRunError):
-        return _message("Not found", [str(error)], 404, kind="cu-warn")
-    if isinstance(error, RefusedError):
-        return _message("That cannot be shown", [str(error)], 400, kind="cu-warn")
-    again = "The page looks again when you load it; nothing was changed."
-    return _message("The store cannot be read", [str(error), again], 503)
-
-
-def _message(
-    heading: str, lines: list[str], status: int, *, text: str = "", kind: str = "cu-error"
-) -> dict[str, Any]:
-    return {"heading": heading, "lines": lines, "status": status, "text": text, "kind": kind}
+def _message_values(heading: str, *lines: str, text: str = "", kind: str = "cu-error") -> Values:
+    return {"heading": heading, "lines": lines, "text": text, "kind": kind}

@@ -1,89 +1,140 @@
-"""``/catchup/runs``: runs, filtered by what the address says, and slots that became none."""
+"""``/catchup/runs``: the runs, or the skipped slots, that match the filters of the query."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from celery_catchup.flower.labels import counted
-from celery_catchup.flower.links import Links
-from celery_catchup.flower.pages.asking import moment, word
-from celery_catchup.flower.pages.page import Page, Values
-from celery_catchup.flower.views.filters import Filter, choices
-from celery_catchup.flower.views.runs import RunRow, run_row, skip_row
+from celery_catchup.flower.markup import plural
+from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
+from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_moment, parse_word
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations import Operator
-from celery_catchup.operations.runs import list_runs, list_skips
+from celery_catchup.operations.runs import Skipped, list_runs, list_skips
 
 ROWS = 50
 
+STATES: Mapping[str, tuple[str, ...]] = {
+    "Any state": (),
+    "In flight": ("waiting", "queued", "running"),
+    "Succeeded": ("succeeded",),
+    "Failed": ("failed", "dead"),
+    "Revoked": ("revoked",),
+    "Skipped": ("skipped",),
+    "Missed": ("missed",),
+}
+"""The links of the filter by state; the last two list slots without a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """The query of the page, with the parameter names of the HTTP API."""
+
+    trigger_type: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    entry: str = ""
+    since: str = ""
+    until: str = ""
+    cursor: str = ""
+
+    @property
+    def query(self) -> dict[str, str | tuple[str, ...]]:
+        """The parameters by name."""
+        return {
+            "triggerType": self.trigger_type,
+            "state": self.state,
+            "entry": self.entry,
+            "since": self.since,
+            "until": self.until,
+            "cursor": self.cursor,
+        }
+
+    @property
+    def entries(self) -> list[str]:
+        """The entry, or none for all entries."""
+        return [self.entry] if self.entry else []
+
+    @property
+    def wants_slots(self) -> bool:
+        """Whether slots without a run are listed."""
+        return bool({"skipped", "missed"} & set(self.state))
+
 
 class RunsPage(Page):
-    """Runs, the newest slot first."""
+    """The runs, newest slot first."""
 
     template, active, heading = "catchup_runs.html", "runs", "Runs"
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
-        """A page of runs, or of skipped slots."""
-        asked = self._filter()
-        rows, cursor = _slots(operator, asked) if asked.of_slots else _runs(operator, asked)
-        return {
-            "of": asked.entry,
-            "filters": choices(asked, link),
-            "kept": asked.kept(),
-            "entry": asked.entry,
-            "since": asked.since,
-            "until": asked.until,
-            "runs": rows,
-            "selectable": self.may_change and not asked.of_slots,
-            "nothing": _nothing(asked),
-            "words": counted(len(rows), "line") if asked.of_slots else counted(len(rows), "run"),
-            "newest": replace(asked, cursor="").href(link) if asked.cursor else "",
-            "older": replace(asked, cursor=cursor).href(link) if cursor else "",
-        }
-
-    def _filter(self) -> Filter:
-        return Filter(
+        """Read a page of runs, or the skipped slots."""
+        wanted = RunFilter(
             trigger_type=tuple(filter(None, self.get_query_arguments("triggerType"))),
             state=tuple(filter(None, self.get_query_arguments("state"))),
-            entry=self.asked("entry"),
-            since=self.asked("since"),
-            until=self.asked("until"),
-            cursor=self.asked("cursor"),
+            entry=self.query("entry"),
+            since=self.query("since"),
+            until=self.query("until"),
+            cursor=self.query("cursor"),
         )
+        return {
+            "of": wanted.entry,
+            "filter": wanted,
+            "filters": _filter_links(wanted, link),
+            "nothing": "Nothing matches these filters."
+            if any(wanted.query.values())
+            else "No run is recorded yet. A run appears here as soon as a beat has decided a slot.",
+            "newest": link(RUNS, **replace(wanted, cursor="").query) if wanted.cursor else "",
+            **(_skipped(operator, wanted) if wanted.wants_slots else self._runs(operator, wanted, link)),
+        }
+
+    def _runs(self, operator: Operator, wanted: RunFilter, link: Links) -> Values:
+        found = list_runs(
+            operator,
+            wanted.entries,
+            triggers=[parse_word(Trigger, "triggerType", one) for one in wanted.trigger_type],
+            states=[parse_word(RunState, "state", one) for one in wanted.state],
+            since=parse_moment(operator, "since", wanted.since),
+            until=parse_moment(operator, "until", wanted.until),
+            limit=ROWS,
+            cursor=wanted.cursor or None,
+        )
+        return {
+            "runs": found.runs,
+            "skipped": (),
+            "selectable": self.why_read_only is None,
+            "words": plural(len(found.runs), "run"),
+            "older": link(RUNS, **replace(wanted, cursor=found.cursor).query) if found.cursor else "",
+        }
 
 
-def _runs(operator: Operator, asked: Filter) -> tuple[list[RunRow], str]:
-    found = list_runs(
-        operator,
-        [asked.entry] if asked.entry else [],
-        triggers=[word(Trigger, "triggerType", one) for one in asked.trigger_type],
-        states=[word(RunState, "state", one) for one in asked.state],
-        since=moment(operator, "since", asked.since),
-        until=moment(operator, "until", asked.until),
-        limit=ROWS,
-        cursor=asked.cursor or None,
-    )
-    return [run_row(run) for run in found.runs], found.cursor or ""
-
-
-def _slots(operator: Operator, asked: Filter) -> tuple[list[RunRow], str]:
-    until = moment(operator, "until", asked.until)
-    found = list_skips(
-        operator,
-        [asked.entry] if asked.entry else [],
-        since=moment(operator, "since", asked.since),
-        limit=10 * ROWS,
-    )
-    wanted = [
+def _skipped(operator: Operator, wanted: RunFilter) -> Values:
+    since = parse_moment(operator, "since", wanted.since)
+    until = parse_moment(operator, "until", wanted.until)
+    found = [
         one
-        for one in found
-        if ("missed" if one.reason in SkipReason.of(Severity.LOST) else "skipped") in asked.state
-        and (until is None or one.first <= until)
-    ]
-    return [skip_row(one) for one in wanted[: 4 * ROWS]], ""
+        for one in list_skips(operator, wanted.entries, since=since, limit=10 * ROWS)
+        if _outcome(one) in wanted.state and (until is None or one.first <= until)
+    ][: 4 * ROWS]
+    return {
+        "runs": (),
+        "skipped": found,
+        "outcome": _outcome,
+        "selectable": False,
+        "words": plural(len(found), "line"),
+        "older": "",
+    }
 
 
-def _nothing(asked: Filter) -> str:
-    if not any(True for _ in asked.fields()):
-        return "No run is recorded yet. A run appears here as soon as a beat has decided on a slot."
-    return "Nothing fits these filters."
+def _outcome(one: Skipped) -> str:
+    return "missed" if one.reason in SkipReason.of(Severity.LOST) else "skipped"
+
+
+def _filter_links(wanted: RunFilter, link: Links) -> list[tuple[str, Sequence[FilterLink]]]:
+    first = replace(wanted, cursor="")
+
+    def filter_link(words: str, target: RunFilter) -> FilterLink:
+        return FilterLink(words, link(RUNS, **target.query), target == first)
+
+    by_trigger = [filter_link("All", replace(first, trigger_type=()))]
+    by_trigger += [filter_link(one.label, replace(first, trigger_type=(str(one),))) for one in TRIGGERS]
+    by_state = [filter_link(words, replace(first, state=states)) for words, states in STATES.items()]
+    return [("trigger", by_trigger), ("state", by_state)]

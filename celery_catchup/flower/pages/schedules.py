@@ -1,53 +1,142 @@
-"""``/catchup``: all entries, a lane of slots for each."""
+"""``/catchup``: all entries with a lane of their slots, and the last day in numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 
-from celery_catchup.flower.drawing.glyphs import legend
-from celery_catchup.flower.drawing.span import Span, axis
-from celery_catchup.flower.links import Links
-from celery_catchup.flower.pages.page import Page, Values
-from celery_catchup.flower.views.downs import downs
-from celery_catchup.flower.views.notes import cards, notes
-from celery_catchup.flower.views.schedules import pages, schedule_rows
-from celery_catchup.model import to_datetime
+from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
+from celery_catchup.flower.drawing.lanes import draw_lane
+from celery_catchup.flower.drawing.time_axis import TimeAxis, hour_labels
+from celery_catchup.flower.markup import Markup, duration, element, join, time_of_day
+from celery_catchup.flower.pages.notes import down_times, notes
+from celery_catchup.flower.pages.page import DEAD_LETTERS, RUNS, SCHEDULES, Links, Page, Values, query_string
+from celery_catchup.model import SlotMark, to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.operations.entries import list_entry_rows
-from celery_catchup.operations.status import list_outages, overview
+from celery_catchup.operations.entries import EntryRow, EntryRows, list_entry_rows
+from celery_catchup.operations.status import Health, Overview, Status, list_outages, overview
 from celery_catchup.operations.timeline import timeline
 
 ROWS = 50
 _LANE = timedelta(hours=24)
-_LEGEND = ("on_time", "caught_up", "failed", "skipped", "missed", "paused", "in_flight")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One number with its name and an explanation."""
+
+    name: str
+    value: str
+    more: Markup
+    path: str = ""
+    kind: str = ""
 
 
 class SchedulesPage(Page):
-    """Entries, their last day and what may be done with them."""
+    """The entries, their last day, and their buttons."""
 
     template, active, heading = "catchup_schedules.html", "schedules", "Schedules"
-    every = 10
+    refresh_seconds = 10
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
-        """A page of entries."""
-        search, offset = self.asked("search"), self.asked("offset")
+        """Read one page of the entries that match the search."""
+        search, offset = self.query("search"), self.query("offset")
         found = list_entry_rows(
             operator, search=search, offset=int(offset) if offset.isdecimal() else 0, limit=ROWS
         )
         now = to_datetime(operator.now())
-        span = Span(now - _LANE, now)
+        axis = TimeAxis(now - _LANE, now)
         names = [row.name for row in found.entries]
-        slots = timeline(operator, names, since=span.since, until=span.until) if names else {}
-        told = overview(operator)
-        bands = downs(list_outages(operator, since=span.since), told.status)
+        slots = timeline(operator, names, since=axis.since, until=axis.until) if names else {}
+        summary = overview(operator)
+        down = down_times(list_outages(operator, since=axis.since), summary.status)
         return {
-            "notes": notes(told),
-            "cards": cards(told),
+            "notes": notes(summary.status, summary.banner),
+            "cards": list(_cards(summary)),
             "search": search,
             "total": found.total,
             "known": len(operator.schedule),
-            "axis": axis(span),
-            "rows": schedule_rows(found.entries, slots, span=span, downs=bands, link=link),
-            "pages": pages(found, search),
-            "legend": legend(_LEGEND),
+            "axis": hour_labels(axis),
+            "rows": found.entries,
+            "lanes": {
+                name: draw_lane(axis, slots.get(name, ()), down_times=down, name=name, href=link.run)
+                for name in names
+            },
+            "policy": _policy,
+            **_pager(found, search),
+            "legend": legend(mark for mark in GLYPHS if mark is not SlotMark.UPCOMING),
         }
+
+
+def _policy(row: EntryRow) -> Markup:
+    """Write the policy of an entry: ``all · 6h``."""
+    if row.catchup is None:
+        title = "as in Celery's own scheduler: one late run at most"
+        return element("span", "Celery's", class_="cu-muted", title=title)
+    if row.catchup == "off":
+        return element("span", "off", class_="cu-muted", title="missed slots never run")
+    title = f"overlap_policy: {row.overlap_policy}"
+    return element("span", join([element("strong", row.catchup), f" · {row.window}"]), title=title)
+
+
+def _pager(found: EntryRows, search: str) -> Values:
+    """Return the position in a long list, and the paths of the neighbouring pages."""
+    first, last = found.offset + 1, min(found.offset + found.limit, found.total)
+    back, forward = found.offset - found.limit, found.offset + found.limit
+    return {
+        "position": f"{first:,} – {last:,} of {found.total:,} entries" if found.total > found.limit else "",
+        "previous_path": _page_path(search, back) if found.offset else "",
+        "next_path": _page_path(search, forward) if last < found.total else "",
+    }
+
+
+def _page_path(search: str, offset: int) -> str:
+    return SCHEDULES + query_string(search=search, offset=str(offset) if offset > 0 else None)
+
+
+def _cards(summary: Overview) -> Iterator[Card]:
+    status = summary.status
+    colour = {Health.RUNNING: "cu-fine", Health.DOWN: "cu-attention"}.get(status.scheduler, "")
+    yield Card("Scheduler", str(status.scheduler), _leader(status), kind=colour)
+    yield _catchup_card(summary)
+    yield Card(
+        "Caught up · 24 h",
+        f"{summary.caught_up:,}",
+        join([f"{summary.skipped_by_policy:,} skipped by policy"]),
+        path=RUNS + query_string(triggerType="catchup", since="24h"),
+    )
+    yield Card(
+        "Not recovered · 24 h",
+        f"{summary.not_recovered:,}",
+        join(["catch-up off, capped, removed or outside window"]),
+        path=RUNS + query_string(state="missed", since="24h"),
+        kind="cu-attention" if summary.not_recovered else "",
+    )
+    yield Card(
+        "Dead letters",
+        f"{summary.dead_letters:,}",
+        join(["waiting for replay" if summary.dead_letters else "nothing to replay"]),
+        path=DEAD_LETTERS,
+        kind="cu-attention" if summary.dead_letters else "",
+    )
+    lag = "none" if summary.largest_lag is None else duration(summary.largest_lag)
+    yield Card("Largest lag · 24 h", lag, join(["scheduled → started"]))
+
+
+def _leader(status: Status) -> Markup:
+    if status.last_tick is None:
+        return join(["never started"])
+    return join([f"{status.leader or 'no leader'} · tick ", time_of_day(status.last_tick)])
+
+
+def _catchup_card(summary: Overview) -> Card:
+    progress, last = summary.status.catchup, summary.last_catchup
+    if progress is not None:
+        done = progress.dispatched + progress.skipped
+        more = f"{progress.dispatched:,} dispatched, {progress.skipped:,} skipped"
+        return Card("Catch-up", f"{done:,} of {progress.total:,}", join([more]))
+    if last is None:
+        return Card("Catch-up", "idle", join(["none so far"]))
+    more = join([f"last: {last.dispatched:,} dispatched, ", time_of_day(last.ended_at)])
+    return Card("Catch-up", "idle", more)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from celery_catchup.flower.api import ENDPOINTS, ROUTES
-from celery_catchup.flower.api.endpoints import ROOT
+from celery_catchup.flower.api.endpoint import ROOT
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
 from celery_catchup.testing.embedded_server import EmbeddedServer
@@ -357,7 +357,7 @@ def test_without_authentication_the_api_is_closed_unless_flowers_own_is_open(
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"read_only": True}, "read-only"), ({"basic_auth": []}, "asks nobody who he is")],
+    [({"read_only": True}, "read-only"), ({"basic_auth": []}, "no authentication")],
     ids=["read-only", "no authentication"],
 )
 def test_nothing_can_be_changed_in_a_flower_that_is_read_only_or_asks_nobody(

@@ -9,7 +9,7 @@ import pytest
 from flower.urls import settings
 from tornado.web import create_signed_value
 
-from celery_catchup.flower.operators import desk_of
+from celery_catchup.flower.operators import operator_of
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import SIGNED, flower
@@ -74,14 +74,14 @@ def test_entries_that_change_under_way_are_read_again_on_the_same_connection(
 ) -> None:
     with flower(project.app) as site:
         assert site.get("/schedules").json["total"] == 1
-        before = desk_of(project.app)
+        before = operator_of(project.app)
         project.app.conf.beat_schedule["late-comer"] = HOURLY
         assert site.get("/schedules").json["total"] == 1
 
         monkeypatch.setattr(before.source, "has_changed", lambda: True)
 
         assert site.get("/schedules").json["total"] == 2
-        assert desk_of(project.app).store is before.store
+        assert operator_of(project.app).store is before.store
 
 
 def test_a_configuration_with_mistakes_is_told_until_it_is_mended(project: Project) -> None:

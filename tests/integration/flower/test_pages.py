@@ -296,11 +296,11 @@ def test_a_silent_store_is_a_sentence(desk_clock: FakeClock) -> None:
         ("/catchup/entry?entry=hourly", 404, "did you mean"),
         ("/catchup/entry", 404, "no such entry"),
         ("/catchup/run/ffffffff", 404, "no such run"),
-        ("/catchup/runs?state=sideways", 400, "state is"),
+        ("/catchup/runs?state=sideways", 400, "state: expected waiting"),
         ("/catchup/runs?since=tomorrowish", 400, "since: expected a time"),
         ("/catchup/runs?entry=nobody", 404, "no such entry"),
         ("/catchup/runs?cursor=x", 404, "is no cursor"),
-        ("/catchup/dead?category=odd", 400, "category is"),
+        ("/catchup/dead?category=odd", 400, "category: expected"),
     ],
 )
 def test_what_cannot_be_shown_is_a_sentence(project: Project, path: str, status: int, words: str) -> None:

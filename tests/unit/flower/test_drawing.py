@@ -3,52 +3,41 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from celery_catchup.flower.drawing.glyphs import MARKS, glyph, legend
-from celery_catchup.flower.drawing.heat import columns_for, days_until, heat_map
-from celery_catchup.flower.drawing.lanes import lane, merged
-from celery_catchup.flower.drawing.span import MOST_LABELS, Span, axis
-from celery_catchup.flower.drawing.starts import starts
-from celery_catchup.flower.drawing.svg import element, percent
-from celery_catchup.flower.drawing.tallies import tally
-from celery_catchup.flower.labels import counted, length, when
+from celery_catchup.flower.drawing.captions import caption
+from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
+from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_heat_map
+from celery_catchup.flower.drawing.lanes import DownTime, draw_lane, merge_touching
+from celery_catchup.flower.drawing.starts import draw_starts
+from celery_catchup.flower.drawing.time_axis import MOST_LABELS, TimeAxis, hour_labels
+from celery_catchup.flower.markup import duration, element, percent, plural, timestamp
 from celery_catchup.model import SlotMark
 from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _joined
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
-DAY = Span(NOON - timedelta(days=1), NOON)
+DAY = TimeAxis(NOON - timedelta(days=1), NOON)
 
 
-@dataclass(frozen=True)
-class Some:
-    first: datetime
-    last: datetime
-    count: int = 1
-    mark: str = "on_time"
-    reason: str | None = None
-    run_id: str | None = None
-    started_at: datetime | None = None
-    counts: dict[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Outage:
-    since: datetime
-    until: datetime | None
-
-
-def one(hours_ago: float, mark: str = "on_time", **more: object) -> Some:
+def one(hours_ago: float, mark: str = "on_time", **more: Any) -> TimelineSlots:
     at = NOON - timedelta(hours=hours_ago)
-    return Some(at, at, 1, mark, **more)  # type: ignore[arg-type]
+    return TimelineSlots(at, at, 1, SlotMark(mark), **more)
 
 
-def every(minutes: int, mark: str = "on_time") -> list[Some]:
-    return [one(back / 60, mark) for back in range(24 * 60, -1, -minutes)]
+def several(first: float, last: float, count: int, mark: str = "on_time", **more: Any) -> TimelineSlots:
+    """Slots between two times, both in hours ago."""
+    return TimelineSlots(
+        NOON - timedelta(hours=first), NOON - timedelta(hours=last), count, SlotMark(mark), **more
+    )
+
+
+def every(minutes: int) -> list[TimelineSlots]:
+    return [one(back / 60) for back in range(24 * 60, -1, -minutes)]
 
 
 def drawn(markup: str) -> ET.Element:
@@ -60,7 +49,7 @@ def shapes(markup: str, kind: str) -> list[ET.Element]:
 
 
 def test_a_slot_lies_where_its_time_is_on_the_axis() -> None:
-    quarter = lane(DAY, [one(6)])
+    quarter = draw_lane(DAY, [one(6)])
 
     assert drawn(quarter).find("svg/svg").get("x") == "75%"  # type: ignore[union-attr]
     assert (DAY.share(DAY.since), DAY.share(DAY.until)) == (0, 1)
@@ -68,25 +57,25 @@ def test_a_slot_lies_where_its_time_is_on_the_axis() -> None:
 
 
 def test_a_lane_says_in_words_what_it_shows() -> None:
-    words = drawn(lane(DAY, [one(3), one(2), one(1, "caught_up")], name="etl"))[0].get("aria-label")
+    words = drawn(draw_lane(DAY, [one(3), one(2), one(1, "caught_up")], name="etl"))[0].get("aria-label")
 
     assert words == "etl: 3 slots: 2 on time, 1 caught up late"
-    assert tally([]) == "no slots"
+    assert caption([]) == "no slots"
 
 
 def test_slots_that_would_touch_are_one_bar_that_counts_them() -> None:
     minutely = every(1)
 
-    (bar,) = merged(DAY, minutely)
+    (bar,) = merge_touching(DAY, minutely)
 
     assert bar.count == len(minutely)
-    assert len(shapes(lane(DAY, minutely), "many")) == 1
+    assert len(shapes(draw_lane(DAY, minutely), "many")) == 1
 
 
 def test_slots_of_several_kinds_told_together_are_the_worst_of_them_and_all_are_counted() -> None:
-    hour = Some(NOON - timedelta(hours=1), NOON, 61, "failed", counts={"on_time": 59, "failed": 2})
+    hour = several(1, 0, 61, "failed", counts={"on_time": 59, "failed": 2})
 
-    drawing = lane(DAY, [hour])
+    drawing = draw_lane(DAY, [hour])
 
     assert len(shapes(drawing, "failed")) == 1
     assert drawing.count("59 on time, 2 failed") == 2  # its title, and the lane in words
@@ -96,52 +85,48 @@ def test_slots_of_another_kind_are_never_merged_away() -> None:
     slots = every(1)
     slots[700] = replace(slots[700], mark="failed")
 
-    assert len(shapes(lane(DAY, slots), "failed")) == 1
+    assert len(shapes(draw_lane(DAY, slots), "failed")) == 1
 
 
 def test_slots_with_room_between_them_are_drawn_one_by_one() -> None:
-    assert len(shapes(lane(DAY, every(15)), "on_time")) == len(every(15))
+    assert len(shapes(draw_lane(DAY, every(15)), "on_time")) == len(every(15))
 
 
 def test_slots_recorded_together_are_spread_over_their_time() -> None:
-    span = Some(NOON - timedelta(hours=4), NOON - timedelta(hours=1), 4, "skipped", "superseded")
+    span = several(4, 1, 4, "skipped", reason="superseded")
 
-    assert len(shapes(lane(DAY, [span]), "skipped")) == span.count
+    assert len(shapes(draw_lane(DAY, [span]), "skipped")) == span.count
 
 
 def test_a_band_shows_where_beat_was_down_also_when_it_still_is() -> None:
-    over = Outage(NOON - timedelta(hours=12), NOON - timedelta(hours=6))
-    still = Outage(NOON - timedelta(hours=3), None)
-    before = Outage(NOON - timedelta(days=3), NOON - timedelta(days=2))
+    over = DownTime(NOON - timedelta(hours=12), NOON - timedelta(hours=6))
+    still = DownTime(NOON - timedelta(hours=3), None)
+    before = DownTime(NOON - timedelta(days=3), NOON - timedelta(days=2))
 
-    bands = shapes(lane(DAY, [], downs=[before, over, still]), "band")
+    bands = shapes(draw_lane(DAY, [], down_times=[before, over, still]), "band")
 
     assert [(band.get("x"), band.get("width")) for band in bands] == [("50%", "25%"), ("87.5%", "12.5%")]
 
 
-def test_every_mark_has_a_shape_and_a_word_of_its_own() -> None:
-    paths = [mark.path for mark in MARKS.values() if mark.name != "missed"]
-
+def test_every_mark_has_a_shape_and_words_of_its_own() -> None:
     # A missed slot is the bar of one on time, hollow and dashed.
+    paths = [glyph.path for mark, glyph in GLYPHS.items() if mark is not SlotMark.MISSED]
+
     assert len(set(paths)) == len(paths)
-    assert len({mark.words for mark in MARKS.values()}) == len(MARKS)
-    assert set(WORST_FIRST) == set(MARKS)
-
-
-def test_a_mark_of_a_newer_version_is_still_drawn() -> None:
-    assert shapes(glyph("invented", "?", x="1%"), "skipped")
+    assert len({glyph.words for glyph in GLYPHS.values()}) == len(GLYPHS)
+    assert set(WORST_FIRST) == set(GLYPHS) == set(SlotMark)
 
 
 def test_the_legend_names_what_is_drawn() -> None:
-    words = "".join(drawn(legend(list(MARKS))).itertext())
+    words = "".join(drawn(legend(GLYPHS)).itertext())
 
-    assert all(mark.words in words for mark in MARKS.values())
+    assert all(glyph.words in words for glyph in GLYPHS.values())
     assert "beat was down" in words
 
 
 @pytest.mark.parametrize("hours", [1, 6, 24, 48, 168])
 def test_an_axis_has_few_enough_labels_to_be_read(hours: int) -> None:
-    labels = drawn(axis(Span(NOON - timedelta(hours=hours), NOON))).findall("svg/text")
+    labels = drawn(hour_labels(TimeAxis(NOON - timedelta(hours=hours), NOON))).findall("svg/text")
 
     assert 1 <= len(labels) <= MOST_LABELS + 1
 
@@ -150,7 +135,7 @@ def test_a_heat_map_has_a_row_for_each_day_and_a_cell_for_each_slot() -> None:
     days = days_until(NOON, 7)
     hourly = [one(back) for back in range(6 * 24)]
 
-    rows = heat_map(days, hourly, columns=columns_for(24))
+    rows = draw_heat_map(days, hourly, columns=columns_for(24))
 
     assert len(rows) == len(days)
     assert len(shapes(rows[-2].drawing, "cell")) == 24
@@ -162,7 +147,7 @@ def test_a_cell_of_several_slots_shows_the_worst_of_them() -> None:
     days = days_until(NOON, 1)
     minutely = [one(back / 60, "failed" if back == 90 else "on_time") for back in range(720)]
 
-    (row,) = heat_map(days, minutely, columns=columns_for(1440))
+    (row,) = draw_heat_map(days, minutely, columns=columns_for(1440))
 
     assert len([cell for cell in shapes(row.drawing, "failed") if cell.tag == "rect"]) == 1
 
@@ -173,7 +158,7 @@ def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
 ) -> None:
     both = [TimelineSlots(NOON, NOON, 1, mark) for mark in (better, worse)]
 
-    (row,) = heat_map(days_until(NOON, 1), both, columns=columns_for(24))
+    (row,) = draw_heat_map(days_until(NOON, 1), both, columns=columns_for(24))
     (stretch,) = _joined(both, timedelta(hours=1), lambda a, b: True)
 
     assert [cell for cell in shapes(row.drawing, stretch.mark) if cell.tag == "rect"]
@@ -183,7 +168,7 @@ def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
 def test_a_slot_at_midnight_belongs_to_the_day_that_begins() -> None:
     days = days_until(NOON, 2)
 
-    before, after = heat_map(days, [one(12)], columns=24)
+    before, after = draw_heat_map(days, [one(12)], columns=24)
 
     assert (len(shapes(before.drawing, "on_time")), len(shapes(after.drawing, "on_time"))) == (0, 1)
 
@@ -192,20 +177,18 @@ def test_a_late_start_leans() -> None:
     punctual = one(6, started_at=NOON - timedelta(hours=6))
     late = one(12, "caught_up", started_at=NOON - timedelta(hours=6))
 
-    lines = shapes(starts(DAY, [punctual, late]), "line")
+    lines = shapes(draw_starts(DAY, [punctual, late]), "line")
 
     assert [(line.get("x1"), line.get("x2")) for line in lines] == [("75%", "75%"), ("50%", "75%")]
 
 
 def test_a_run_that_has_not_started_has_no_line() -> None:
-    assert shapes(starts(DAY, [one(6, "missed")]), "line") == []
+    assert shapes(draw_starts(DAY, [one(6, "missed")]), "line") == []
 
 
 def test_slots_told_together_are_an_area_down_to_the_starts_only_when_they_were_punctual() -> None:
-    first, last = NOON - timedelta(hours=12), NOON - timedelta(hours=6)
-
-    (punctual,) = shapes(starts(DAY, [Some(first, last, 360)]), "area")
-    (skipped,) = shapes(starts(DAY, [Some(first, last, 360, "skipped")]), "area")
+    (punctual,) = shapes(draw_starts(DAY, [several(12, 6, 360)]), "area")
+    (skipped,) = shapes(draw_starts(DAY, [several(12, 6, 360, "skipped")]), "area")
 
     assert [punctual.get("x"), punctual.get("width")] == ["50%", "25%"]
     assert int(punctual.get("height", "0")) > int(skipped.get("height", "0"))
@@ -214,7 +197,7 @@ def test_slots_told_together_are_an_area_down_to_the_starts_only_when_they_were_
 def test_nothing_that_is_given_becomes_markup() -> None:
     evil = "<script>alert('\"&')</script>"
 
-    made = lane(DAY, [one(1, reason=evil, run_id=evil)], name=evil, href=lambda run: f"/run/{run}")
+    made = draw_lane(DAY, [one(1, reason=evil, run_id=evil)], name=evil, href=lambda run: f"/run/{run}")
     made += element("p", evil, title=evil)
 
     assert "<script" not in made
@@ -237,13 +220,13 @@ def test_shares_are_written_shortly() -> None:
     ],
 )
 def test_lengths_are_as_exact_as_one_wants_to_know(seconds: float, words: str) -> None:
-    assert length(timedelta(seconds=seconds)) == words
+    assert duration(timedelta(seconds=seconds)) == words
 
 
 def test_a_moment_carries_its_exact_time() -> None:
-    time = drawn(when(NOON)).find("time")
+    time = drawn(timestamp(NOON)).find("time")
 
     assert time is not None
     assert (time.text, time.get("datetime")) == ("2026-02-07 12:00:00", "2026-02-07T12:00:00Z")
-    assert drawn(when(None)).find("time") is None
-    assert (counted(1, "run"), counted(1440, "slot")) == ("1 run", "1,440 slots")
+    assert drawn(timestamp(None)).find("time") is None
+    assert (plural(1, "run"), plural(1440, "slot")) == ("1 run", "1,440 slots")

@@ -1,4 +1,4 @@
-"""Answers that have several of something; the commands' ``-j`` has the same form."""
+"""Responses that list something. The commands' ``-j`` has the same form."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from celery_catchup.operations.timeline import TimelineSlots
 
 
 @dataclass(frozen=True, slots=True)
-class Previews:
-    """What the next catch-up would do, entry by entry."""
+class PreviewList:
+    """What the next catch-up would do, by entry."""
 
     previews: list[Preview]
 
 
 @dataclass(frozen=True, slots=True)
-class PausedEntries:
-    """What became of each entry."""
+class PausedList:
+    """The result for each entry."""
 
     entries: list[Paused]
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedSlots:
-    """Slots that were decided not to run, as spans, the newest first."""
+class SkippedList:
+    """Spans of skipped slots, newest first."""
 
     skipped: list[Skipped]
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """Dead letters, those that died last first."""
+class DeadLetterList:
+    """Dead letters, the latest first."""
 
     dead_letters: list[DeadLetter]
 
 
 @dataclass(frozen=True, slots=True)
-class HandledRuns:
-    """What became of each run, the oldest slot first."""
+class HandledList:
+    """The result for each run, oldest slot first."""
 
     runs: list[HandledRun]
 
 
 @dataclass(frozen=True, slots=True)
-class Backfills:
-    """Backfills, the newest first."""
+class BackfillList:
+    """Backfills, newest first."""
 
     backfills: list[BackfillView]
 
 
 @dataclass(frozen=True, slots=True)
 class Timelines:
-    """What became of each slot, by entry."""
+    """What happened to each slot, by entry."""
 
     entries: dict[str, list[TimelineSlots]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outages:
-    """Times in which no beat led, the oldest first."""
+class OutageList:
+    """Times without a leading beat, oldest first."""
 
     outages: list[Outage]

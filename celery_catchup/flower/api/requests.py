@@ -1,0 +1,258 @@
+"""Request models: pydantic parses, checks and describes the parameters of every endpoint.
+
+A field whose name is in the endpoint's path is read from there. The other fields are query parameters
+of a GET and members of the JSON body of a POST.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from celery_catchup.config.times import FINE_UNITS, parse_duration, parse_time
+from celery_catchup.error_text import shown
+from celery_catchup.model import RunState, Trigger
+from celery_catchup.operations.backfills import BackfillRequest
+from celery_catchup.operations.dead_letters import Category
+from celery_catchup.operations.json_form import camel
+from celery_catchup.operations.previews import PolicyChoice
+from celery_catchup.planning.scope import Reprocess
+
+QUERY_VALUES, BODY_VALUES = 50, 1000
+"""Values that a list may have; a URL has to be short."""
+DEFAULT_SLOTS = 1000
+_LONGEST_DURATION = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# -- types of values --------------------------------------------------------------------------
+
+
+def _digits(value: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,9}", value):
+        raise ValueError(f"expected a whole number, got {shown(value)}")
+    return value
+
+
+def _json_number(value: object) -> object:
+    if isinstance(value, bool | str):  # pydantic would convert both
+        raise ValueError(f"expected a whole number, got {shown(value)}")
+    return value
+
+
+def _parse_time(
+    value: object, info: ValidationInfo, *, since: bool = False, whole_day: bool = False
+) -> datetime:
+    """Parse a time as the commands do; a time before 1970 counts as 1970. The context has now and zone."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected a time, got {shown(value)}")
+    assert info.context is not None
+    if re.match(r"[01]\d{3}-", value) and value < _EPOCH.isoformat():
+        datetime.fromisoformat(value)
+        return _EPOCH
+    return parse_time(value, **info.context, whole_day=whole_day, since=since)
+
+
+def _parse_duration(value: str) -> timedelta:
+    if len(value) > _LONGEST_DURATION:
+        raise ValueError(f"expected a duration such as 6h, got {len(value)} characters")
+    return parse_duration(value, units=FINE_UNITS)
+
+
+_TIME_SCHEMA = WithJsonSchema({"type": "string", "format": "date-time"})
+_DURATION_SCHEMA = WithJsonSchema(
+    {"type": "string", "pattern": "^([1-9][0-9]{0,3}[dhm])+$", "maxLength": _LONGEST_DURATION}
+)
+
+Text = Annotated[str, Field(max_length=500)]
+EntryName = Annotated[str, Field(min_length=1, max_length=500)]
+RunId = Annotated[str, Field(pattern="^[0-9a-zA-Z-]{4,60}$", min_length=4, max_length=60)]
+BackfillId = Annotated[str, Field(pattern="^[0-9a-zA-Z]{1,32}$", min_length=1, max_length=32)]
+Cursor = Annotated[str, Field(pattern="^[0-9]{1,15}-[0-9a-zA-Z-]{1,60}$", max_length=80)]
+QueryNumber = Annotated[int, BeforeValidator(_digits)]
+JsonNumber = Annotated[int, BeforeValidator(_json_number)]
+Time = Annotated[datetime, BeforeValidator(_parse_time), _TIME_SCHEMA]
+EndTime = Annotated[datetime, BeforeValidator(partial(_parse_time, whole_day=True)), _TIME_SCHEMA]
+SinceTime = Annotated[datetime, BeforeValidator(partial(_parse_time, since=True)), _TIME_SCHEMA]
+Duration = Annotated[timedelta, BeforeValidator(_parse_duration), _DURATION_SCHEMA]
+Absent: TypeAlias = SkipJsonSchema[None]
+"""The value of an optional parameter that a request does not have; null itself cannot be sent."""
+
+# -- requests ---------------------------------------------------------------------------------
+
+
+class Request(BaseModel):
+    """A request without parameters, and the base of all others."""
+
+    # Clients use the aliases; `Endpoint.parse` rejects other names.
+    model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class EntryRequest(Request):
+    """A request about one entry."""
+
+    entry: EntryName = Field(description="Name of an entry.")
+
+
+class RunRequest(Request):
+    """A request about one run."""
+
+    run_id: RunId = Field(description="Run ID, or a unique prefix of it.")
+
+
+class BackfillIdRequest(Request):
+    """A request about one backfill."""
+
+    id: BackfillId = Field(description="Backfill ID, or a unique prefix of it.")
+
+
+class EntriesRequest(Request):
+    """A request about some entries, or all."""
+
+    entry: list[EntryName] = Field(
+        [], max_length=QUERY_VALUES, description="Only these entries; repeat the parameter for several."
+    )
+
+
+class SchedulesRequest(Request):
+    """Which entries of the schedule to list."""
+
+    search: Text = Field("", description="Only entries whose name or task contains this text.")
+    offset: QueryNumber = Field(0, ge=0, le=1_000_000, description="Number of entries to skip.")
+    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of entries.")
+
+
+class RunsRequest(EntriesRequest):
+    """Which runs to list."""
+
+    trigger_type: list[Trigger] = Field(
+        [], max_length=QUERY_VALUES, description="Only these triggers; repeat the parameter for several."
+    )
+    state: list[RunState] = Field(
+        [], max_length=QUERY_VALUES, description="Only these states; repeat the parameter for several."
+    )
+    since: SinceTime | Absent = Field(
+        None, description="Only slots from this time on: a time, or how long ago (`6h`)."
+    )
+    until: Time | Absent = Field(None, description="Only slots up to and including this time.")
+    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of runs.")
+    cursor: Cursor | Absent = Field(None, description="Continue after a previous page: its `cursor`.")
+
+
+class SkippedRequest(EntriesRequest):
+    """Which skipped slots to list."""
+
+    since: SinceTime | Absent = Field(
+        None, description="Only slots from this time on: a time, or how long ago (`6h`)."
+    )
+    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of spans.")
+
+
+class PreviewRequest(EntriesRequest):
+    """Which entries to preview, and under which policy."""
+
+    window: Duration | Absent = Field(None, description="Use this window, such as `6h`.")
+    policy: PolicyChoice | Absent = Field(None, description="Use this policy.")
+    at: Time | Absent = Field(None, description="Assume that beat comes back at this time.")
+    limit: QueryNumber = Field(
+        DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots of each entry."
+    )
+
+
+class TimelineRequest(EntriesRequest):
+    """Which part of the timeline to show."""
+
+    since: SinceTime | Absent = Field(
+        None, description="Start: a time, or how long ago (`6h`); by default a day before `until`."
+    )
+    until: Time | Absent = Field(None, description="End; by default now.")
+    most: QueryNumber = Field(
+        400, ge=1, le=2000, description="Approximate number of values per entry; fewer for many entries."
+    )
+
+
+class OutagesRequest(Request):
+    """Which outages to list."""
+
+    since: SinceTime | Absent = Field(
+        None, description="Only outages that ended after this time; by default a day ago."
+    )
+
+
+class DeadLettersRequest(EntriesRequest):
+    """Which dead letters to list."""
+
+    category: Category | Absent = Field(None, description="Only this category.")
+    search: Text = Field(
+        "", description="Only dead letters whose error, traceback, entry, task, worker or ID has this text."
+    )
+    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of dead letters.")
+
+
+class ChangeRequest(Request):
+    """A change that can be tried without effect."""
+
+    dry_run: StrictBool = Field(False, description="Report what would be done, and change nothing.")
+
+
+class PauseRequest(EntryRequest, ChangeRequest):
+    """Which entry to pause, and why."""
+
+    reason: Text = Field("", description="Reason, for the record.")
+
+
+class ResumeRequest(EntryRequest, ChangeRequest):
+    """Which entry to resume."""
+
+    catchup: StrictBool = Field(True, description="Catch up the slots missed during the pause.")
+
+
+class RunChangeRequest(RunRequest, ChangeRequest):
+    """Which run to change."""
+
+
+class RunsChangeRequest(ChangeRequest):
+    """Which runs to change."""
+
+    run_ids: list[RunId] = Field(
+        min_length=1, max_length=BODY_VALUES, description="Run IDs, or unique prefixes of them."
+    )
+
+
+class BackfillChangeRequest(BackfillIdRequest, ChangeRequest):
+    """Which backfill to change."""
+
+
+class BackfillRangeRequest(EntryRequest):
+    """Which slots to backfill, and how."""
+
+    start: Time = Field(description="The first slot, or a time before it.")
+    end: EndTime = Field(description="The last slot, or a time after it.")
+    reprocess: Reprocess = Field(
+        Reprocess.NONE,
+        description="Which slots that already have a run run again: none, failed ones, or all.",
+    )
+    max_active: JsonNumber = Field(1, ge=1, le=1000, description="Maximum number of its runs at once.")
+    newest_first: StrictBool = Field(False, description="Start with the newest slot.")
+
+    def backfill(self) -> BackfillRequest:
+        """Convert the request to the value that the operations take."""
+        return BackfillRequest(**{name: getattr(self, name) for name in BackfillRangeRequest.model_fields})
+
+
+class BackfillPreviewRequest(BackfillRangeRequest):
+    """Which backfill to preview."""
+
+    limit: JsonNumber = Field(DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots.")

@@ -1,0 +1,92 @@
+"""Notes above a page: problems that need attention, and the latest catch-up; and when beat was down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from celery_catchup.flower.drawing.lanes import DownTime
+from celery_catchup.flower.markup import duration, plural
+from celery_catchup.flower.pages.page import RUNS, query_string
+from celery_catchup.model import to_instant, to_rfc3339
+from celery_catchup.operations.status import Banner, Health, Outage, Status
+
+_MOST_FAILING = 3
+"""Failing entries with a note of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence above the page, with an optional link."""
+
+    strong: str
+    text: str
+    kind: str = ""
+    path: str = ""
+    action: str = ""
+
+
+def notes(status: Status, banner: Banner | None, *, entry: str = "") -> list[Note]:
+    """Return the notes of a page; on the page of an entry the link leads to its own runs."""
+    return [*_problems(status), *([] if banner is None else [_latest_catchup(banner, entry)])]
+
+
+def down_times(outages: Sequence[Outage], status: Status) -> list[DownTime]:
+    """Return when beat was down, and since when it still is."""
+    found = [DownTime(one.since, one.until) for one in outages]
+    if status.scheduler is Health.DOWN and status.last_tick is not None:
+        found.append(DownTime(status.last_tick, None))
+    return found
+
+
+def _latest_catchup(banner: Banner, entry: str) -> Note:
+    query = query_string(
+        triggerType="catchup",
+        entry=entry,
+        since=to_rfc3339(to_instant(banner.first)),
+        until=to_rfc3339(to_instant(banner.last)),
+    )
+    verb = "was" if banner.dispatched == 1 else "were"
+    return Note(
+        plural(banner.dispatched, "catch-up run"),
+        f"{verb} dispatched for missed schedules between {_between(banner.first, banner.last)}.",
+        path=RUNS + query,
+        action="Show them",
+    )
+
+
+def _between(first: datetime, last: datetime) -> str:
+    form = "%H:%M" if first.date() == last.date() else "%Y-%m-%d %H:%M"
+    return f"{first.strftime(form)} and {last.strftime(form)} UTC"
+
+
+def _problems(status: Status) -> Iterator[Note]:
+    age = duration(status.last_tick_age)
+    match status.scheduler:
+        case Health.NEVER_STARTED:
+            command = f"celery beat -S celery_catchup:Scheduler (namespace {status.namespace})"
+            yield Note("No beat has ever run here.", f"Start one with: {command}.", kind="cu-warn")
+        case Health.DOWN:
+            text = f"No tick for {age}; missed slots are caught up when beat is back."
+            yield Note("Beat is down.", text, kind="cu-error")
+        case Health.STANDING_BY:
+            yield Note("No beat leads.", f"The last leader resigned {age} ago.", kind="cu-warn")
+        case _:
+            pass
+    if status.conflict is not None:
+        kind = "cu-error" if status.conflict.lasting else "cu-warn"
+        yield Note("Two beats disagree.", f"{status.conflict.detail}; set catchup_namespace.", kind=kind)
+    if status.without_plugin:
+        names = ", ".join(status.without_plugin)
+        text = f'{names}: add imports += ["celery_catchup.worker"] to their settings.'
+        yield Note("Workers without the plugin execute runs that stay open.", text, kind="cu-warn")
+    for one in status.failing[:_MOST_FAILING]:
+        name = one.entry if one.backfill is None else f"Backfill {one.backfill} of {one.entry}"
+        yield Note(f"{name} is failing.", f"{one.reason} It is retried.", kind="cu-error")
+    if len(status.failing) > _MOST_FAILING:
+        rest = len(status.failing) - _MOST_FAILING
+        yield Note(f"{rest:,} more are failing.", "celery catchup status lists them.", kind="cu-error")
+    if status.healthy and not status.workers:
+        text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start a worker.'
+        yield Note("No worker with the plugin was seen recently.", text, kind="cu-warn")
