@@ -299,7 +299,7 @@ def test_a_silent_store_is_a_sentence(desk_clock: FakeClock) -> None:
         ("/catchup/runs?state=sideways", 400, "state: expected waiting"),
         ("/catchup/runs?since=tomorrowish", 400, "since: expected a time"),
         ("/catchup/runs?entry=nobody", 404, "no such entry"),
-        ("/catchup/runs?cursor=x", 404, "is no cursor"),
+        ("/catchup/runs?cursor=x", 404, "expected a cursor"),
         ("/catchup/dead?category=odd", 400, "category: expected"),
     ],
 )
