@@ -18,6 +18,7 @@ from celery_catchup.testing.embedded_server import EmbeddedServer
 
 BENCHMARKS = {
     "slots": "listing and planning slots",
+    "mixed": "different tasks and arguments, a restart after an outage, on Redis and RabbitMQ",
     "ticks": "ticks of all schedulers, side by side, and how ours grow",
     "catchup": "after an outage",
     "lateness": "how late live slots are, with a real beat and a real worker",
