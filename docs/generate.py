@@ -280,7 +280,7 @@ def option_words(option: click.Option) -> str:
         return words
     if isinstance(option.type, click.Choice):
         return f"{words} " + " \\| ".join(f"`{choice}`" for choice in option.type.choices)
-    kind = option.metavar or ("N" if isinstance(option.type, click.IntRange) else "TEXT")
+    kind = option.metavar or ("N" if isinstance(option.type, click.IntRange) else option.type.name.upper())
     return f"{words} {kind}"
 
 

@@ -1,4 +1,8 @@
-"""``celery catchup …``: imported on every ``celery`` call, so nothing heavy is imported here."""
+"""The ``celery catchup`` commands. Each module is one command: parse, call one operation, print.
+
+May import every room except `flower`. Celery imports this file on every ``celery`` call, so commands are
+loaded lazily and heavy imports stay inside functions. Start reading in `command.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +12,23 @@ from typing import Any
 import click
 from celery.bin.base import handle_preload_options
 
-from celery_catchup.cli.groups import VerbGroup
+from celery_catchup.cli.groups import LazyGroup
 from celery_catchup.config.report_masking import mask_redis_url
 
-# Here, because ``celery report`` imports nothing else of ours.
+# Here, because ``celery report`` imports nothing else from this package.
 mask_redis_url()
 
-_VERBS = (
-    "preview",
-    "status",
-    "entries",
-    "runs",
-    "run",
-    "backfill",
-    "pause",
-    "resume",
-    "watermark",
-    "drift",
-    "dlq",
-    "import",
-    "flower",
-    "doctor",
-)
-
-# A module cannot have the name of a statement.
-_MODULES = {"import": "imports"}
+_COMMANDS = "preview status entries runs run backfill pause resume watermark drift dlq import flower doctor"
+_MODULES = {name: name for name in _COMMANDS.split()} | {
+    "import": "imports"
+}  # a keyword cannot name a module
 
 _EPILOG = """
 \b
 What was missed, and did it run?
   preview                       what the next catch-up would do
   runs --since 12h              what ran, for which slot, how late
-  runs --state skipped          what was decided not to run, and why
+  runs --state skipped          what was skipped, and why
 
 \b
 Run it again:
@@ -55,24 +44,22 @@ Exit codes: 0 done, 1 failed or unhealthy, 2 wrong usage or configuration, 3 mis
 """
 
 
-@click.group(
-    name="catchup", cls=VerbGroup, verbs={name: _MODULES.get(name, name) for name in _VERBS}, epilog=_EPILOG
-)
+@click.group(name="catchup", cls=LazyGroup, modules=_MODULES, epilog=_EPILOG)
 @click.pass_context
 @handle_preload_options  # type: ignore[untyped-decorator]
 def catchup(ctx: click.Context, **_: Any) -> None:
-    """Slots that beat missed, and the runs made of them."""
+    """Show and recover the slots that beat missed, and the runs made from them."""
 
 
 @catchup.command()  # type: ignore[untyped-decorator]
 @click.option("--compare", is_flag=True, help="Play the same outage under Celery's own scheduler too.")
-@click.option("--keep", is_flag=True, help="Keep the demo's files and say where they are.")
+@click.option("--keep", is_flag=True, help="Keep the demo's files and print where they are.")
 @click.pass_context
 def demo(ctx: click.Context, *, compare: bool, keep: bool) -> None:
-    """An outage on a server of its own: beat is killed, comes back, and catches up."""
+    """Play an outage on a private server: beat is killed, comes back, and catches up."""
     try:
-        # By its name: the demo is a layer above, and only this command needs what it imports.
+        # By name: the demo is a higher room, and only this command needs what it imports.
         code: int = import_module("celery_catchup.demo").play(compare=compare, keep=keep)
     except KeyboardInterrupt:
-        code = 130  # while it was being imported; later the demo sees to it
+        code = 130  # during the import; after it the demo handles the signal itself
     ctx.exit(code)

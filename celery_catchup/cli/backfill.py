@@ -1,219 +1,155 @@
-"""``celery catchup backfill``: a range of slots, run by the scheduler."""
+"""``celery catchup backfill``: run a range of slots; the scheduler does it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.command import (
-    Moment,
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.groups import DefaultCommandGroup
+from celery_catchup.cli.parameters import (
+    TimeParam,
     dry_run_option,
     entry_argument,
     force_option,
     json_option,
     option,
-    verb,
 )
-from celery_catchup.cli.groups import DefaultGroup
 from celery_catchup.cli.preview_table import show_preview
-from celery_catchup.cli.screen import Screen, clean, counted, moment, precision, stamp
+from celery_catchup.cli.screen import Screen, counted, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
-    from celery_catchup.operations.backfills import BackfillRequest, BackfillView
+    from celery_catchup.operations.backfills import BackfillView
 
-_POLL = 0.5  # seconds between two looks at the progress
+_POLL = 0.5  # seconds between two reads of the progress
 
 
 @click.group(
-    "backfill",
-    cls=DefaultGroup,
-    default="create",
-    short_help="Run a range of slots again, or for the first time.",
+    "backfill", cls=DefaultCommandGroup, default="create", short_help="Run the slots of a past range."
 )
 def command() -> None:
     """Run the slots of ENTRY from --start to --end, both included. The scheduler does it: progress
     survives this terminal.
 
-    A backfill moves no watermark and ignores window and pause. Slots that have a run are skipped,
-    unless --reprocess says otherwise. Look with -n first.
+    A backfill moves no watermark and ignores window and pause. It skips slots that have a run, unless
+    --reprocess includes them. Use -n first to see what it would do.
     """
 
 
-@verb("create", hidden=True)
+@operator_command("create", parent=command, hidden=True)
 @entry_argument
-@option("--start", group="Range", type=Moment(), required=True, metavar="TIME", help="The first slot.")
+@option("--start", group="Range", type=TimeParam(), required=True, help="The first slot.")
 @option(
     "--end",
     group="Range",
-    type=Moment(whole_day=True),
+    type=TimeParam(whole_day=True),
     required=True,
-    metavar="TIME",
-    help="The last slot; a date is the end of that day.",
+    help="The last slot; a date means the end of that day.",
 )
 @option(
     "--reprocess",
     group="Range",
     type=click.Choice(["none", "failed", "completed"]),
     default="none",
-    show_default=True,
-    help="Which slots that have a run are run again.",
+    help="Slots to run again although they have a run.",
 )
 @option(
     "--max-active",
     group="Pace",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
-    help="How many of its runs may be active at once.",
+    help="Number of its runs that may be active at once.",
 )
 @option("--newest-first", group="Pace", is_flag=True, help="Begin with the newest slot.")
-@option("--follow", group="Output", is_flag=True, help="Stay and show the progress.")
+@option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
 @dry_run_option
 @force_option
 @json_option
-def created(
-    operator: Operator,
-    screen: Screen,
-    *,
-    entry: str,
-    follow: bool,
-    dry_run: bool,
-    force: bool,
-    as_json: bool,
-    **range_: Any,
-) -> None:
+def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, **range_: Any) -> None:
     """Run a range of slots."""
-    from celery_catchup.operations.backfills import count_slots, create_backfill, preview_backfill
+    from celery_catchup.operations.backfills import BackfillRequest, count_slots, create_backfill, preview_backfill
+    from celery_catchup.planning.scope import Reprocess
 
-    asked = _asked(entry, **range_)
+    asked = BackfillRequest(**{**range_, "reprocess": Reprocess(range_["reprocess"])})
+    between = f"{stamp(asked.start)} to {stamp(asked.end)}"
     if dry_run:
         found = preview_backfill(operator, asked)
-        if as_json:
-            screen.json(found)
-        else:
-            show_preview(screen, found, heading=_title(asked))
+        if not screen.printed_as_json(found):
+            heading = f'Backfill preview for "{asked.entry}" ({between}, reprocess: {asked.reprocess})'
+            show_preview(screen, found, heading=heading)
         return
     total = counted(count_slots(operator, asked), "slot")
-    question = f'Backfill {total} of "{entry}" from {stamp(asked.start)} to {stamp(asked.end)}?'
-    screen.confirm(question, force=force, doing=f"backfill {total}")
+    screen.confirm(f'Backfill {total} of "{asked.entry}" from {between}?', action=f"backfill {total}")
     one = create_backfill(operator, asked)
-    if not as_json:
+    if not screen.as_json:
         screen.out(one.id)
-    screen.note(f"Watch it: celery catchup backfill show {one.id} --follow")
+    screen.note(f"To watch it: celery catchup backfill show {one.id} --follow")
     if follow:
         one = _follow(operator, screen, one)
-    if as_json:
-        screen.json(one)
+    screen.printed_as_json(one)
 
 
-@verb("list", short_help="All backfills, the newest first.")
+@operator_command("list", parent=command, short_help="List all backfills, newest first.")
 @json_option
-def listed(operator: Operator, screen: Screen, *, as_json: bool) -> None:
-    """All backfills, the newest first."""
+def _list(operator: Operator, screen: Screen) -> None:
+    """List all backfills, newest first."""
     from celery_catchup.operations.backfills import list_backfills
 
     found = list_backfills(operator)
-    if as_json:
-        screen.json({"backfills": found})
+    if screen.printed_as_json({"backfills": found}):
         return
-    form = precision([*(one.start for one in found), *(one.end for one in found)])
     head = ("ID", "Entry", "From", "To", "Slots", "Dispatched", "Skipped", "State")
-    screen.table(
-        head,
-        [
-            [
-                one.id,
-                one.entry,
-                moment(one.start, form),
-                moment(one.end, form),
-                one.total,
-                one.dispatched,
-                one.skipped,
-                one.state,
-            ]
-            for one in found
-        ],
-    )
+    row = attrgetter("id", "entry", "start", "end", "total", "dispatched", "skipped", "state")
+    form = precision(time for one in found for time in (one.start, one.end))
+    screen.table(head, map(row, found), form=form)
 
 
-@verb("show", short_help="One of them, and how far it is.")
+@operator_command("show", parent=command, short_help="Show one backfill and its progress.")
 @click.argument("backfill_id", metavar="ID")
-@option("--follow", group="Output", is_flag=True, help="Stay until it has ended, and show the progress.")
+@option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
 @json_option
-def shown(operator: Operator, screen: Screen, *, backfill_id: str, follow: bool, as_json: bool) -> None:
-    """A backfill, and how far it is."""
+def _show(operator: Operator, screen: Screen, *, backfill_id: str, follow: bool) -> None:
+    """Show one backfill and its progress."""
     from celery_catchup.operations.backfills import show_backfill
 
     one = show_backfill(operator, backfill_id)
-    if follow:
-        one = _follow(operator, screen, one)
-    _tell(screen, one, as_json=as_json)
+    _print(screen, _follow(operator, screen, one) if follow else one)
 
 
-def _directing(name: str, state: str, text: str, *, asks: bool = False) -> click.Command:
-    """Pause, resume and cancel differ in a word."""
+def _add_state_command(name: str, state: str, text: str) -> None:
+    """Add the command that brings a backfill into a state."""
 
-    @verb(name, help=text, short_help=text)
+    @operator_command(name, parent=command, help=text, short_help=text)
     @click.argument("backfill_id", metavar="ID")
     @dry_run_option
     @force_option
     @json_option
-    def directed(
-        operator: Operator, screen: Screen, *, backfill_id: str, dry_run: bool, force: bool, as_json: bool
-    ) -> None:
+    def direct(operator: Operator, screen: Screen, *, backfill_id: str, dry_run: bool) -> None:
         from celery_catchup.operations.backfills import set_backfill_state
 
         one = set_backfill_state(operator, backfill_id, state, dry_run=True)
         if not dry_run:
-            if asks and one.state != state:
+            if name == "cancel" and one.state != state:
                 left = counted(one.total - one.decided + one.waiting, "slot")
                 question = f"Cancel backfill {one.id}? {left} of it will not run."
-                screen.confirm(question, force=force, doing="cancel a backfill")
+                screen.confirm(question, action="cancel a backfill")
             one = set_backfill_state(operator, one.id, state)
         screen.note(f"{'Would be' if dry_run else 'It is'} {state}.")
-        _tell(screen, one, as_json=as_json)
-
-    return directed
+        _print(screen, one)
 
 
-command.add_command(created, "create")
-command.add_command(listed, "list")
-command.add_command(shown, "show")
-command.add_command(_directing("pause", "paused", "Start no more of its runs, until it is resumed."), "pause")
-command.add_command(_directing("resume", "running", "Go on with a paused backfill."), "resume")
-command.add_command(
-    _directing("cancel", "cancelled", "End it: what waits will not run.", asks=True), "cancel"
-)
-
-
-def _asked(
-    entry: str, *, start: datetime, end: datetime, reprocess: str, max_active: int, newest_first: bool
-) -> BackfillRequest:
-    from celery_catchup.operations.backfills import BackfillRequest
-    from celery_catchup.planning.scope import Reprocess
-
-    return BackfillRequest(
-        entry=entry,
-        start=start,
-        end=end,
-        reprocess=Reprocess(reprocess),
-        max_active=max_active,
-        newest_first=newest_first,
-    )
-
-
-def _title(asked: BackfillRequest) -> str:
-    between = f"{stamp(asked.start)} to {stamp(asked.end)}"
-    return f'Backfill preview for "{asked.entry}" ({between}, reprocess: {asked.reprocess})'
+_add_state_command("pause", "paused", "Start none of its runs until it is resumed.")
+_add_state_command("resume", "running", "Continue a paused backfill.")
+_add_state_command("cancel", "cancelled", "End it: waiting slots will not run.")
 
 
 def _follow(operator: Operator, screen: Screen, one: BackfillView) -> BackfillView:
-    """Show how far it is until it has ended, or somebody has seen enough; it goes on all the same."""
+    """Show the progress until the backfill has ended, or until Ctrl-C; the backfill continues."""
     from celery_catchup.operations.backfills import show_backfill
 
     with contextlib.suppress(KeyboardInterrupt), screen.progress(one.total, label=one.id) as step:
@@ -228,9 +164,8 @@ def _follow(operator: Operator, screen: Screen, one: BackfillView) -> BackfillVi
     return one
 
 
-def _tell(screen: Screen, one: BackfillView, *, as_json: bool) -> None:
-    if as_json:
-        screen.json(one)
+def _print(screen: Screen, one: BackfillView) -> None:
+    if screen.printed_as_json(one):
         return
     order = "newest first" if one.newest_first else "oldest first"
     screen.facts(
@@ -238,14 +173,14 @@ def _tell(screen: Screen, one: BackfillView, *, as_json: bool) -> None:
             ("Backfill", one.id),
             ("Entry", one.entry),
             ("State", one.state),
-            ("From", stamp(one.start)),
-            ("To", stamp(one.end)),
+            ("From", one.start),
+            ("To", one.end),
             ("Slots", one.total),
             ("Dispatched", one.dispatched),
             ("Skipped", one.skipped),
             ("Waiting", one.waiting),
             ("Order", f"{order}, {one.max_active} active at once"),
-            ("Reprocess", one.reprocess.value),
-            ("Created At", clean(stamp(one.created_at) or "")),
+            ("Reprocess", one.reprocess),
+            ("Created At", one.created_at),
         )
     )

@@ -1,83 +1,70 @@
-"""``celery catchup dlq``: runs that have used up their attempts."""
+"""``celery catchup dlq``: list, replay and discard dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.command import (
-    EX_FAILURE,
-    dry_run_option,
-    entry_names,
-    force_option,
-    json_option,
-    option,
-    refuse_usage,
-    verb,
-)
-from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_facts
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, moment, precision, stamp
+from celery_catchup.cli.command import EX_FAILURE, operator_command
+from celery_catchup.cli.parameters import complete_entry, dry_run_option, force_option, json_option, option
+from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_run_facts
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
     from celery_catchup.operations.dead_letters import DeadLetter, HandledRun
 
 _CATEGORIES = click.Choice(["transient", "permanent", "unknown"])
-_SEARCHED = "Only those whose error, traceback, entry, task, worker or id has this text."
-_ERROR_LENGTH = 60  # characters of an error in a table; 'dlq show' has all of it
+_SEARCH = "Only those with this text in error, traceback, entry, task, worker or id."
+_ERROR_LENGTH = 60  # characters of an error in a table; 'dlq show' prints all of it
 
 
-@click.group("dlq", short_help="Runs that failed for good: look, replay, discard.")
+@click.group("dlq", short_help="Show, replay or discard runs that failed for good.")
 def command() -> None:
-    """Dead letters: runs that have used up their attempts and wait for somebody to decide.
+    """Show, replay or discard dead letters: runs that have used up their attempts.
 
     The first characters of an id are enough.
     """
 
 
-@verb("list", short_help="What failed for good.")
-@click.argument("entry", metavar="[ENTRY]", required=False, shell_complete=entry_names)
-@option("--category", group="Which", type=_CATEGORIES, help="Whether trying again may help.")
-@option("--search", group="Which", metavar="TEXT", default="", help=_SEARCHED)
+@operator_command("list", parent=command, short_help="List dead letters.")
+@click.argument("entry", metavar="[ENTRY]", required=False, shell_complete=complete_entry)
+@option("--category", group="Filter", type=_CATEGORIES, help="Only failures of this category.")
+@option("--search", group="Filter", metavar="TEXT", default="", help=_SEARCH)
 @json_option
-def listed(
-    operator: Operator, screen: Screen, *, entry: str | None, category: str | None, search: str, as_json: bool
+def _list(
+    operator: Operator, screen: Screen, *, entry: str | None, category: str | None, search: str
 ) -> None:
-    """Dead letters, those that died last first."""
+    """List dead letters, the latest first."""
     from celery_catchup.operations.dead_letters import Category, list_dead
 
-    chosen = None if category is None else Category(category)
+    chosen = Category(category) if category else None
     found = list_dead(operator, [entry] if entry else [], category=chosen, search=search)
-    if as_json:
-        screen.json({"deadLetters": found})
+    if screen.printed_as_json({"deadLetters": found}):
         return
-    form = precision(one.run.scheduled_time for one in found)
     head = ("Run ID", "Entry", "Scheduled For", "Died At", "Attempt", "Category", "Error")
-    screen.table(head, [_row(one, form) for one in found])
-    if found:
-        screen.note("Attempt one again: celery catchup dlq replay RUN")
-    else:
-        screen.note("No dead letters.")
+    screen.table(head, map(_row, found), form=precision(one.run.scheduled_time for one in found))
+    screen.note("To replay one: celery catchup dlq replay RUN" if found else "No dead letters.")
 
 
-@verb("show", short_help="One of them, with what was decided and its traceback.")
+@operator_command("show", parent=command, short_help="Show one dead letter with its decision and traceback.")
 @click.argument("run_id", metavar="RUN")
 @json_option
-def shown(operator: Operator, screen: Screen, *, run_id: str, as_json: bool) -> None:
-    """A dead letter: the run, what was decided and by which policy, its last checkpoint, its traceback."""
+def _show(operator: Operator, screen: Screen, *, run_id: str) -> None:
+    """Show one dead letter: the run, the decision and its policy, the last checkpoint, the traceback."""
     from celery_catchup.operations.dead_letters import show_dead
 
     letter = show_dead(operator, run_id)
-    if as_json:
-        screen.json(letter)
+    if screen.printed_as_json(letter):
         return
-    show_facts(screen, letter.run)
+    show_run_facts(screen, letter.run)
     screen.facts(
         (
-            ("Died At", stamp(letter.died_at)),
-            ("Category", letter.category.value),
+            ("Died At", letter.died_at),
+            ("Category", letter.category),
             ("Exception", letter.exception),
             *decision_facts(letter.decision),
             *checkpoint_facts(letter.last_checkpoint),
@@ -89,127 +76,119 @@ def shown(operator: Operator, screen: Screen, *, run_id: str, as_json: bool) -> 
         screen.out(clean(letter.traceback.rstrip(), lines=True))
 
 
-def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The parameters by which runs are chosen."""
-    decorators = (
+def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare the parameters that select dead letters."""
+    decorators: list[Callable[..., Any]] = [
         click.argument("run_ids", metavar="RUN...", nargs=-1),
-        option("--all", "everything", group="Which", is_flag=True, help="All dead letters."),
-        option("--entry", group="Which", shell_complete=entry_names, help="With --all: of this entry."),
-        option("--category", group="Which", type=_CATEGORIES, help="With --all: of this category."),
-        option(
-            "--search", group="Which", metavar="TEXT", default="", help=f"With --all: {_SEARCHED.lower()}"
-        ),
+        option("--all", "everything", group="Filter", is_flag=True, help="All dead letters."),
+        option("--entry", group="Filter", shell_complete=complete_entry, help="With --all: of this entry."),
+        option("--category", group="Filter", type=_CATEGORIES, help="With --all: of this category."),
+        option("--search", group="Filter", metavar="TEXT", default="", help=f"With --all: {_SEARCH.lower()}"),
         dry_run_option,
         force_option,
         json_option,
-    )
-    for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
+    ]
+    return reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), function)
 
 
-@verb("replay", short_help="Attempt them again, with the same inputs.")
-@_choosing
-def replayed(operator: Operator, screen: Screen, **given: Any) -> int:
+@operator_command("replay", parent=command, short_help="Attempt them again, with the same inputs.")
+@_selection
+def _replay(operator: Operator, screen: Screen, **given: Any) -> int:
     """Attempt dead runs again: the same run and inputs, a new attempt, in its place in the chain.
 
-    A run that was replayed before is left alone; one that runs, or has succeeded, is refused.
+    A run that is replayed already is left alone; one that runs, or has succeeded, is refused.
     """
     from celery_catchup.operations.dead_letters import replay
 
-    return _handle(operator, screen, replay, "replay", **given)
+    return _apply(operator, screen, replay, "replay", **given)
 
 
-@verb("discard", short_help="Take them off the list; they stay recorded as failed.")
-@_choosing
-def discarded(operator: Operator, screen: Screen, **given: Any) -> int:
-    """Take runs off the dead letters. They stay in the ledger, as failed."""
+@operator_command(
+    "discard", parent=command, short_help="Remove them from the list; they stay recorded as failed."
+)
+@_selection
+def _discard(operator: Operator, screen: Screen, **given: Any) -> int:
+    """Remove runs from the dead letters. They stay in the ledger, as failed."""
     from celery_catchup.operations.dead_letters import discard
 
-    return _handle(operator, screen, discard, "discard", **given)
+    return _apply(operator, screen, discard, "discard", **given)
 
 
-@verb("bury", short_help="Give up runs that have not started.")
+@operator_command("bury", parent=command, short_help="Give up runs that have not started.")
 @click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
 @dry_run_option
 @force_option
 @json_option
-def buried(operator: Operator, screen: Screen, **given: Any) -> int:
-    """Make runs that wait or are queued dead letters: their messages are refused, their chains go on.
+def _bury(operator: Operator, screen: Screen, **given: Any) -> int:
+    """Make waiting or queued runs dead letters: their messages are refused, their chains continue.
 
     Beat never gives up a run that no worker has started, however long it waits.
     """
     from celery_catchup.operations.dead_letters import bury
 
-    chosen: dict[str, Any] = {"everything": False, "entry": None, "category": None, "search": ""}
-    return _handle(operator, screen, bury, "bury", **chosen, **given)
+    return _apply(operator, screen, bury, "bury", **given)
 
 
-command.add_command(listed, "list")
-command.add_command(shown, "show")
-command.add_command(replayed, "replay")
-command.add_command(discarded, "discard")
-command.add_command(buried, "bury")
-
-
-def _handle(
+def _apply(
     operator: Operator,
     screen: Screen,
     operation: Callable[..., list[HandledRun]],
-    word: str,
+    verb: str,
     *,
     run_ids: tuple[str, ...],
-    everything: bool,
-    entry: str | None,
-    category: str | None,
-    search: str,
     dry_run: bool,
-    force: bool,
-    as_json: bool,
+    everything: bool = False,
+    entry: str | None = None,
+    category: str | None = None,
+    search: str = "",
 ) -> int:
+    """Apply an operation to the selected runs, after asking, and print the outcome of each."""
     from celery_catchup.operations.dead_letters import Category, select_dead
 
     if bool(run_ids) == everything:
-        raise refuse_usage("name the runs, or say --all")
+        raise click.UsageError("name the runs, or use --all")
     if run_ids and (entry or category or search):
-        raise refuse_usage("--entry, --category and --search narrow down --all; leave them out")
-    chosen = None if category is None else Category(category)
-    entries = [entry] if entry else []
-    records = select_dead(operator, run_ids, entries=entries, category=chosen, search=search)
+        raise click.UsageError("--entry, --category and --search need --all; omit them to name runs")
+    records = select_dead(
+        operator,
+        run_ids,
+        entries=[entry] if entry else [],
+        category=Category(category) if category else None,
+        search=search,
+    )
+    runs = counted(len(records), "run")
     if records and not dry_run:
-        question = f"{word.capitalize()} {counted(len(records), 'run')}?"
-        screen.confirm(question, force=force, doing=f"{word} {counted(len(records), 'run')}")
-    with screen.progress(len(records), label=word.capitalize()) as step:
+        screen.confirm(f"{verb.capitalize()} {runs}?", action=f"{verb} {runs}")
+    with screen.progress(len(records), label=verb.capitalize()) as step:
         handled = operation(operator, records, dry_run=dry_run, progress=step)
-    return _tell(screen, handled, as_json=as_json)
+    return _print(screen, handled)
 
 
-def _tell(screen: Screen, handled: Sequence[HandledRun], *, as_json: bool) -> int:
-    refused = [one for one in handled if one.outcome.value == "refused"]
-    if as_json:
-        screen.json({"runs": handled})
+def _print(screen: Screen, handled: list[HandledRun]) -> int:
+    as_json = screen.printed_as_json({"runs": handled})
+    code = 0
     for one in handled:
-        if one in refused:
+        if one.outcome.value == "refused":
+            code = EX_FAILURE
             screen.note(f"Error: run {one.run_id}: {one.reason}")
         elif not as_json:
-            screen.out(
-                f"{one.run_id[:SHORT_ID]}  {clean(one.entry)}  {stamp(one.scheduled_time)}  {one.outcome}"
-            )
+            time = stamp(one.scheduled_time)
+            screen.out(f"{one.run_id[:SHORT_ID]}  {clean(one.entry)}  {time}  {one.outcome}")
             if one.reason:
                 screen.note(f"Run {one.run_id}: {one.reason}")
     if not handled:
         screen.note("No dead letters.")
-    return EX_FAILURE if refused else 0
+    return code
 
 
-def _row(one: DeadLetter, form: str) -> list[object]:
+def _row(one: DeadLetter) -> list[object]:
     error = clean(one.run.error or one.exception or "-")
     return [
         one.run.run_id[:SHORT_ID],
         one.run.entry,
-        moment(one.run.scheduled_time, form),
-        moment(one.died_at, form),
+        one.run.scheduled_time,
+        one.died_at,
         one.run.attempt,
-        one.category.value,
+        one.category,
         error if len(error) <= _ERROR_LENGTH else f"{error[:_ERROR_LENGTH]}…",
     ]

@@ -1,11 +1,12 @@
-"""``celery catchup entries``: what is declared, and what is known of it."""
+"""``celery catchup entries``: list the declared entries and their state."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.command import json_option, verb
-from celery_catchup.cli.screen import Screen, moment, precision
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.parameters import json_option
+from celery_catchup.cli.screen import Screen, precision
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -14,34 +15,25 @@ if TYPE_CHECKING:
 _HEAD = ("Entry", "Schedule", "Catch-up", "Overlap", "Watermark", "Next", "State")
 
 
-@verb("entries", short_help="The beat schedule: policies, watermarks, who is paused.")
+@operator_command("entries", short_help="List the beat schedule: policies, watermarks, pauses.")
 @json_option
-def command(operator: Operator, screen: Screen, *, as_json: bool) -> None:
-    """Every entry of the beat schedule: its policy, up to where it is decided, and when it is next.
+def command(operator: Operator, screen: Screen) -> None:
+    """List every entry of the beat schedule: its policy, its watermark, its next slot and its state.
 
     An entry with a dash under Catch-up has no policy: it runs as under Celery's own scheduler.
     """
     from celery_catchup.operations.entries import list_entries
 
     found = list_entries(operator)
-    if as_json:
-        screen.json({"entries": found})
-        return
-    form_of_time = precision([*(one.next for one in found), *(one.watermark for one in found)])
-    screen.table(_HEAD, [_row(one, form_of_time) for one in found])
+    if not screen.printed_as_json({"entries": found}):
+        form = precision(time for one in found for time in (one.next, one.watermark))
+        screen.table(_HEAD, map(_row, found), form=form)
 
 
-def _row(one: EntryView, form: str) -> list[str]:
-    catchup = " ".join(part for part in (one.catchup, one.window) if part) if one.catchup != "off" else "off"
-    return [
-        one.name,
-        one.schedule,
-        catchup or "-",
-        one.overlap_policy or "-",
-        moment(one.watermark, form),
-        moment(one.next, form),
-        _state(one),
-    ]
+def _row(one: EntryView) -> list[object]:
+    catchup = "off" if one.catchup == "off" else " ".join(filter(None, (one.catchup, one.window)))
+    overlap = one.overlap_policy or None
+    return [one.name, one.schedule, catchup or None, overlap, one.watermark, one.next, _state(one)]
 
 
 def _state(one: EntryView) -> str:
@@ -49,6 +41,9 @@ def _state(one: EntryView) -> str:
         return f"failing ({one.failing})"
     if one.paused:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
-    stopped = [f"stopped by {', '.join(one.stopped_by)}"] * bool(one.stopped_by)
-    busy = [f"{one.active} active"] * bool(one.active) + [f"{one.waiting} waiting"] * bool(one.waiting)
-    return ", ".join(stopped + busy) or "idle"
+    parts = [
+        f"stopped by {', '.join(one.stopped_by)}" if one.stopped_by else "",
+        f"{one.active} active" if one.active else "",
+        f"{one.waiting} waiting" if one.waiting else "",
+    ]
+    return ", ".join(filter(None, parts)) or "idle"

@@ -1,4 +1,4 @@
-"""What goes wrong in a command, as one line and an exit code."""
+"""Turn the package's errors, and the store's, into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as UnreachableError
 from redis.exceptions import TimeoutError as SilentError
 
 from celery_catchup.cli.command import EX_FAILURE, EX_UNAVAILABLE, EX_USAGE
-from celery_catchup.cli.screen import RefusalError
+from celery_catchup.cli.screen import CommandError
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import CatchupError, ConfigurationError
 from celery_catchup.operations import UnknownEntryError
@@ -19,45 +19,34 @@ from celery_catchup.store.connection import explain
 from celery_catchup.store.opening import masked_url
 
 
-class MistakesError(RefusalError):
-    """The configuration's mistakes, as beat shows them."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=EX_USAGE)
-
-    def show(self, file: object = None) -> None:
-        """As they are, one a line."""
-        click.echo(self.message, err=True)
-
-
 @contextmanager
-def failures(ctx: click.Context) -> Iterator[None]:
-    """Turn our errors, and the store's, into what a command ends with."""
+def readable_errors(ctx: click.Context) -> Iterator[None]:
+    """Raise a `CommandError` in place of an expected error."""
     try:
         yield
     except ConfigurationError as error:
-        raise MistakesError(f"{error}{_no_app(ctx)}") from None
+        app = ctx.find_root().params.get("app")
+        hint = "" if app else "\n  (no app was named: celery -A proj catchup …)"
+        raise CommandError(f"{error}{hint}", code=EX_USAGE, prefix="") from None
     except UnknownEntryError as error:
-        raise RefusalError(str(error), code=EX_USAGE) from None
+        raise CommandError(str(error), code=EX_USAGE) from None
     except DispatchFailedError as error:
-        raise RefusalError(str(error), code=EX_UNAVAILABLE if error.temporary else EX_FAILURE) from None
+        raise CommandError(str(error), code=EX_UNAVAILABLE if error.temporary else EX_FAILURE) from None
     except CatchupError as error:
-        raise RefusalError(str(error)) from None
+        raise CommandError(str(error)) from None
     except (RedisError, RedisClusterException) as error:
-        raise _store_error(error, ctx) from None
+        problem, code = _store_problem(error)
+        text = f"the store at {masked_url(ctx.obj.app)}{problem}: {explain(error)}"
+        raise CommandError(text, code=code) from None
 
 
-def _store_error(error: Exception, ctx: click.Context) -> RefusalError:
-    where, reason = masked_url(ctx.obj.app), explain(error)
-    if isinstance(error, AuthenticationError):
-        return RefusalError(f"the store at {where} refuses us: {reason}", code=EX_USAGE)
-    if isinstance(error, UnreachableError | SilentError):
-        return RefusalError(f"the store at {where} is unreachable: {reason}", code=EX_UNAVAILABLE)
-    if isinstance(error, ResponseError):
-        return RefusalError(f"the store at {where} answers: {reason}")
-    return RefusalError(f"the store at {where} cannot be used: {reason}", code=EX_UNAVAILABLE)
-
-
-def _no_app(ctx: click.Context) -> str:
-    given = ctx.find_root().params.get("app")
-    return "" if given else "\n  (no app was named: celery -A proj catchup …)"
+def _store_problem(error: Exception) -> tuple[str, int]:
+    match error:
+        case AuthenticationError():
+            return ": authentication failed", EX_USAGE
+        case UnreachableError() | SilentError():
+            return " is unreachable", EX_UNAVAILABLE
+        case ResponseError():
+            return " answers with an error", EX_FAILURE
+        case _:
+            return " cannot be used", EX_UNAVAILABLE

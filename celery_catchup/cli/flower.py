@@ -1,4 +1,4 @@
-"""``celery catchup flower``: Flower with the Catch-up tab."""
+"""``celery catchup flower``: start Flower with the Catch-up tab."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from importlib import import_module
 
 import click
 
-from celery_catchup.cli.command import EX_USAGE, Verb
-from celery_catchup.cli.screen import RefusalError
+from celery_catchup.cli.command import EX_USAGE, CatchupCommand
+from celery_catchup.cli.screen import CommandError
 
 
 @click.command(
     "flower",
-    cls=Verb,
+    cls=CatchupCommand,
     context_settings={"ignore_unknown_options": True},
     short_help="Start Flower with the Catch-up tab.",
 )
@@ -22,13 +22,14 @@ def command(ctx: click.Context, *, options: tuple[str, ...]) -> None:
     """Start Flower with the Catch-up tab and the HTTP API; all options are Flower's own.
 
     It is 'celery flower' with 'import celery_catchup.flower' in its flowerconfig.py. Without --basic-auth
-    or --auth the tab only shows, and changes nothing.
+    or --auth the tab is read-only.
     """
     try:
         flower = import_module("flower.command").flower
     except ImportError as error:
-        told = f"Flower cannot be imported ({error}); install it with: pip install 'celery-catchup[flower]'"
-        raise RefusalError(told, code=EX_USAGE) from None
-    # By its name: the tab is a neighbour of the commands, and neither knows the other.
+        problem = f"Flower cannot be imported ({error})"
+        advice = "install it with: pip install 'celery-catchup[flower]'"
+        raise CommandError(f"{problem}; {advice}", code=EX_USAGE) from None
+    # By name: cli and flower are neighbours that do not import each other.
     import_module("celery_catchup.flower")
     ctx.invoke(flower, tornado_argv=options)

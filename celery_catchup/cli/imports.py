@@ -1,4 +1,4 @@
-"""``celery catchup import``: go on where another scheduler stopped, so that the switch loses no slot."""
+"""``celery catchup import``: continue where another scheduler stopped, so that the switch loses no slot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from celery_catchup.cli.command import dry_run_option, json_option, option, verb
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.parameters import dry_run_option, json_option, option
 from celery_catchup.cli.preview_table import summary
 from celery_catchup.cli.screen import Screen, counted, stamp
 
@@ -16,83 +17,77 @@ if TYPE_CHECKING:
     from celery_catchup.operations.import_state import ImportedEntry, LastRun
 
 _REASONS = {
-    "known already": "known here already, and left alone",
+    "known already": "already known here, and left alone",
     "not declared": "not in this app's beat_schedule",
     "in the future": "its last run is in the future; compare the clocks",
-    "discards": "its policy discards what was missed before a resume; use a backfill",
+    "discards": "its policy discards slots missed before a resume; use a backfill",
 }
 
 
-@click.group("import", short_help="Go on where another scheduler stopped.")
+@click.group("import", short_help="Continue where another scheduler stopped.")
 def command() -> None:
-    """Take over when entries last ran from another scheduler: their watermarks begin there.
+    """Import from another scheduler when entries last ran: their watermarks start there.
 
-    Stop the other scheduler, import, then start this one: what was due in between is caught up as
-    each policy says. Entries that are known here already are left alone, so it can be repeated.
+    Stop the other scheduler, import, then start this one: slots due in between are caught up as each
+    policy says. Entries that are already known here are left alone, so you can repeat the import.
     """
 
 
-@verb("shelve", short_help="From the schedule file of Celery's own beat.")
+@operator_command("shelve", parent=command, short_help="Import from the schedule file of Celery's own beat.")
 @option("-s", "--schedule", "path", group="Source", metavar="FILE", help="The file; as beat's own -s.")
 @dry_run_option
 @json_option
-def shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: bool, as_json: bool) -> None:
-    """From the file of Celery's own scheduler, celerybeat-schedule if nothing else is said.
+def _shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: bool) -> None:
+    """Import from the file of Celery's own scheduler, by default celerybeat-schedule.
 
     It is read as beat reads it, by unpickling: import only a file that your own beat has written.
     """
     from celery_catchup.operations.predecessors import celery_beat_runs
 
-    _import(operator, screen, celery_beat_runs(operator, path), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, celery_beat_runs(operator, path), dry_run=dry_run)
 
 
-@verb("redbeat", short_help="From celery-redbeat's keys.")
-@option("--url", group="Source", metavar="URL", help="Its server; redbeat_redis_url or the broker else.")
+@operator_command("redbeat", parent=command, short_help="Import from celery-redbeat's keys.")
+@option(
+    "--url", group="Source", metavar="URL", help="Its server; by default redbeat_redis_url or the broker."
+)
 @dry_run_option
 @json_option
-def redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: bool, as_json: bool) -> None:
-    """From what celery-redbeat keeps in Redis; it need not be installed any more."""
+def _redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: bool) -> None:
+    """Import from celery-redbeat's keys in Redis; the package need not be installed any more."""
     from celery_catchup.operations.predecessors import redbeat_runs
 
-    _import(operator, screen, redbeat_runs(operator, url), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, redbeat_runs(operator, url), dry_run=dry_run)
 
 
-@verb("django", short_help="From django-celery-beat's tables.")
+@operator_command("django", parent=command, short_help="Import from django-celery-beat's tables.")
 @dry_run_option
 @json_option
-def django(operator: Operator, screen: Screen, *, dry_run: bool, as_json: bool) -> None:
-    """From the periodic tasks that django-celery-beat keeps in the project's database."""
+def _django(operator: Operator, screen: Screen, *, dry_run: bool) -> None:
+    """Import from the periodic tasks that django-celery-beat keeps in the project's database."""
     from celery_catchup.operations.predecessors import django_celery_beat_runs
 
-    _import(operator, screen, django_celery_beat_runs(operator), dry_run=dry_run, as_json=as_json)
+    _import(operator, screen, django_celery_beat_runs(operator), dry_run=dry_run)
 
 
-command.add_command(shelve, "shelve")
-command.add_command(redbeat, "redbeat")
-command.add_command(django, "django")
-
-
-def _import(
-    operator: Operator, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool, as_json: bool
-) -> None:
+def _import(operator: Operator, screen: Screen, found: Mapping[str, LastRun], *, dry_run: bool) -> None:
     from celery_catchup.operations.import_state import ImportResult, import_last_runs
 
-    told = import_last_runs(operator, found, dry_run=dry_run)
-    if as_json:
-        screen.json({"entries": told})
+    entries = import_last_runs(operator, found, dry_run=dry_run)
+    if screen.printed_as_json({"entries": entries}):
         return
-    taken = [one for one in told if one.fate is ImportResult.TAKEN_OVER]
+    taken = [one for one in entries if one.fate is ImportResult.TAKEN_OVER]
     if taken:
-        rows = [[one.entry, stamp(one.last_run_at), _ahead(one)] for one in taken]
+        rows = [[one.entry, stamp(one.last_run_at), _since_then(one)] for one in taken]
         screen.table(("Entry", "Last Run", "Since Then"), rows)
         screen.out()
     screen.out(f"{counted(len(taken), 'entry', 'entries')} {'would be ' if dry_run else ''}taken over.")
-    for one in told:
+    for one in entries:
         if one.fate in _REASONS:
             screen.note(f'"{one.entry}": {_REASONS[one.fate]}.')
 
 
-def _ahead(one: ImportedEntry) -> str:
+def _since_then(one: ImportedEntry) -> str:
     if one.dispatched is None:
         return "as under Celery's own scheduler"
     return summary(one.dispatched, one.skipped or 0)

@@ -1,33 +1,33 @@
-"""``celery catchup pause``: no slot of an entry is decided until it is resumed."""
+"""``celery catchup pause``: stop dispatching entries until they are resumed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.command import dry_run_option, entries_argument, json_option, option, verb
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.parameters import dry_run_option, entries_argument, json_option, option
 from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
 
 
-@verb("pause", short_help="Stop dispatching entries until they are resumed.")
+@operator_command("pause", short_help="Stop dispatching entries until they are resumed.")
 @entries_argument(required=True)
-@option("--reason", group="Changes", default="", metavar="TEXT", help="Why; shown by 'entries'.")
+@option("--reason", group="Changes", default="", metavar="TEXT", help="The reason; 'entries' shows it.")
 @dry_run_option
 @json_option
 def command(
-    operator: Operator, screen: Screen, *, entries: tuple[str, ...], reason: str, dry_run: bool, as_json: bool
+    operator: Operator, screen: Screen, *, entries: tuple[str, ...], reason: str, dry_run: bool
 ) -> None:
-    """Dispatch nothing of these entries until they are resumed. Runs that are under way go on.
+    """Dispatch nothing of these entries until they are resumed. Active runs continue.
 
-    What they miss meanwhile is caught up when they are resumed, as far as their window reaches.
+    Slots missed in the meantime are caught up when the entries are resumed, as far as the window reaches.
     """
     from celery_catchup.operations.pauses import pause
 
     found = pause(operator, entries, reason=reason, dry_run=dry_run)
-    if as_json:
-        screen.json({"entries": found})
+    if screen.printed_as_json({"entries": found}):
         return
     for one in found:
         if one.changed:

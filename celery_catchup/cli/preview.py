@@ -1,42 +1,34 @@
-"""``celery catchup preview``: what the next catch-up would do."""
+"""``celery catchup preview``: show what the next catch-up would do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from celery_catchup.cli.command import (
-    EX_MISSED,
-    Length,
-    Moment,
-    entries_argument,
-    json_option,
-    option,
-    verb,
-)
-from celery_catchup.cli.preview_table import show_preview, summary, title
+from celery_catchup.cli.command import EX_MISSED, operator_command
+from celery_catchup.cli.parameters import DurationParam, TimeParam, entries_argument, json_option, option
+from celery_catchup.cli.preview_table import show_preview, summary
 from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from celery_catchup.operations import Operator
     from celery_catchup.operations.previews import Preview
 
 
-@verb("preview", short_help="What the next catch-up would do, slot by slot.")
+@operator_command("preview", short_help="Show what the next catch-up would do, slot by slot.")
 @entries_argument()
-@option("--window", group="What if", type=Length(), metavar="DURATION", help="With this window, such as 6h.")
+@option("--window", group="What if", type=DurationParam(), help="Use this window: 6h.")
 @option(
     "--policy",
     group="What if",
     type=click.Choice(["all", "latest", "skip", "off"]),
-    help="With this policy: every slot in order, the newest, the first, or none.",
+    help="Use this policy: every slot in order, the newest, the first, or none.",
 )
-@option("--at", group="What if", type=Moment(), metavar="TIME", help="If beat were back at this time.")
-@option("--exit-code", group="Output", is_flag=True, help="Exit with 3 when slots were missed.")
+@option("--at", group="What if", type=TimeParam(), help="Assume that beat returns then.")
+@option("--exit-code", group="Output", is_flag=True, help="Exit with 3 if slots were missed.")
 @json_option
 def command(
     operator: Operator,
@@ -47,31 +39,28 @@ def command(
     policy: str | None,
     at: datetime | None,
     exit_code: bool,
-    as_json: bool,
 ) -> int:
-    """What the next catch-up would do with each slot that was missed, and changes nothing.
+    """Show what the next catch-up would do with each missed slot, and change nothing.
 
-    It is the plan that beat would carry out if it came back now. --window and --policy ask what would
+    It is the plan that beat would carry out if it came back now. --window and --policy show what would
     happen under another policy, also for entries that have none. Without ENTRY, every entry that
-    missed something is shown.
+    missed slots is shown.
     """
     from celery_catchup.operations.previews import PolicyChoice, preview
 
-    choice = None if policy is None else PolicyChoice(policy)
+    choice = PolicyChoice(policy) if policy else None
     found = preview(operator, entries, window=window, policy=choice, at=at)
-    if as_json:
-        screen.json({"previews": found})
-    else:
-        _show(screen, found, everything=bool(entries))
+    if not screen.printed_as_json({"previews": found}):
+        _print(screen, found, everything=bool(entries))
     return EX_MISSED if exit_code and any(one.missed for one in found) else 0
 
 
-def _show(screen: Screen, found: Sequence[Preview], *, everything: bool) -> None:
+def _print(screen: Screen, found: Sequence[Preview], *, everything: bool) -> None:
     shown = [one for one in found if everything or len(one.slots) or one.expired or one.error]
     for index, one in enumerate(shown):
         if index:
             screen.out()
-        show_preview(screen, one, heading=title(one))
+        show_preview(screen, one)
     if not shown:
         screen.out(f"Nothing was missed: {summary(0, 0)}")
     if len(shown) > 1:

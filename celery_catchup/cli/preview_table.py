@@ -1,4 +1,4 @@
-"""Previews on the screen: the table of slots, and the sentence below it."""
+"""Print previews: the table of slots, and the sentence below it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,12 @@ MOST_LINES = 60
 _GAP = 5  # blanks between the two columns
 
 
-def title(preview: Preview) -> str:
-    """What the preview is about."""
-    window = preview.window or "none"
-    return (
-        f'Catch-up preview for "{preview.entry}" (overlapPolicy: {preview.overlap_policy}, window: {window})'
-    )
-
-
-def show_preview(screen: Screen, preview: Preview, *, heading: str) -> None:
-    """One entry: heading, slots, count."""
-    screen.out(clean(heading))
+def show_preview(screen: Screen, preview: Preview, *, heading: str = "") -> None:
+    """Print the preview of one entry: heading, slots, count."""
+    screen.out(clean(heading or _heading(preview)))
     screen.out()
     if len(preview.slots):
-        show_slots(screen, preview)
+        _show_slots(screen, preview)
         screen.out()
     screen.out(summary(preview.dispatched, preview.skipped))
     if preview.error is not None:
@@ -39,33 +31,34 @@ def show_preview(screen: Screen, preview: Preview, *, heading: str) -> None:
         screen.note(f"{counted(preview.expired, 'older slot')} fell out of the window.")
 
 
-def show_slots(screen: Screen, preview: Preview) -> None:
-    """The slots in two columns."""
+def _heading(preview: Preview) -> str:
+    policy = f"overlapPolicy: {preview.overlap_policy}, window: {preview.window or 'none'}"
+    return f'Catch-up preview for "{preview.entry}" ({policy})'
+
+
+def _show_slots(screen: Screen, preview: Preview) -> None:
+    """Print the slots in two columns."""
     head, hidden, tail = preview.slots.cut(MOST_LINES)
-    times = [stamp(one) for one in (*head, *tail)]
-    width = max(map(len, times)) + _GAP
-    screen.out(f"  {'Scheduled Time':<{width}}Action")
-    for one in head:
-        screen.out(f"  {stamp(one):<{width}}{action(one)}")
-    if hidden:
-        screen.out(f"  {'…':<{width}}{hidden} more")
-    for one in tail:
-        screen.out(f"  {stamp(one):<{width}}{action(one)}")
+    rows = [(_time(one), _action(one)) for one in head]
+    rows += [("…", f"{hidden} more")] if hidden else []
+    rows += [(_time(one), _action(one)) for one in tail]
+    width = max(len(time) for time, _ in rows) + _GAP
+    for time, action in (("Scheduled Time", "Action"), *rows):
+        screen.out(f"  {time:<{width}}{action}")
 
 
 def summary(dispatched: int, skipped: int) -> str:
-    """``3 runs would be dispatched.``"""
-    told = f"{counted(dispatched, 'run')} would be dispatched"
-    return f"{told}, {skipped} skipped." if skipped else f"{told}."
+    """Return ``3 runs would be dispatched, 2 skipped.``"""
+    runs = f"{counted(dispatched, 'run')} would be dispatched"
+    return f"{runs}, {skipped} skipped." if skipped else f"{runs}."
 
 
-def stamp(slot: PreviewSlot) -> str:
-    """The slot, to the second or, where it has a fraction, to the millisecond."""
-    moment = slot.scheduled_time
-    spec = "milliseconds" if moment.microsecond else "seconds"
-    return moment.isoformat(timespec=spec).replace("+00:00", "Z")
+def _time(slot: PreviewSlot) -> str:
+    """Format the slot to the second, or to the millisecond if it has a fraction."""
+    spec = "milliseconds" if slot.scheduled_time.microsecond else "seconds"
+    return slot.scheduled_time.isoformat(timespec=spec).replace("+00:00", "Z")
 
 
-def action(slot: PreviewSlot) -> str:
-    """``dispatch``, or ``skip (guard_blocked)``."""
+def _action(slot: PreviewSlot) -> str:
+    """Return ``dispatch``, or ``skip (guard_blocked)``."""
     return slot.action if slot.reason is None else f"{slot.action} ({slot.reason})"

@@ -1,4 +1,4 @@
-"""Runs and skips on the screen."""
+"""Print runs, skipped slots and the details of one run."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, moment, precision, stamp
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision, stamp
 
 if TYPE_CHECKING:
     from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, Skipped
 
-_NOTE_LENGTH = 200  # characters of a note on the screen; -j has all of it
+_NOTE_LENGTH = 200  # characters of a note; -j prints all of it
 
 
-def show_table(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None:
-    """Trigger, slot and start side by side, so that lateness is seen at a glance."""
-    form = precision(run.scheduled_time for run in runs)
-    tried = any(run.attempt > 1 for run in runs)
-    head = ["Run ID", "Entry", "Trigger", "Scheduled For", "Started At", "Attempt", "State"]
-    rows = [
-        [
-            run.run_id[:SHORT_ID],
-            run.entry,
-            run.trigger_type.label,
-            moment(run.scheduled_time, form),
-            moment(run.started_at, form),
-            run.attempt,
-            str(run.state),
-        ]
-        for run in runs
-    ]
-    left_out = {1} if not with_entry else set()
-    left_out |= {5} if not tried else set()
-    kept = [index for index in range(len(head)) if index not in left_out]
-    screen.table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+def show_runs(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None:
+    """Print a table with trigger, slot and start side by side, so that late runs stand out."""
+    columns: dict[str, list[object]] = {
+        "Run ID": [run.run_id[:SHORT_ID] for run in runs],
+        "Entry": [run.entry for run in runs],
+        "Trigger": [run.trigger_type.label for run in runs],
+        "Scheduled For": [run.scheduled_time for run in runs],
+        "Started At": [run.started_at for run in runs],
+        "Attempt": [run.attempt for run in runs],
+        "State": [run.state for run in runs],
+    }
+    if not with_entry:
+        del columns["Entry"]
+    if all(run.attempt <= 1 for run in runs):
+        del columns["Attempt"]
+    rows = zip(*columns.values(), strict=True)
+    screen.table(list(columns), rows, form=precision(run.scheduled_time for run in runs))
+
+
+def show_run_line(screen: Screen, run: Run) -> None:
+    """Print one run on a line, for lists that grow."""
+    started = "-" if run.started_at is None else f"{run.started_at:%Y-%m-%d %H:%M:%S}"
+    screen.out(
+        f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {run.trigger_type.label}  "
+        f"{run.scheduled_time:%Y-%m-%d %H:%M:%S}  {started}  {screen.painted(str(run.state))}"
+    )
 
 
 def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
-    """Spans of slots, and how to run them all the same."""
-    form = precision([*(one.first for one in found), *(one.last for one in found)])
-    head = ("Entry", "First", "Last", "Slots", "Reason")
-    rows = [
-        (one.entry, moment(one.first, form), moment(one.last, form), one.count, str(one.reason))
-        for one in found
-    ]
-    screen.table(head, rows)
+    """Print spans of skipped slots, and the command that runs them after all."""
+    rows = [(one.entry, one.first, one.last, one.count, one.reason) for one in found]
+    form = precision(time for one in found for time in (one.first, one.last))
+    screen.table(("Entry", "First", "Last", "Slots", "Reason"), rows, form=form)
     if found:
-        one = found[0]
-        between = f"--start {stamp(one.first)} --end {stamp(one.last)}"
-        screen.note(f"Run the first of them all the same: celery catchup backfill {one.entry} {between}")
+        between = f"--start {stamp(found[0].first)} --end {stamp(found[0].last)}"
+        screen.note(f"To run the first of them after all: celery catchup backfill {found[0].entry} {between}")
 
 
-def show_facts(screen: Screen, run: Run) -> None:
-    """One run, line by line."""
+def show_run_facts(screen: Screen, run: Run) -> None:
+    """Print one run, line by line."""
     screen.facts(
         (
             ("Run ID", run.run_id),
             ("Entry", run.entry),
             ("Task", run.task),
-            ("State", str(run.state)),
+            ("State", run.state),
             ("Trigger", run.trigger_type.label),
-            ("Scheduled For", stamp(run.scheduled_time)),
-            ("Data interval from", stamp(run.data_interval_start)),
-            ("Decided At", stamp(run.created_at)),
-            ("Queued At", stamp(run.queued_at)),
-            ("Started At", stamp(run.started_at)),
-            ("Lag", None if run.lag is None else length(run.lag)),
-            ("Finished At", stamp(run.finished_at)),
-            ("Duration", None if run.duration is None else length(run.duration)),
+            ("Scheduled For", run.scheduled_time),
+            ("Data interval from", run.data_interval_start),
+            ("Decided At", run.created_at),
+            ("Queued At", run.queued_at),
+            ("Started At", run.started_at),
+            ("Lag", run.lag),
+            ("Finished At", run.finished_at),
+            ("Duration", run.duration),
             ("Attempt", run.attempt),
             ("Worker", run.worker),
             ("Error", run.error),
@@ -81,30 +81,31 @@ def show_facts(screen: Screen, run: Run) -> None:
     )
 
 
-def decision_facts(decision: Decision | None) -> Iterator[tuple[str, str | None]]:
-    """What was decided about a run that failed, and by which policy."""
+def decision_facts(decision: Decision | None) -> Iterator[tuple[str, object]]:
+    """Yield what was decided about a failed run, and by which policy."""
     if decision is not None:
         yield "Policy", decision.policy
         yield "Failed attempts", f"{decision.failures} of {decision.max_attempts}"
-        yield "Next attempt", stamp(decision.next_attempt_at) or f"none, {decision.why}"
+        yield "Next attempt", decision.next_attempt_at or f"none, {decision.why}"
 
 
-def checkpoint_facts(checkpoint: Checkpoint | None) -> Iterator[tuple[str, str | None]]:
-    """The checkpoint that the task has noted last."""
+def checkpoint_facts(checkpoint: Checkpoint | None) -> Iterator[tuple[str, object]]:
+    """Yield the last checkpoint of the task."""
     if checkpoint is not None:
         yield "Last checkpoint", f"{checkpoint.name} = {_shortened(checkpoint.value)}"
-        yield "Noted At", stamp(checkpoint.noted_at)
+        yield "Noted At", checkpoint.noted_at
 
 
 def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
-    """What became of each attempt, where there are several."""
+    """Print how each attempt ended, if there are several."""
     for one in attempts if len(attempts) > 1 else ():
-        told = (one.outcome, stamp(one.started_at), one.worker, one.error)
-        screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in told if text))])
+        started = stamp(one.started_at) if one.started_at else None
+        parts = (one.outcome, started, one.worker, one.error)
+        screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in parts if text))])
 
 
 def show_notes(screen: Screen, found: RunDetails) -> None:
-    """What the task has noted; of long values the beginning."""
+    """Print the task's notes; long values are cut."""
     if found.progress is not None:
         done, total = found.progress
         screen.facts([("Progress", f"{done} of {total}" if total else done)])
@@ -116,11 +117,3 @@ def show_notes(screen: Screen, found: RunDetails) -> None:
 def _shortened(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
-
-
-def line_of(screen: Screen, run: Run) -> str:
-    """One run on a line of its own, for lists that grow."""
-    return (
-        f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {run.trigger_type.label}  "
-        f"{moment(run.scheduled_time)}  {moment(run.started_at)}  {screen.painted(str(run.state))}"
-    )

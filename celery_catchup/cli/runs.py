@@ -1,4 +1,4 @@
-"""``celery catchup runs``: what ran, for which slot, how late."""
+"""``celery catchup runs``: list runs and skipped slots."""
 
 from __future__ import annotations
 
@@ -6,73 +6,79 @@ import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from celery_catchup.cli.command import Moment, entries_argument, json_option, option, refuse_usage, verb
-from celery_catchup.cli.groups import DefaultGroup
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.groups import DefaultCommandGroup
+from celery_catchup.cli.parameters import TimeParam, entries_argument, json_option, option
 from celery_catchup.cli.run_tables import (
     checkpoint_facts,
     decision_facts,
-    line_of,
     show_attempts,
-    show_facts,
     show_notes,
+    show_run_facts,
+    show_run_line,
+    show_runs,
     show_skips,
-    show_table,
 )
-from celery_catchup.cli.screen import Screen, stamp
+from celery_catchup.cli.screen import Screen
+from celery_catchup.model import RunState, Trigger
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
+    from celery_catchup.operations.runs import Runs
 
-_TRIGGERS = ["scheduler", "catchup", "backfill", "manual"]
-_STATES = ["waiting", "queued", "running", "succeeded", "failed", "revoked", "dead"]
 _SKIPPED = "skipped"
-_POLL = 1.0  # seconds between two looks of --follow
+_POLL = 1.0  # seconds between two reads of --follow
 
 
-@click.group("runs", cls=DefaultGroup, default="list", short_help="What ran, for which slot, how late.")
+@click.group(
+    "runs", cls=DefaultCommandGroup, default="list", short_help="List runs: for which slot, how late."
+)
 def command() -> None:
-    """Runs, the newest slot first: why each exists, for which slot, when it started, how it ended.
+    """List runs, the newest slot first: trigger, slot, start and state.
 
-    --state skipped lists the slots that were decided not to run, and the reason. The first
-    characters of an id are enough to ask for a run.
+    --state skipped lists the slots that were skipped, with the reason. The first characters of an id
+    are enough to name a run.
     """
 
 
-@verb("list", hidden=True)
+@operator_command("list", parent=command, hidden=True)
 @entries_argument()
 @option(
-    "--trigger", "triggers", group="Which", type=click.Choice(_TRIGGERS), multiple=True, help="Why it ran."
+    "--trigger",
+    "triggers",
+    group="Filter",
+    type=click.Choice([one.value for one in Trigger]),
+    multiple=True,
+    help="Only runs with this trigger.",
 )
 @option(
     "--state",
     "states",
-    group="Which",
-    type=click.Choice([*_STATES, _SKIPPED]),
+    group="Filter",
+    type=click.Choice([*(one.value for one in RunState), _SKIPPED]),
     multiple=True,
-    help="Where it is in its life.",
+    help="Only runs in this state.",
 )
 @option(
     "--since",
-    group="Which",
-    type=Moment(since=True),
-    metavar="TIME",
-    help="Slots from then on: a time, or how long ago, such as 6h.",
+    group="Filter",
+    type=TimeParam(since=True),
+    help="Only slots since this time, or since this long ago, such as 6h.",
 )
 @option(
     "--limit",
-    group="Which",
+    group="Filter",
     type=click.IntRange(1, 10_000),
     default=50,
-    show_default=True,
-    help="At most so many.",
+    help="Largest number of runs to list.",
 )
-@option("--follow", group="Output", is_flag=True, help="Go on: print each run when it changes.")
+@option("--follow", group="Output", is_flag=True, help="Keep running, and print each run when it changes.")
 @json_option
-def listed(
+def _list(
     operator: Operator,
     screen: Screen,
     *,
@@ -82,107 +88,82 @@ def listed(
     since: datetime | None,
     limit: int,
     follow: bool,
-    as_json: bool,
 ) -> None:
-    """Runs, the newest slot first."""
+    """List runs, the newest slot first."""
+    from celery_catchup.operations.runs import list_runs
+
     if _SKIPPED in states:
         if len(states) > 1 or triggers or follow:
-            raise refuse_usage(
-                "--state skipped stands alone: what did not run has no trigger and does not change"
+            raise click.UsageError(
+                "--state skipped excludes other states, --trigger and --follow: a skipped slot has no run"
             )
-        _list_skips(operator, screen, entries, since, limit, as_json=as_json)
+        _list_skips(operator, screen, entries, since, limit)
         return
-    wanted = {"entries": entries, "triggers": triggers, "states": states, "since": since, "limit": limit}
-    if follow:
-        _follow(operator, screen, wanted, as_json=as_json)
-    else:
-        _list_runs(operator, screen, wanted, as_json=as_json)
 
-
-@verb("show", short_help="Everything that is known of one run.")
-@click.argument("run_id", metavar="RUN")
-@json_option
-def shown(operator: Operator, screen: Screen, *, run_id: str, as_json: bool) -> None:
-    """Everything that is known of one run. The first characters of its id are enough."""
-    from celery_catchup.operations.runs import show_run
-
-    found = show_run(operator, run_id)
-    if as_json:
-        screen.json(found)
-    else:
-        show_facts(screen, found.run)
-        screen.facts(
-            (
-                ("Last heartbeat", stamp(found.last_heartbeat)),
-                *decision_facts(found.decision),
-                *checkpoint_facts(found.last_checkpoint),
-            )
+    def read() -> Runs:
+        return list_runs(
+            operator,
+            entries,
+            triggers=map(Trigger, triggers),
+            states=map(RunState, states),
+            since=since,
+            limit=limit,
         )
-        show_attempts(screen, found.attempts)
-        show_notes(screen, found)
 
-
-command.add_command(listed, "list")
-command.add_command(shown, "show")
-
-
-def _list_runs(operator: Operator, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
-
-    found = _ask(operator, wanted)
-    if as_json:
-        screen.json(found)
+    if follow:
+        known: dict[str, tuple[str, int]] = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                _print_changes(screen, read(), known)
+                time.sleep(_POLL)
         return
-    show_table(screen, found.runs, with_entry=len(wanted["entries"]) != 1)
+    found = read()
+    if screen.printed_as_json(found):
+        return
+    show_runs(screen, found.runs, with_entry=len(entries) != 1)
     if found.cursor is not None:
-        screen.note(f"There are more: --limit {wanted['limit'] * 2}, or a narrower question.")
+        screen.note(f"There are more: use --limit {limit * 2}, or a narrower filter.")
     if not found.runs:
         screen.note("No such runs.")
 
 
-def _ask(operator: Operator, wanted: dict[str, Any]) -> Any:
-    from celery_catchup.model import RunState, Trigger
-    from celery_catchup.operations.runs import list_runs
+@operator_command("show", parent=command, short_help="Show one run with its attempts and notes.")
+@click.argument("run_id", metavar="RUN")
+@json_option
+def _show(operator: Operator, screen: Screen, *, run_id: str) -> None:
+    """Show one run with its attempts and notes. The first characters of its id are enough."""
+    from celery_catchup.operations.runs import show_run
 
-    return list_runs(
-        operator,
-        wanted["entries"],
-        triggers=map(Trigger, wanted["triggers"]),
-        states=map(RunState, wanted["states"]),
-        since=wanted["since"],
-        limit=wanted["limit"],
+    found = show_run(operator, run_id)
+    if screen.printed_as_json(found):
+        return
+    show_run_facts(screen, found.run)
+    screen.facts(
+        (
+            ("Last heartbeat", found.last_heartbeat),
+            *decision_facts(found.decision),
+            *checkpoint_facts(found.last_checkpoint),
+        )
     )
+    show_attempts(screen, found.attempts)
+    show_notes(screen, found)
 
 
-def _follow(operator: Operator, screen: Screen, wanted: dict[str, Any], *, as_json: bool) -> None:
-    """Print each run that is new or has changed, the oldest first, until somebody has seen enough."""
-
-    known: dict[str, tuple[str, int]] = {}
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            for run in reversed(_ask(operator, wanted).runs):
-                state = (str(run.state), run.attempt)
-                if known.get(run.run_id) != state:
-                    known[run.run_id] = state
-                    if as_json:
-                        screen.json(run, line=True)
-                    else:
-                        screen.out(line_of(screen, run))
-            time.sleep(_POLL)
+def _print_changes(screen: Screen, found: Runs, known: dict[str, tuple[str, int]]) -> None:
+    """Print each run that is new or has changed, the oldest first."""
+    for run in reversed(found.runs):
+        state = (str(run.state), run.attempt)
+        if known.get(run.run_id) != state:
+            known[run.run_id] = state
+            if not screen.printed_as_json(run, line=True):
+                show_run_line(screen, run)
 
 
 def _list_skips(
-    operator: Operator,
-    screen: Screen,
-    entries: Sequence[str],
-    since: datetime | None,
-    limit: int,
-    *,
-    as_json: bool,
+    operator: Operator, screen: Screen, entries: Sequence[str], since: datetime | None, limit: int
 ) -> None:
     from celery_catchup.operations.runs import list_skips
 
     found = list_skips(operator, entries, since=since, limit=limit)
-    if as_json:
-        screen.json({"skipped": found})
-        return
-    show_skips(screen, found)
+    if not screen.printed_as_json({"skipped": found}):
+        show_skips(screen, found)

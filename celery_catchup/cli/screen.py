@@ -1,4 +1,4 @@
-"""The screen: data on stdout, notes on stderr, and nothing of a name or an error that a terminal obeys."""
+"""Print data to stdout and notes to stderr, without terminal control sequences from names or errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import click
 
@@ -18,96 +18,108 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]",
     re.DOTALL,
 )
-_STRANGE = "\N{REPLACEMENT CHARACTER}"
 _COLOURS = {
-    "succeeded": "green",
-    "completed": "green",
-    "ok": "green",
-    "failed": "red",
-    "dead": "red",
-    "failure": "red",
-    "revoked": "yellow",
-    "warning": "yellow",
-    "paused": "yellow",
-    "cancelled": "yellow",
+    **dict.fromkeys(("succeeded", "completed", "ok"), "green"),
+    **dict.fromkeys(("failed", "dead", "failure"), "red"),
+    **dict.fromkeys(("revoked", "warning", "paused", "cancelled"), "yellow"),
 }
 SHORT_ID = 8
-"""Characters of a run's id that a table shows; they are enough to ask for it."""
+"""Characters of a run's id that a table shows; commands accept them."""
 
 
-class RefusalError(click.ClickException):
-    """Ends a command with one sentence and an exit code."""
+class CommandError(click.ClickException):
+    """Ends a command with a message and an exit code."""
 
-    def __init__(self, message: str, *, code: int = 1) -> None:
+    def __init__(self, message: str, *, code: int = 1, prefix: str = "Error: ") -> None:
         super().__init__(_encodable(clean(message, lines=True), sys.stderr))
         self.exit_code = code  # type: ignore[misc]
+        self._prefix = prefix
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message to stderr."""
+        click.echo(f"{self._prefix}{self.message}", file=file, err=True)
 
 
 class Screen:
-    """What a command writes to."""
+    """The output of one command. ``as_json`` and ``force`` are its options ``-j`` and ``-f``."""
 
-    def __init__(self, *, no_color: bool = False, quiet: bool = False) -> None:
+    def __init__(
+        self, *, no_color: bool = False, quiet: bool = False, as_json: bool = False, force: bool = False
+    ) -> None:
         self._color = False if no_color else None
-        self._quiet = quiet
+        self._quiet, self.as_json, self._force = quiet, as_json, force
 
     def out(self, text: str = "", *, nl: bool = True) -> None:
-        """Data, for people."""
+        """Print data for people."""
         click.echo(_encodable(text, sys.stdout), color=self._color, nl=nl)
 
     def note(self, text: str) -> None:
-        """What is not data: progress, advice, what was done."""
+        """Print advice, or what was done."""
         if not self._quiet:
             click.echo(_encodable(clean(text, lines=True), sys.stderr), err=True, color=self._color)
 
-    def json(self, value: Any, *, line: bool = False) -> None:
-        """Data, for programs; on one line, where many follow each other."""
+    def printed_as_json(self, value: Any, *, line: bool = False) -> bool:
+        """Print the value, on one line where several follow, and return True if JSON was asked for."""
         from celery_catchup.operations.json_form import as_json
 
-        # ASCII only, so that no character of a name means anything to a terminal.
-        click.echo(json.dumps(as_json(value), indent=None if line else 2), color=self._color)
+        if self.as_json:
+            # ASCII only, so that no character of a name is a control character.
+            click.echo(json.dumps(as_json(value), indent=None if line else 2), color=self._color)
+        return self.as_json
 
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Rows in columns."""
+    def table(
+        self, head: Sequence[str], rows: Iterable[Sequence[object]], *, form: str = "%Y-%m-%d %H:%M:%S"
+    ) -> None:
+        """Print rows in columns; ``form`` is how times are shown, a dash stands for None."""
         from tabulate import tabulate
 
-        cells = [[self.painted(clean(str(cell))) for cell in row] for row in rows]
+        cells = [[self.painted(clean(_cell(value, form))) for value in row] for row in rows]
         for line in tabulate(cells, head, tablefmt="simple", disable_numparse=True).splitlines():
             self.out(line.rstrip())
 
     def painted(self, word: str) -> str:
-        """A word in the colour that it has everywhere, a state for instance."""
+        """Colour the word if it is a state or a verdict and stdout is a terminal."""
         colour = None if self._color is False else _COLOURS.get(word)
-        return click.style(word, fg=colour) if colour and _coloured() else word
+        return click.style(word, fg=colour) if colour and sys.stdout.isatty() else word
 
     def facts(self, pairs: Iterable[tuple[str, object]]) -> None:
-        """One ``Name: value`` a line; unknown values are left out."""
+        """Print one ``Name: value`` per line, except where the value is None."""
         for name, value in pairs:
-            if value is not None:
-                self.out(f"{clean(name)}: {clean(str(value))}")
+            match value:
+                case None:
+                    continue
+                case datetime():
+                    text = stamp(value)
+                case timedelta():
+                    text = length(value)
+                case _:
+                    text = str(value)
+            self.out(f"{clean(name)}: {clean(text)}")
 
     @contextmanager
     def progress(self, total: int, *, label: str) -> Iterator[Callable[..., None]]:
-        """A bar on stderr, where somebody looks; call what it gives with the number of steps done."""
+        """Show a bar if stderr is a terminal; call the yielded function with the number of steps done."""
         if self._quiet or not sys.stderr.isatty():
             yield lambda _=1: None
             return
         with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
             yield lambda steps=1: bar.update(steps)
 
-    def confirm(self, question: str, *, force: bool, doing: str) -> None:
-        """Go on when somebody says yes; end the command when nobody can, or says no."""
-        if force:
+    def confirm(self, question: str, *, action: str) -> None:
+        """Ask before an action; end the command on "no", and without a terminal unless forced."""
+        if self._force:
             return
         if not sys.stdin.isatty():
-            raise RefusalError(
-                f"refusing to {doing} without asking, and there is no terminal; add -f to do it, -n to look"
+            raise CommandError(
+                f"refusing to {action} without confirmation, and there is no terminal to ask; "
+                "add -f to do it, or -n to see what it would do"
             )
         if not click.confirm(clean(question), err=True):
-            raise RefusalError("nothing was changed")
+            raise CommandError("nothing was changed")
 
 
 def clean(text: str, *, lines: bool = False) -> str:
-    """The text without what a terminal would obey; on one line, unless ``lines`` are meant."""
+    """Remove terminal control sequences; put the text on one line unless ``lines`` are kept."""
     plain = _ESCAPES.sub("", text)
     if plain.isprintable():
         return plain
@@ -117,42 +129,39 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else _STRANGE for char in text)
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """The text with question marks for what a terminal of old cannot show."""
+    """Replace characters that the terminal's encoding lacks by question marks."""
     encoding = stream.encoding or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
 
-def _coloured() -> bool:
-    return sys.stdout.isatty()
-
-
-def precision(moments: Iterable[datetime | None]) -> str:
-    """The shortest form of time that tells these moments apart from their neighbours."""
-    exact = all(moment.second == 0 for moment in moments if moment is not None)
-    return "%Y-%m-%d %H:%M" if exact else "%Y-%m-%d %H:%M:%S"
-
-
-def moment(value: datetime | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """``2026-02-07 10:00``, in UTC as everything here; a dash when there is none."""
-    return "-" if value is None else value.strftime(form)
-
-
-def stamp(value: datetime | None) -> str | None:
-    """``2026-02-07T10:00:00Z``; fractions are left out."""
-    return None if value is None else value.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def length(value: timedelta | None) -> str:
-    """``2h33m``, ``45s``, ``0.7s``: as exact as one wants to know."""
+def _cell(value: object, form: str) -> str:
     if value is None:
         return "-"
-    seconds = value.total_seconds()
+    return value.strftime(form) if isinstance(value, datetime) else str(value)
+
+
+def precision(times: Iterable[datetime | None]) -> str:
+    """Return the format for these times: without seconds if all are whole minutes."""
+    whole = all(time.second == 0 for time in times if time is not None)
+    return "%Y-%m-%d %H:%M" if whole else "%Y-%m-%d %H:%M:%S"
+
+
+def stamp(time: datetime) -> str:
+    """Format a UTC time as ``2026-02-07T10:00:00Z``, without fractions."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def length(duration: timedelta | None) -> str:
+    """Format a duration by its two largest units: ``2h33m``, ``45s``, ``0.7s``."""
+    if duration is None:
+        return "-"
+    seconds = duration.total_seconds()
     if seconds < 0:
-        return f"-{length(-value)}"
+        return f"-{length(-duration)}"
     if seconds < 10:
         return f"{seconds:.1f}s" if seconds % 1 >= 0.05 else f"{seconds:.0f}s"
     minutes, rest = divmod(int(seconds), 60)
@@ -164,5 +173,5 @@ def length(value: timedelta | None) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 run``, ``3 runs``."""
+    """Return ``1 run``, ``3 runs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

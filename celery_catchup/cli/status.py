@@ -1,4 +1,4 @@
-"""``celery catchup status``: whether a beat leads, and what waits for somebody."""
+"""``celery catchup status``: show whether a beat leads, and what needs attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.command import EX_FAILURE, Length, json_option, option, verb
+from celery_catchup.cli.command import EX_FAILURE, operator_command
+from celery_catchup.cli.parameters import DurationParam, json_option, option
 from celery_catchup.cli.screen import Screen, length, stamp
 
 if TYPE_CHECKING:
@@ -14,51 +15,39 @@ if TYPE_CHECKING:
     from celery_catchup.operations.status import Status
 
 
-@verb("status", short_help="Is a beat leading, what is it doing, what waits for somebody?")
+@operator_command("status", short_help="Show whether a beat leads, and what needs attention.")
 @option(
     "--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads and decides."
 )
 @option(
     "--max-age",
     group="Output",
-    type=Length(fine=True),
+    type=DurationParam(fine=True),
     default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="How old the last tick may be.",
+    help="Largest age of the last tick.",
 )
 @option(
     "--max-delay",
     group="Output",
-    type=Length(fine=True),
+    type=DurationParam(fine=True),
     default="5m",
-    show_default=True,
-    metavar="DURATION",
-    help="How long a due slot may stay undecided.",
+    help="Longest time that a due slot may stay undecided.",
 )
 @json_option
 def command(
-    operator: Operator,
-    screen: Screen,
-    *,
-    check: bool,
-    max_age: timedelta,
-    max_delay: timedelta,
-    as_json: bool,
+    operator: Operator, screen: Screen, *, check: bool, max_age: timedelta, max_delay: timedelta
 ) -> int:
-    """Whether a beat leads, how far its catch-up is, and what waits for somebody.
+    """Show whether a beat leads, the progress of its catch-up, and what needs attention.
 
-    With --check it is a probe: the exit code is 0 while the last tick is younger than --max-age and no due
-    slot has stayed undecided longer than --max-delay. It is 1 otherwise, and when for five minutes a beat
-    with other entries than this app's has led in its namespace; it is 69 when the store is unreachable.
+    With --check it is a probe. The exit code is 0 while the last tick is younger than --max-age and no due
+    slot has stayed undecided longer than --max-delay, else 1. It is also 1 if a beat with other entries than
+    this app's has led in its namespace for five minutes. It is 69 if the store is unreachable.
     """
     from celery_catchup.operations.status import status
 
     found = status(operator, max_age=max_age, max_delay=max_delay)
-    if as_json:
-        screen.json(found)
-    else:
-        screen.out(f"Scheduler: {_doing(found)}")
+    if not screen.printed_as_json(found):
+        screen.out(f"Scheduler: {_state(found)}")
         if found.conflict is not None:
             grade = "Error" if found.conflict.lasting else "Warning"
             screen.out(f"{grade}: {found.conflict.detail}; set catchup_namespace")
@@ -68,7 +57,7 @@ def command(
     return EX_FAILURE if check and not found.healthy else 0
 
 
-def _doing(found: Status) -> str:
+def _state(found: Status) -> str:
     progress = ""
     if found.catchup is not None:
         one = found.catchup
@@ -78,7 +67,7 @@ def _doing(found: Status) -> str:
         case "running":
             return f"running ({f'catch-up in progress: {progress}' if progress else 'idle'})"
         case "standing by":
-            return f"standing by (nobody leads, the last leader resigned {age} ago)"
+            return f"standing by (no beat leads, the last leader resigned {age} ago)"
         case "down":
             return f"down for {age}" + (f" (in a catch-up: {progress})" if progress else "")
         case _:
@@ -96,7 +85,7 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
         what = one.entry if one.backfill is None else f"{one.entry}, backfill {one.backfill}"
         yield "Failing", f"{what}: {one.reason} (since {stamp(one.since)}, {one.times} tries)"
     yield "Runs in flight", found.in_flight
-    yield "Waiting for their next attempt", found.waiting_for_retry or None
+    yield "Waiting for a retry", found.waiting_for_retry or None
     yield "Waiting to be published", found.to_be_published or None
     yield "Dead letters", found.dead_letters
     yield "Not recovered in the last day", found.not_recovered
@@ -104,18 +93,20 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
     yield "Paused", ", ".join(found.paused) or None
     yield "Stopped by a failed run", ", ".join(found.stopped) or None
     yield "Workers with the plugin", found.workers
-    yield "Beats that stand by", found.standbys or None
+    yield "Standby beats", found.standbys or None
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 
 
 def _advise(screen: Screen, found: Status) -> None:
     if found.dead_letters:
-        screen.note("See what failed for good: celery catchup dlq list")
+        screen.note("To see what failed for good: celery catchup dlq list")
     if found.stopped:
-        screen.note("See by which run: celery catchup entries; replay or discard it: celery catchup dlq")
+        screen.note(
+            "To see by which run: celery catchup entries; to replay or discard it: celery catchup dlq"
+        )
     if found.not_recovered:
-        screen.note("See what was not recovered: celery catchup runs --state skipped --since 24h")
+        screen.note("To see what was not recovered: celery catchup runs --state skipped --since 24h")
     if found.without_plugin:
-        screen.note("Runs that they execute stay open: see celery catchup doctor")
+        screen.note("Runs on workers without the plugin stay open: see celery catchup doctor")
     if not found.healthy:
-        screen.note("See what is wrong: celery catchup doctor")
+        screen.note("To find the problem: celery catchup doctor")

@@ -71,8 +71,8 @@ def test_without_a_terminal_it_is_refused_unless_forced(project: Project) -> Non
     refused = project.catchup("backfill", "hourly-etl", *DAY, code=1)
 
     assert refused.stderr == (
-        "Error: refusing to backfill 24 slots without asking, and there is no terminal; "
-        "add -f to do it, -n to look\n"
+        "Error: refusing to backfill 24 slots without confirmation, and there is no terminal to ask; "
+        "add -f to do it, or -n to see what it would do\n"
     )
     assert project.json("backfill", "list") == {"backfills": []}
 
@@ -82,7 +82,7 @@ def test_a_backfill_runs_in_the_scheduler_and_tells_how_far_it_is(project: Proje
         "backfill", "hourly-etl", "--start", "2026-02-07T05:00Z", "--end", "2026-02-07T07:00Z", "-f"
     )
     backfill = created.stdout.strip()
-    assert created.stderr == f"Watch it: celery catchup backfill show {backfill} --follow\n"
+    assert created.stderr == f"To watch it: celery catchup backfill show {backfill} --follow\n"
 
     with project.beat() as beat:
         for _ in range(3):

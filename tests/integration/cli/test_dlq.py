@@ -47,7 +47,7 @@ def test_the_table_of_dead_letters(project: Project) -> None:
         f"{new}  etl      2026-02-07 11:00  2026-02-07 12:03  1          unknown     ValueError: no\n"
         f"{old}  etl      2026-02-07 10:00  2026-02-07 12:02  1          transient   Timeout: slow disk\n"
     )
-    assert found.stderr == "Attempt one again: celery catchup dlq replay RUN\n"
+    assert found.stderr == "To replay one: celery catchup dlq replay RUN\n"
 
 
 def test_dead_letters_are_filtered_by_entry_and_category(redis_url: str, project: Project) -> None:
@@ -160,8 +160,8 @@ def test_a_dry_run_and_a_missing_terminal_change_nothing(project: Project) -> No
 
     assert {run["outcome"] for run in dry["runs"]} == {"dry run"}
     assert refused.stderr == (
-        "Error: refusing to replay 2 runs without asking, and there is no terminal; "
-        "add -f to do it, -n to look\n"
+        "Error: refusing to replay 2 runs without confirmation, and there is no terminal to ask; "
+        "add -f to do it, or -n to see what it would do\n"
     )
     assert dead(project) == before
 

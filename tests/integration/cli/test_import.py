@@ -124,7 +124,7 @@ def test_a_second_import_changes_nothing(project: Project, tmp_path: Path) -> No
     again = project.catchup("import", "shelve", "-s", where)
 
     assert again.stdout == "0 entries taken over.\n"
-    assert '"hourly-etl": known here already, and left alone.' in again.stderr
+    assert '"hourly-etl": already known here, and left alone.' in again.stderr
     assert project.json("watermark", "show") == before
 
 

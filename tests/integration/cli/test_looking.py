@@ -40,7 +40,7 @@ def test_before_any_beat_the_status_says_so(redis_url: str, desk_clock: FakeCloc
     found = project.catchup("status")
 
     assert found.stdout.splitlines()[0] == "Scheduler: never started in namespace proj"
-    assert found.stderr == "See what is wrong: celery catchup doctor\n"
+    assert found.stderr == "To find the problem: celery catchup doctor\n"
     project.catchup("status", "--check", code=1)
 
 
@@ -112,7 +112,7 @@ def test_a_leader_that_has_resigned_leaves_nobody_leading(redis_url: str, desk_c
 
     found = project.catchup("status", "--check", code=1)
 
-    assert found.stdout == "Scheduler: standing by (nobody leads, the last leader resigned 5s ago)\n"
+    assert found.stdout == "Scheduler: standing by (no beat leads, the last leader resigned 5s ago)\n"
 
 
 def test_what_was_not_recovered_is_counted_and_the_way_on_is_named(
@@ -313,7 +313,7 @@ def test_a_listing_that_is_cut_says_so_and_an_empty_one_too(project: Project) ->
     cut = project.catchup("runs", "--limit", "2")
     empty = project.catchup("runs", "--state", "revoked")
 
-    assert cut.stderr == "There are more: --limit 4, or a narrower question.\n"
+    assert cut.stderr == "There are more: use --limit 4, or a narrower filter.\n"
     assert empty.stderr == "No such runs.\n"
 
 

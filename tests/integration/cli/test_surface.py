@@ -101,7 +101,7 @@ def test_a_wrong_password_is_one_line_and_2(redis_url: str, desk_clock: FakeCloc
     found = project.catchup("status", code=2)
 
     assert found.stderr.startswith("Error: the store at redis://***@127.0.0.1:")
-    assert "refuses us" in found.stderr
+    assert "authentication failed" in found.stderr
     assert CANARY not in found.output
 
 
