@@ -72,7 +72,12 @@ def command() -> None:
 @json_option
 def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, **range_: Any) -> None:
     """Run a range of slots."""
-    from celery_catchup.operations.backfills import BackfillRequest, count_slots, create_backfill, preview_backfill
+    from celery_catchup.operations.backfills import (
+        BackfillRequest,
+        count_slots,
+        create_backfill,
+        preview_backfill,
+    )
     from celery_catchup.planning.scope import Reprocess
 
     asked = BackfillRequest(**{**range_, "reprocess": Reprocess(range_["reprocess"])})

@@ -53,20 +53,20 @@ def _show(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> No
     screen.table(head, map(row, found.entries), form=form)
 
 
-@operator_command("set", parent=command, short_help="WatermarkMove an entry's watermark to a time.")
+@operator_command("set", parent=command, short_help="Move an entry's watermark to a time.")
 @entry_argument
 @click.argument("at", metavar="TIME", type=TimeParam())
 @dry_run_option
 @force_option
 @json_option
 def _set(operator: Operator, screen: Screen, *, entry: str, at: datetime, dry_run: bool) -> None:
-    """WatermarkMove the watermark of ENTRY to TIME. Earlier slots do not run; later ones follow the policy."""
+    """Move the watermark of ENTRY to TIME. Earlier slots do not run; later ones follow the policy."""
     from celery_catchup.operations.watermarks import set_watermark
 
     move = set_watermark(operator, entry, at, dry_run=True)
     _print_effect(screen, move)
     if not dry_run:
-        screen.confirm("WatermarkMove the watermark?", action="move a watermark")
+        screen.confirm("Move the watermark?", action="move a watermark")
         move = set_watermark(operator, entry, at)
     _print_move(screen, move, dry_run=dry_run)
 
