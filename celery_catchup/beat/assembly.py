@@ -32,12 +32,13 @@ from celery_catchup.store import (
     Recovery,
     Retention,
     States,
+    Store,
     Template,
     Workers,
 )
 from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
-from celery_catchup.store.opening import StoreHandle, left_behind, open_store
+from celery_catchup.store.opening import left_behind, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ logger = logging.getLogger(__name__)
 class Assembly:
     """What a beat works with; nothing is sent before the first tick."""
 
-    store: StoreHandle
+    store: Store
     states: States
     engine: Engine
     sender: Dispatcher
@@ -105,7 +106,7 @@ def assemble(
     """The parts of a beat for this app and its entries."""
     settings = configuration.settings
     store = open_store(app, settings)
-    states = States(store.client, store.scripts, store.keys)
+    states = States(store)
     ttl = to_milliseconds(settings.lease_ttl)
     sender = Dispatcher(
         app,
@@ -115,18 +116,18 @@ def assemble(
         checkins=settings.checkins,
     )
     run_ttl = to_milliseconds(settings.run_lease_ttl)
-    leadership = Leadership(store.scripts, store.keys, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
+    leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
     events = process_events()
-    workers = Workers(store.client, store.scripts, store.keys, ttl_ms=run_ttl)
+    workers = Workers(store, ttl_ms=run_ttl)
     fleet = WorkerInspection(
         app, workers, events, needed=any(requires_worker_plugin(one) for one in resolved.declared)
     )
-    recovery = Recovery(store.client, store.scripts, store.keys, db=store.db, run_ttl_ms=run_ttl)
-    retention = Retention(store.client, store.scripts, store.keys, db=store.db)
+    recovery = Recovery(store, run_ttl_ms=run_ttl)
+    retention = Retention(store)
     where = settings.mirror_file and Path(settings.mirror_file)
     mirror = WatermarkFile(where, namespace=store.namespace, monotonic=clock.monotonic) if where else None
 
-    ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
+    ledger = Ledger(store)
     if sender.sent_events.wanted:
         ledger = _announce(sender.sent_events, store, events)
     dispatch = _Dispatch(app, sender, schedule)
@@ -138,7 +139,7 @@ def assemble(
         clock=clock,
         events=events,
         reaper=Reaper(recovery, retention, leadership, events, presence=fleet.presence, depth=dispatch.depth),
-        backfills=Backfills(store.client, store.scripts, store.keys, db=store.db),
+        backfills=Backfills(store),
         retention=retention,
         schedule=schedule.keys(),
         elsewhere=mirror.recall if mirror else lambda: None,
@@ -160,9 +161,9 @@ def requires_worker_plugin(declared: Declared) -> bool:
     return not policy.overlap_policy.rule.independent or policy.max_attempts > 1
 
 
-def _announce(sent_events: SentEvents, store: StoreHandle, events: Events) -> Ledger:
+def _announce(sent_events: SentEvents, store: Store, events: Events) -> Ledger:
     """Have the messages announced that the leader's scripts push; the ledger to use."""
-    ledger = _AnnouncedLedger(store.client, store.scripts, store.keys, db=store.db)
+    ledger = _AnnouncedLedger(store)
     ledger.sent_events = sent_events
 
     def on_event(event: Event) -> None:

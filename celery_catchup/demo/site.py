@@ -12,7 +12,7 @@ from typing import Any
 from celery_catchup.demo.processes import Child, Tail
 from celery_catchup.demo.project import JOURNAL, NAMESPACE, write_project
 from celery_catchup.model import Instant
-from celery_catchup.store import Keys, Ledger, Scripts, States, connect
+from celery_catchup.store import Ledger, States, Store, connect
 from celery_catchup.testing.embedded_server import EmbeddedServer
 
 OURS = "celery_catchup.Scheduler"
@@ -50,9 +50,9 @@ class Site:
         self._beats: list[Child] = []
         client = connect(self._server.url())
         stack.callback(client.close)
-        keys, scripts = Keys(NAMESPACE), Scripts(client)
-        self._states = States(client, scripts, keys)
-        self.ledger = Ledger(client, scripts, keys, db=0)
+        store = Store(client, NAMESPACE)
+        self._states = States(store)
+        self.ledger = Ledger(store)
 
     # -- its processes ---------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from celery_catchup.clock import Clock
 from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
+from celery_catchup.store import Store
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
-from celery_catchup.store.opening import StoreHandle
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """By the metric's name, then by the values of its labels."""
@@ -32,11 +32,11 @@ _LEADS_FOR = 3
 """Lengths of the lease after which a leader that does not tick is none any more."""
 
 
-def read(store: StoreHandle, clock: Clock) -> Samples:
+def read(store: Store, clock: Clock) -> Samples:
     """All that the store knows, histograms apart."""
     client: Any = store.client
     keys = store.keys
-    listing = Listing(client, keys)
+    listing = Listing(store)
     leader, scheduler = listing.leader()
     counts = listing.counts()
     with client.pipeline(transaction=False) as pipe:
@@ -57,7 +57,7 @@ def read(store: StoreHandle, clock: Clock) -> Samples:
     longest = sorted(zip(entries, chains, strict=True), key=lambda one: -one[1])[:MOST_ENTRIES]
     return {
         **{metric: {(): counts[name]} for name, metric in _COUNTS.items()},
-        **_counters(History(client, keys).ever()),
+        **_counters(History(store).ever()),
         **_scheduler(leader, scheduler, now=to_instant(clock.now())),
         "leader_terms": {(): int(epoch or 0)},
         "leases_overdue": {(): overdue},

@@ -17,8 +17,9 @@ from celery_catchup.errors import CatchupError
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.metrics.catalogue import LAG_BOUNDS, METRICS, MetricType
 from celery_catchup.metrics.samples import Samples, read
+from celery_catchup.store import Store
 from celery_catchup.store.connection import STORE_FAILS, explain
-from celery_catchup.store.opening import StoreHandle, open_store
+from celery_catchup.store.opening import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class StoreCollector(Collector):
 
     def __init__(self, app: Any = None, *, clock: Clock | None = None) -> None:
         self.app, self._clock = app, clock or SystemClock()
-        self._store: StoreHandle | None = None
+        self._store: Store | None = None
         self._opened: Any = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="catchup-metrics")
         self._asked: Future[Samples] | None = None

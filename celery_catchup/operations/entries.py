@@ -114,7 +114,7 @@ def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 
     (row,) = _rows(operator, [name])
     tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
     since = to_datetime(now) - WEEK
-    tally = operator.history.tallies([name], since=to_instant(since))[name]
+    tally = operator.history.counts_of([name], since=to_instant(since))[name]
     return EntryPage(
         entry=row,
         lag=_lag(row, tracked, now),
@@ -139,7 +139,7 @@ def format_windows(policy: Policy, tracked: TrackedEntry | None) -> str | None:
 
 
 def _rows(operator: Operator, names: Sequence[str]) -> list[EntryRow]:
-    tallies = operator.history.tallies(names, since=operator.now() - LATELY)
+    tallies = operator.history.counts_of(names, since=operator.now() - LATELY)
     return [
         EntryRow(
             **{field.name: getattr(view, field.name) for field in fields(view)},

@@ -15,7 +15,7 @@ from celery_catchup.model import to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
 from celery_catchup.store import Stored
-from celery_catchup.store.import_state import Heir, inherited
+from celery_catchup.store.controls import EntryToImport, with_imported_entries
 
 logger = logging.getLogger(__name__)
 
@@ -63,18 +63,18 @@ def import_last_runs(
     stored = operator.read_for_change()
     found = {name: found[name] for name in sorted(found) if name != BACKEND_CLEANUP}
     fates = {name: _fate(operator, stored, name, run) for name, run in found.items()}
-    heirs = [
-        Heir(name, to_instant(run.at), run.count, policy=name in operator.declared)
+    imported = [
+        EntryToImport(name, to_instant(run.at), run.count, policy=name in operator.declared)
         for name, run in found.items()
         if fates[name] is ImportResult.TAKEN_OVER
     ]
-    ahead = inherited(stored, heirs)
-    named = [heir.name for heir in heirs if heir.policy]
+    ahead = with_imported_entries(stored, imported)
+    named = [entry.name for entry in imported if entry.policy]
     previews = {one.entry: one for one in (preview(operator, named, stored=ahead) if named else ())}
-    if heirs and not dry_run:
-        operator.inheritance.take_over(heirs)
-        for heir in heirs:
-            logger.info(logfmt("Entry taken over", entry=heir.name, by=operator.by))
+    if imported and not dry_run:
+        operator.controls.import_entries(imported)
+        for entry in imported:
+            logger.info(logfmt("Entry taken over", entry=entry.name, by=operator.by))
     told = []
     for name, run in found.items():
         plan = previews.get(name)

@@ -34,19 +34,16 @@ from celery_catchup.errors import ConfigurationError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
-from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Stored
+from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Store, Stored
 from celery_catchup.store.history import History
-from celery_catchup.store.import_state import Inheritance
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import (
-    StoreHandle,
     misplaced_settings,
     open_store,
     raw_settings,
     read_settings,
 )
 from celery_catchup.store.survey import Survey
-from celery_catchup.store.watermarks import Watermarks
 from celery_catchup.store.workers import Workers
 
 _POLL_INTERVAL = PREFIX + "poll_interval"
@@ -57,7 +54,7 @@ _ANY_INTERVAL = "1ms"
 _Part = TypeVar("_Part")
 
 
-def _part(open_part: Callable[[StoreHandle], _Part]) -> cached_property[_Part]:
+def _part(open_part: Callable[[Store], _Part]) -> cached_property[_Part]:
     """Declare a part of the store that is opened when it is first used."""
     return cached_property(lambda operator: open_part(operator.store))
 
@@ -165,27 +162,25 @@ class Operator:
     # -- what is stored --------------------------------------------------------------------
 
     @cached_property
-    def store(self) -> StoreHandle:
+    def store(self) -> Store:
         """The app's store; it sends nothing before the first question."""
         return open_store(self.app, self.configuration.settings)
 
-    states = _part(lambda at: States(at.client, at.scripts, at.keys))
-    ledger = _part(lambda at: Ledger(at.client, at.scripts, at.keys, db=at.db))
-    listing = _part(lambda at: Listing(at.client, at.keys))
-    survey = _part(lambda at: Survey(at.client, at.scripts, at.keys))
-    history = _part(lambda at: History(at.client, at.keys))
-    controls = _part(lambda at: Controls(at.client, at.scripts, at.keys, db=at.db))
-    backfills = _part(lambda at: Backfills(at.client, at.scripts, at.keys, db=at.db))
-    watermarks = _part(lambda at: Watermarks(at.scripts, at.keys))
-    inheritance = _part(lambda at: Inheritance(at.scripts, at.keys))
-    workers = _part(lambda at: Workers(at.client, at.scripts, at.keys))
-    notes = _part(lambda at: Notes(at.client, at.scripts, at.keys))
+    states = _part(States)
+    ledger = _part(Ledger)
+    listing = _part(Listing)
+    survey = _part(Survey)
+    history = _part(History)
+    controls = _part(Controls)
+    backfills = _part(Backfills)
+    workers = _part(Workers)
+    notes = _part(Notes)
 
     @cached_property
     def leases(self) -> Leases:
         """Ends runs."""
         ttl_ms = to_milliseconds(self.configuration.settings.run_lease_ttl)
-        return Leases(self.store.scripts, self.store.keys, db=self.store.db, ttl_ms=ttl_ms)
+        return Leases(self.store, ttl_ms=ttl_ms)
 
     @cached_property
     def sender(self) -> Dispatcher:

@@ -18,7 +18,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError
 from celery_catchup.operations.stored_times import stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
-from celery_catchup.store.listing import Position, Record, Wanted
+from celery_catchup.store.listing import Position, Record, RunFilter
 
 SHORTEST_ID = 4
 """Characters of an id that identify a run, if no other id begins with them."""
@@ -193,7 +193,7 @@ def list_runs(
     cursor: str | None = None,
 ) -> Runs:
     """List runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
-    wanted = Wanted(
+    wanted = RunFilter(
         entries=operator.known(entries),
         triggers=frozenset(triggers),
         states=frozenset(states),

@@ -171,7 +171,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
     health = _health(tick_age, max_age, leads=bool(leader))
     others = {
         beat: since
-        for beat, (seen, since) in standbys(operator.store.client, operator.store.keys).items()
+        for beat, (seen, since) in standbys(operator.store).items()
         if seen >= now - _STANDBYS and beat != leader.get("owner")
     }
     conflict = _conflict(others, now, operator.store.namespace)
@@ -193,7 +193,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
-        not_recovered=operator.history.tally(since=now - LATELY).skipped(*SkipReason.of(Severity.LOST)),
+        not_recovered=operator.history.counts(since=now - LATELY).skipped(*SkipReason.of(Severity.LOST)),
         paused=tuple(name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in operator.backfills.all()),
@@ -209,7 +209,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
 def overview(operator: Operator) -> Overview:
     """Read the status and the numbers of the last day; the cost does not depend on the ledger's size."""
     now, found = operator.now(), status(operator)
-    tally = operator.history.tally(since=now - LATELY)
+    tally = operator.history.counts(since=now - LATELY)
     banner = _banner(operator)
     recent = banner is not None and banner.dispatched and to_datetime(now) - banner.ended_at <= _BANNER
     return Overview(

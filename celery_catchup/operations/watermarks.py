@@ -15,8 +15,8 @@ from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
 from celery_catchup.operations.stored_times import stored_instant, stored_time
 from celery_catchup.store import Stored
+from celery_catchup.store.controls import with_moved_watermarks
 from celery_catchup.store.records import read_json
-from celery_catchup.store.watermarks import moved
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def rename_entry(operator: Operator, old: str, new: str) -> None:
         raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
     operator.with_policy([new], advice=_ADVICE)
     stored = operator.read_for_change()
-    if old not in stored.first_seen or not operator.watermarks.rename(old, new):
+    if old not in stored.first_seen or not operator.controls.rename_entry(old, new):
         known = ", ".join(map(shown, orphans(operator, stored))) or "none"
         raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
     logger.info(logfmt("Entry renamed", entry=new, was=old, by=operator.by))
@@ -132,9 +132,9 @@ def _move(
     dry_run: bool,
 ) -> WatermarkMove:
     before = preview(operator, names, stored=stored)
-    after = preview(operator, names, stored=moved(stored, names, at, scheduler=scheduler))
+    after = preview(operator, names, stored=with_moved_watermarks(stored, names, at, scheduler=scheduler))
     if not dry_run:
-        operator.watermarks.move(names, at, scheduler=scheduler)
+        operator.controls.move_watermarks(names, at, scheduler=scheduler)
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
     return WatermarkMove(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))

@@ -15,8 +15,8 @@ from celery_catchup.store.ledger import Ledger, StaleWatermarkError
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
-from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.states import States, Stored
+from celery_catchup.store.store import Store
 from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Presence, Workers
 
@@ -41,9 +41,9 @@ __all__ = [
     "Recovery",
     "Replay",
     "Retention",
-    "Scripts",
     "StaleWatermarkError",
     "States",
+    "Store",
     "Stored",
     "Template",
     "Term",

@@ -1,4 +1,4 @@
-"""Backfills: ranges of slots that somebody asked for, and how far each of them is."""
+"""Backfills: requested ranges of slots, and the progress of each."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from redis import Redis
-
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import NewRun
-from celery_catchup.store.keys import Keys
-from celery_catchup.store.leadership import FencedError, Leadership
+from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.records import read_json
-from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.store import StorePart
 from celery_catchup.store.templates import Template
 
 _LANE = "\x1fbackfill\x1f"
 
 
 def is_lane(name: str) -> bool:
-    """Whether it is the lane of a backfill, and no entry."""
+    """Whether a name is the lane of a backfill, not an entry."""
     return name.startswith(_LANE)
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """One backfill. ``cursor`` is how far it is decided; state: running, paused, cancelled or completed."""
+    """One backfill. Slots up to ``cursor`` are decided. State: running, paused, cancelled or completed."""
 
     id: str
     entry: str
@@ -49,16 +46,16 @@ class Backfill:
 
     @property
     def lane(self) -> str:
-        """Where its runs wait their turn; no entry can have such a name."""
+        """The lane in which its runs wait; no entry can have such a name."""
         return self.lane_of(self.id)
 
     @staticmethod
     def lane_of(backfill_id: str) -> str:
-        """The lane of a backfill by its id."""
+        """Return the lane of a backfill by its id."""
         return f"{_LANE}{backfill_id}"
 
     def encoded(self) -> str:
-        """As it is stored."""
+        """Encode it for the store."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
@@ -74,7 +71,7 @@ class Part:
     templates: Mapping[str, Template]
 
     def encoded(self, backfill: Backfill) -> str:
-        """As the script takes it."""
+        """Encode it for the script."""
         return json.dumps(
             {
                 "id": backfill.id,
@@ -89,21 +86,18 @@ class Part:
 
 
 def _read(stored: bytes | None) -> Backfill | None:
-    """A backfill as it was stored; None when it cannot be read."""
+    """Decode a stored backfill; None if it is missing or unreadable."""
     try:
         return Backfill(**(read_json(stored) or {}))
     except TypeError:
         return None
 
 
-class Backfills:
-    """Creates backfills, lists and directs them; the leader works on them."""
-
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int) -> None:
-        self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
+class Backfills(StorePart):
+    """Creates, lists, pauses, resumes and cancels backfills; the leader works on them."""
 
     def create(self, fields: Mapping[str, Any]) -> Backfill:
-        """A new backfill with an id of its own; the leader begins with its next tick."""
+        """Create a backfill; the leader begins with its next tick."""
         backfill = Backfill(id=secrets.token_hex(4), **fields)
         with self._client.pipeline(transaction=True) as pipe:
             pipe.hset(self._keys.backfills, backfill.id, backfill.encoded())
@@ -112,72 +106,41 @@ class Backfills:
         return backfill
 
     def all(self) -> list[Backfill]:
-        """Every backfill, the newest first."""
+        """Return every backfill, newest first."""
         stored: Any = self._client.hgetall(self._keys.backfills)
         found = [one for text in stored.values() if (one := _read(text)) is not None]
         return sorted(found, key=lambda one: (one.created, one.id), reverse=True)
 
     def get(self, backfill_id: str) -> Backfill | None:
-        """One of them."""
+        """Return one backfill."""
         stored: Any = self._client.hget(self._keys.backfills, backfill_id)
         return _read(stored)
 
     def direct(self, backfill_id: str, state: str) -> str | None:
-        """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it.
+        """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill.
 
-        The state it is in then, or None when there is no such backfill.
+        Returns its new state, or None if there is no such backfill.
         """
         lane = Backfill.lane_of(backfill_id)
-        names = ("backfills", "version", "policies", "ledger", "ended", "templates", "outbox", "leases")
-        answer = self._scripts.call(
-            "direct",
-            {name: getattr(self._keys, name) for name in (*names, "unreleased")} | self._lane_keys(lane),
-            {"id": backfill_id, "state": state, "lane": lane, "db": self._db},
-        )
+        answer = self._store.call("direct", {"id": backfill_id, "state": state, "lane": lane}, lane=lane)
         return None if answer is None else answer.decode()
 
     def waiting(self, backfill: Backfill) -> int:
-        """How many of its runs wait their turn."""
+        """Count its waiting runs."""
         count: Any = self._client.zcard(self._keys.chain(backfill.lane))
         return int(count)
 
     def fill(self, leadership: Leadership, backfill: Backfill, part: Part, *, now: Instant) -> str:
-        """Make a part durable: ``ok``, ``stale`` when somebody else went on meanwhile, or ``stopped``."""
-        names = (
-            "leader",
-            "backfills",
-            "policies",
-            "ledger",
-            "runs",
-            "templates",
-            "outbox",
-            "leases",
-            "ended",
-        )
-        answer = self._scripts.call(
+        """Commit a part: ``ok``, ``stale`` if another beat has gone on in between, or ``stopped``."""
+        answer = leadership.call(
             "fill",
             {
-                name: getattr(self._keys, name)
-                for name in (*names, "dead", "hours", "unreleased", "template_uses")
-            }
-            | {
-                "own": self._keys.runs_of(backfill.entry),
-                "entry_hours": self._keys.hours_of(backfill.entry),
-            }
-            | self._lane_keys(backfill.lane),
-            {
-                **leadership.fence(),
-                "db": self._db,
                 "now_ms": now,
                 "lane": backfill.lane,
-                "expected": "" if backfill.cursor is None else backfill.cursor,
+                "expected": backfill.cursor,
                 "part": part.encoded(backfill),
             },
+            entry=backfill.entry,
+            lane=backfill.lane,
         )
-        status: str = answer[0].decode()
-        if status == "fenced":
-            raise FencedError("another beat leads by now; this one stands down")
-        return status
-
-    def _lane_keys(self, lane: str) -> dict[str, str]:
-        return {"active": self._keys.active(lane), "chain": self._keys.chain(lane)}
+        return str(answer[0].decode())

@@ -1,22 +1,22 @@
-"""Controls: what people change from outside; the leader sees it by the version counter."""
+"""Changes by people and programs outside the beat; the leader notices them by the version counter."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from redis import Redis
-
 from celery_catchup.model import Instant
-from celery_catchup.store.keys import Keys
-from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.batches import portions
+from celery_catchup.store.states import SCHEMA, Stored
+from celery_catchup.store.store import Store, StorePart
 from celery_catchup.store.templates import Template
 
 
 class Replay(StrEnum):
-    """What became of a replay."""
+    """The outcome of a replay."""
 
     REPLAYED = "replayed"
     IN_FLIGHT = "in_flight"
@@ -24,122 +24,120 @@ class Replay(StrEnum):
     LOST = "lost"
 
 
-def discard(scripts: Scripts, keys: Keys, run_id: str, *, entry: str, db: int) -> bool:
-    """As `Controls.discard`; for the leader, who forgets old ones."""
-    names = (
-        "ledger",
-        "dead",
-        "letters",
-        "stopped",
-        "policies",
-        "templates",
-        "outbox",
-        "leases",
-        "unreleased",
-    )
-    places = {"active": keys.active(entry), "chain": keys.chain(entry)}
-    answer = scripts.call(
-        "discard",
-        {name: getattr(keys, name) for name in names} | places,
-        {"run_id": run_id, "db": db, "entry": entry},
-    )
-    return bool(answer)
+@dataclass(frozen=True, slots=True)
+class EntryToImport:
+    """An entry of another scheduler: when it last ran there, how often, and whether it has a policy here."""
+
+    name: str
+    at: Instant
+    count: int
+    policy: bool
 
 
-class Controls:
-    """Pause, resume, replay, discard. ``now_ms`` is for tests: 0 asks the server's clock."""
+class Controls(StorePart):
+    """Pauses, resumes, starts, replays and discards; moves watermarks. ``now_ms`` is for tests: 0 means
+    the server's clock."""
 
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys, *, db: int, now_ms: int = 0) -> None:
-        self._client, self._scripts, self._keys, self._db = client, scripts, keys, db
+    def __init__(self, store: Store, *, now_ms: int = 0) -> None:
+        super().__init__(store)
         self.now_ms = now_ms
 
     def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
-        """No slot of the entry is decided from now on; False when it is paused already."""
-        keys = {name: getattr(self._keys, name) for name in ("paused", "version", "scheduler")}
-        return bool(self._scripts.call("pause", keys, {"entry": entry, "reason": reason, "now_ms": now}))
+        """Decide no slot of the entry from now on; False if it is paused already."""
+        return bool(self._store.call("pause", {"entry": entry, "reason": reason, "now_ms": now}))
 
     def resume(self, entry: str, *, discard: bool = False, now: Instant = 0) -> bool:
-        """Decide slots again; what was missed since the pause is caught up as the policy says, or
-        discarded. ``now`` 0 asks the server's clock."""
-        keys = {"paused": self._keys.paused, "version": self._keys.version}
-        return bool(
-            self._scripts.call("resume", keys, {"entry": entry, "discard": int(discard), "now_ms": now})
-        )
+        """Decide slots again; slots missed since the pause are caught up as the policy says, or
+        discarded. ``now`` 0 means the server's clock."""
+        return bool(self._store.call("resume", {"entry": entry, "discard": int(discard), "now_ms": now}))
 
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
-        """Start a run by hand; False when the slot has its run already."""
-        names = ("ledger", "runs", "templates", "outbox", "leases", "policies", "manual", "version", "hours")
-        entry = run["entry"]
-        answer = self._scripts.call(
-            "start",
-            {
-                **{
-                    name: getattr(self._keys, name)
-                    for name in (*names, "stopped", "unreleased", "template_uses")
-                },
-                "own": self._keys.runs_of(entry),
-                "entry_hours": self._keys.hours_of(entry),
-                "active": self._keys.active(entry),
-                "chain": self._keys.chain(entry),
-            },
-            {
-                "run_id": run_id,
-                "run": json.dumps(run),
-                "template": template.encoded(),
-                "db": self._db,
-                "now_ms": now,
-            },
-        )
-        return bool(answer == b"started")
+        """Start a manual run; False if the slot has its run already."""
+        args = {"run_id": run_id, "run": json.dumps(run), "template": template.encoded(), "now_ms": now}
+        return bool(self._store.call("start", args, entry=run["entry"]) == b"started")
 
     def enlist(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
-        """Record a manual run whose message the caller sends; False when there is such a run."""
-        names = ("ledger", "runs", "leases", "manual", "version", "hours")
-        entry = run["entry"]
-        answer = self._scripts.call(
-            "enlist",
-            {name: getattr(self._keys, name) for name in names}
-            | {
-                "own": self._keys.runs_of(entry),
-                "entry_hours": self._keys.hours_of(entry),
-                "active": self._keys.active(entry),
-            },
-            {"run_id": run_id, "run": json.dumps(run), "now_ms": now},
-        )
-        return bool(answer)
+        """Record a manual run whose message the caller sends; False if there is such a run."""
+        args = {"run_id": run_id, "run": json.dumps(run), "now_ms": now}
+        return bool(self._store.call("enlist", args, entry=run["entry"]))
 
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
-        """Attempt an ended run again with the same inputs; ``by`` is who asked for it, for the record."""
-        names = ("ledger", "leases", "templates", "outbox", "policies", "ended", "dead", "letters", "stopped")
-        answer = self._scripts.call(
-            "replay",
-            {
-                **{name: getattr(self._keys, name) for name in (*names, "unreleased")},
-                "active": self._keys.active(entry),
-                "chain": self._keys.chain(entry),
-            },
-            {"run_id": run_id, "db": self._db, "by": by, "now_ms": self.now_ms},
-        )
-        return Replay(answer.decode())
+        """Attempt an ended run again with the same inputs; ``by`` names the person or program."""
+        args = {"run_id": run_id, "by": by, "now_ms": self.now_ms}
+        return Replay(self._store.call("replay", args, entry=entry).decode())
 
     def discard(self, run_id: str, *, entry: str) -> bool:
-        """Take a run off the dead letters, and let its chain go on when its failure has stopped it.
+        """Remove a dead letter, and release the chain that its failure has stopped.
 
-        False when it is no dead letter and has stopped nothing.
+        False if the run is not a dead letter and has stopped no chain.
         """
-        return discard(self._scripts, self._keys, run_id, entry=entry, db=self._db)
+        return discard(self._store, run_id, entry=entry)
 
-    def dead_letters(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Dead runs, the newest first: the run, and what is known of its failure."""
-        ids: Any = self._client.zrevrange(self._keys.dead, 0, limit - 1)
-        if not ids:
-            return []
-        with self._client.pipeline(transaction=False) as pipe:
-            pipe.hmget(self._keys.ledger, ids)
-            pipe.hmget(self._keys.letters, ids)
-            runs, letters = pipe.execute()
-        return [
-            {"id": run_id.decode(), **json.loads(run), "letter": json.loads(letter) if letter else {}}
-            for run_id, run, letter in zip(ids, runs, letters, strict=True)
-            if run
-        ]
+    def move_watermarks(self, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> None:
+        """Let the entries go on after ``at``; with ``scheduler``, move the scheduler's watermark, too."""
+        for part in list(portions(entries)) or [[]]:
+            self._store.call("move", {"at_ms": at, "scheduler": int(scheduler)}, more_args=part)
+
+    def rename_entry(self, old: str, new: str) -> bool:
+        """Let ``new`` go on where ``old`` stopped; False if nothing is known of ``old``."""
+        return bool(self._store.call("rename", {"old": old, "new": new}))
+
+    def import_entries(self, entries: Sequence[EntryToImport]) -> list[str]:
+        """Let these entries go on after their last runs; return the names of those that were new."""
+        oldest = min(entry.at for entry in entries)
+        new: list[str] = []
+        for part in portions(entries):
+            encoded = json.dumps([asdict(entry) for entry in part])
+            args = {"schema": SCHEMA, "watermark": oldest, "entries": encoded}
+            new += [name.decode() for name in self._store.call("inherit", args)]
+        return new
+
+
+def discard(store: Store, run_id: str, *, entry: str) -> bool:
+    """Do the same as `Controls.discard`, for the leader, which discards old ones."""
+    return bool(store.call("discard", {"run_id": run_id, "entry": entry}, entry=entry))
+
+
+def with_moved_watermarks(
+    stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: bool = False
+) -> Stored:
+    """Return the state that `Controls.move_watermarks` would leave."""
+    watermark = str(at) if scheduler else stored.watermark
+    paused = dict(stored.paused)
+    for name in entries:
+        if name in paused:
+            pause = {**json.loads(paused[name]), "decided": at, "discard": False}
+            if not pause.get("paused"):
+                pause |= {"at": at, "resumed": at}
+                pause.pop("earlier", None)
+            paused[name] = json.dumps(pause)
+        elif at < _instant(watermark):
+            paused[name] = json.dumps({"paused": False, "at": at, "resumed": at})
+    decided = {**stored.decided, **dict.fromkeys(entries, str(at))}
+    return replace(stored, watermark=watermark, decided=decided, paused=paused)
+
+
+def with_imported_entries(stored: Stored, entries: Sequence[EntryToImport]) -> Stored:
+    """Return the state that `Controls.import_entries` would leave."""
+    if not entries:
+        return stored
+    watermark = stored.watermark or str(min(entry.at for entry in entries))
+    new = {one.name: one.at for one in entries if one.policy and one.name not in stored.first_seen}
+    at = {name: str(instant) for name, instant in new.items()}
+    late = {
+        name: json.dumps({"paused": False, "at": instant})
+        for name, instant in new.items()
+        if instant < _instant(watermark)
+    }
+    return replace(
+        stored,
+        watermark=watermark,
+        first_seen={**at, **stored.first_seen},
+        anchors={**at, **stored.anchors},
+        decided={**stored.decided, **at},
+        paused={**stored.paused, **late},
+    )
+
+
+def _instant(watermark: str | None) -> Instant:
+    return int(watermark) if watermark and watermark.isdecimal() else 0

@@ -1,20 +1,18 @@
-"""History for people: what happened in each hour, when nobody led, and the last catch-up."""
+"""History: hourly counts, outages, and the last catch-up."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from redis import Redis
-
 from celery_catchup.model import Instant, SkipReason, Trigger
-from celery_catchup.store.keys import Keys
+from celery_catchup.store.store import StorePart
 
 KEPT_HOURS = 192
-"""How far back hours are counted: eight days; the scripts write over what is older."""
+"""Hours that are kept: eight days. The scripts write over older ones."""
 
 _HOUR = 3_600_000
 _LAG, _PLACE = "lag", "hour"
@@ -22,30 +20,30 @@ _SKIPPED, _EVER = "skipped:", "ever:"
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What happened in some hours, by name: ``catchup`` and the other triggers, ``skipped:<reason>``,
+class HourlyCounts:
+    """Counts of some hours, by name: ``catchup`` and the other triggers, ``skipped:<reason>``,
     ``missed``, ``failed`` attempts, ``dead`` runs. ``lag`` is the largest, in milliseconds."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     lag: int | None = None
 
     def dispatched(self, trigger: Trigger) -> int:
-        """Runs that were decided on, by why they exist."""
+        """Return the number of runs with this trigger."""
         return self.counts.get(str(trigger), 0)
 
     def skipped(self, *reasons: SkipReason) -> int:
-        """Slots that were decided not to run, for one of these reasons."""
+        """Return the number of slots skipped for one of these reasons."""
         return sum(self.counts.get(f"{_SKIPPED}{reason}", 0) for reason in reasons)
 
     @property
     def missed(self) -> int:
-        """Slots that were late, whatever was decided on them."""
+        """The number of late slots, run or skipped."""
         return self.counts.get("missed", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LastCatchup:
-    """A catch-up that is through: when, the first and last slot decided on, and how many ran late."""
+    """A completed catch-up: its end, its first and last slot, and the numbers of runs and skips."""
 
     ended: Instant
     first: Instant
@@ -54,34 +52,28 @@ class LastCatchup:
     skipped: int
 
 
-class History:
-    """Reads what the scripts have counted; each question is one round trip, whatever the ledger holds."""
+class History(StorePart):
+    """Reads the counts of the scripts; each question is one round trip, however large the ledger is."""
 
-    def __init__(self, client: Redis, keys: Keys) -> None:
-        self._client, self._keys = client, keys
+    def counts(self, *, since: Instant) -> HourlyCounts:
+        """Return the counts of all entries, from the hour of ``since`` on."""
+        return self._read([self._keys.hours], since)[0]
 
-    def tally(self, *, since: Instant) -> Tally:
-        """Of all entries, from the hour of ``since`` on."""
-        return self._tallies([self._keys.hours], since)[0]
-
-    def tallies(self, entries: Iterable[str], *, since: Instant) -> dict[str, Tally]:
-        """Of each of these entries, from the hour of ``since`` on."""
+    def counts_of(self, entries: Iterable[str], *, since: Instant) -> dict[str, HourlyCounts]:
+        """Return the counts of each entry, from the hour of ``since`` on."""
         names = list(entries)
-        found = self._tallies([self._keys.hours_of(name) for name in names], since)
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, self._read(map(self._keys.hours_of, names), since), strict=True))
 
-    def _tallies(self, keys: Sequence[str], since: Instant) -> list[Tally]:
-        if not keys:
-            return []
+    def _read(self, keys: Iterable[str], since: Instant) -> list[HourlyCounts]:
         with self._client.pipeline(transaction=False) as pipe:
             for key in keys:
                 pipe.hvals(key)
             return [_sum(texts, since // _HOUR) for texts in pipe.execute()]
 
     def ever(self) -> dict[str, int]:
-        """What was counted since the namespace was made; these numbers only grow.
+        """Return the counts since the namespace exists; these numbers only grow.
 
-        Names as in `Tally`, and ``ended:<state>``, ``lag:<trigger>:<bound in seconds>`` and
+        Names as in `HourlyCounts`, and ``ended:<state>``, ``lag:<trigger>:<bound in seconds>`` and
         ``lag_ms:<trigger>``.
         """
         found: Any = self._client.hgetall(self._keys.hours)
@@ -92,7 +84,7 @@ class History:
         }
 
     def outages(self, *, since: Instant) -> list[tuple[Instant, Instant]]:
-        """Times in which nobody led, of those that ended after ``since``, the oldest first."""
+        """Return the times without a leader that ended after ``since``, oldest first."""
         found: Any = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
         pairs = (text.split() for text in found)
         return [
@@ -101,7 +93,7 @@ class History:
 
 
 def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
-    """What the scheduler's record tells of the catch-up that ended last."""
+    """Read the last completed catch-up from the scheduler's record."""
     texts = {
         name: scheduler.get(f"last_catchup_{name}", "")
         for name in ("ended", "first", "last", "dispatched", "skipped")
@@ -112,7 +104,7 @@ def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
 
 
 def _page(text: bytes) -> dict[str, int]:
-    """What an hour has; nothing for a number, which is counted for good, and for what is damaged."""
+    """Decode the counts of an hour; empty for a count since the beginning, and for a damaged record."""
     try:
         page = {str(name): int(count) for name, count in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):
@@ -120,11 +112,11 @@ def _page(text: bytes) -> dict[str, int]:
     return page if _PLACE in page else {}
 
 
-def _sum(texts: Iterable[bytes], first_hour: int) -> Tally:
+def _sum(texts: Iterable[bytes], first_hour: int) -> HourlyCounts:
     counts: Counter[str] = Counter()
     lags: list[int] = []
     for page in filter(None, map(_page, texts)):
         if page.pop(_PLACE) >= first_hour:
             lags += [page.pop(_LAG)] if _LAG in page else []
             counts.update(page)
-    return Tally(dict(counts), max(lags, default=None))
+    return HourlyCounts(dict(counts), max(lags, default=None))

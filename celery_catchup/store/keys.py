@@ -2,120 +2,112 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from typing import Annotated, get_type_hints
 from urllib.parse import quote
 
-KINDS = {
-    "hash": (
-        "meta leader scheduler first_seen anchors fingerprints policies changed decided paused manual "
-        "last_runs ledger templates letters backfills notes hours consumers drained contact standbys "
-        "stopped revocations removed left_off failing accepted"
-    ).split(),
-    "zset": "runs outbox delayed unreleased leases retries ended dead workers outages template_uses".split(),
-    "string": ["version"],
-}
-"""The type of each key of a namespace, by its attribute in `Keys`; a test finds one that is missing."""
+_Hash = Annotated[str, "hash"]
+_SortedSet = Annotated[str, "zset"]
+_String = Annotated[str, "string"]
 
-# What `quote` leaves as it is, found faster.
-_SAFE = re.compile(r"[A-Za-z0-9_.~-]*")
+_OF_ENTRY = {"own": "runs", "active": "active", "chain": "chain", "skips": "skips", "entry_hours": "hours"}
+"""Keys that each entry has, by their names in scripts, in the order in which a commit takes them."""
+_OF_LANE = ("active", "chain")
+"""Those of them that belong to a lane: an entry, or a backfill."""
+
+_encoded = lru_cache(maxsize=10_000)(partial(quote, safe=""))  # every tick needs the same names
 
 
 class Keys:
     """Keys of one namespace; they share a hash tag, so that scripts work on a cluster."""
 
-    meta: str
-    leader: str
-    scheduler: str
-    version: str
-    first_seen: str
-    anchors: str
-    fingerprints: str
-    accepted: str
-    policies: str
-    changed: str
-    decided: str
-    paused: str
-    manual: str
-    last_runs: str
-    removed: str
-    left_off: str
-    failing: str
-    ledger: str
-    runs: str
-    templates: str
-    template_uses: str
-    outbox: str
-    delayed: str
-    unreleased: str
-    leases: str
-    stopped: str
-    revocations: str
-    retries: str
-    ended: str
-    dead: str
-    letters: str
-    backfills: str
-    notes: str
-    workers: str
-    standbys: str
-    consumers: str
-    drained: str
-    contact: str
-    outages: str
-    hours: str
+    meta: _Hash  # schema version, last epoch, digest of the leader's entries
+    leader: _Hash  # owner, epoch, beat, ttl_ms of the leader's lease
+    scheduler: _Hash  # watermark, last tick, progress of the catch-up
+    version: _String  # counter of changes from outside; the leader reads the state again when it has grown
+    first_seen: _Hash  # entry -> first sight (ms)
+    anchors: _Hash  # entry -> phase of its intervals, or last slot
+    fingerprints: _Hash  # entry -> fingerprint of its schedule
+    accepted: _Hash  # entry -> record of its accepted declaration
+    policies: _Hash  # entry or lane -> policy as JSON
+    changed: _Hash  # entry -> since when the current schedule holds (ms)
+    decided: _Hash  # entry -> its watermark (ms)
+    paused: _Hash  # entry -> pause as JSON
+    manual: _Hash  # entry -> latest manual start and success
+    last_runs: _Hash  # entry without a policy -> last run (ms) and count
+    removed: _Hash  # entry -> since when it is not declared (ms, server's clock)
+    left_off: _Hash  # removed entry -> its watermark (ms)
+    failing: _Hash  # entry or lane -> failure as JSON
+    ledger: _Hash  # run id -> run as JSON
+    runs: _SortedSet  # run ids of all entries by slot (ms)
+    templates: _Hash  # template id -> message and queue as JSON
+    template_uses: _SortedSet  # ids of shared templates by last use (ms)
+    outbox: _SortedSet  # runs to publish
+    delayed: _SortedSet  # runs to send later, by time (ms)
+    unreleased: _SortedSet  # lanes whose release stopped at its budget
+    leases: _SortedSet  # active runs by lease expiry (ms)
+    stopped: _Hash  # entry -> runs whose failure stopped its chain
+    revocations: _Hash  # task id -> "terminate" or "revoke"
+    retries: _SortedSet  # failed runs by next attempt (ms)
+    ended: _SortedSet  # ended runs by end (ms)
+    dead: _SortedSet  # dead runs by end (ms)
+    letters: _Hash  # run id -> failure as JSON
+    backfills: _Hash  # backfill id -> backfill as JSON
+    notes: _Hash  # run id -> checkpoints, snapshots, outputs, progress as JSON
+    workers: _SortedSet  # workers with the plugin by last sight (ms)
+    standbys: _Hash  # beat -> last sight, and since when its entries differ from the leader's
+    consumers: _Hash  # queues with the plugin, and workers without it
+    drained: _Hash  # routing key -> when its latest claimed message was sent (ms)
+    contact: _Hash  # since when the store is reachable
+    outages: _SortedSet  # "since until" without a leader, by end (ms)
+    hours: _Hash  # hourly counts, and counts since the beginning
 
     def __init__(self, namespace: str) -> None:
-        prefix = f"{{catchup:{quote(namespace, safe='')}}}"
-        self.prefix = prefix
-        for names in KINDS.values():
-            for name in names:
-                setattr(self, name, f"{prefix}:{name}")
+        self.prefix = f"{{catchup:{_encoded(namespace)}}}"
+        vars(self).update({name: f"{self.prefix}:{name}" for name in KINDS})
 
     def runs_of(self, entry: str) -> str:
-        """The entry's runs by slot."""
-        return self._of("runs", entry)
+        """Return the key of the entry's runs by slot."""
+        return self.named("own", entry=entry)
 
-    def active(self, entry: str) -> str:
-        """The entry's runs that are queued or running."""
-        return self._of("active", entry)
+    def active(self, lane: str) -> str:
+        """Return the key of the lane's queued and running runs."""
+        return self.named("active", lane=lane)
 
-    def chain(self, entry: str) -> str:
-        """The entry's runs that wait their turn."""
-        return self._of("chain", entry)
+    def chain(self, lane: str) -> str:
+        """Return the key of the lane's waiting runs."""
+        return self.named("chain", lane=lane)
 
     def skips(self, entry: str) -> str:
-        """The entry's slots that were skipped, as spans."""
-        return self._of("skips", entry)
+        """Return the key of the entry's skipped slots, as spans."""
+        return self.named("skips", entry=entry)
 
     def hours_of(self, entry: str) -> str:
-        """What happened to the entry in each hour."""
-        return self._of("hours", entry)
+        """Return the key of the entry's hourly counts."""
+        return self.named("entry_hours", entry=entry)
+
+    def named(self, name: str, *, entry: str = "", lane: str = "") -> str:
+        """Return a key by its name in scripts."""
+        if name not in _OF_ENTRY:
+            return str(getattr(self, name))
+        return f"{self.prefix}:{_OF_ENTRY[name]}:{_encoded(lane if name in _OF_LANE else entry)}"
+
+    def of_entry(self, entry: str) -> list[str]:
+        """Return the entry's own keys, in the order in which a commit takes them."""
+        encoded = _encoded(entry)
+        return [f"{self.prefix}:{name}:{encoded}" for name in _OF_ENTRY.values()]
 
     def kinds(self, entries: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-        """Every key of the namespace and of these entries, with the type that it must have."""
-        for kind, names in KINDS.items():
-            for name in names:
-                yield getattr(self, name), kind
+        """Yield every key of the namespace and of these entries, with the type that it must have."""
+        yield from ((getattr(self, name), kind) for name, kind in KINDS.items())
         for entry in entries:
-            *sorted_sets, hours = self.of_commit(entry)
+            *sorted_sets, hours = self.of_entry(entry)
             yield from ((key, "zset") for key in sorted_sets)
             yield hours, "hash"
 
-    def of_commit(self, entry: str) -> tuple[str, ...]:
-        """The entry's keys that a commit writes to, in the script's order."""
-        prefix, name = self.prefix, _quoted(entry)
-        return (
-            f"{prefix}:runs:{name}",
-            f"{prefix}:active:{name}",
-            f"{prefix}:chain:{name}",
-            f"{prefix}:skips:{name}",
-            f"{prefix}:hours:{name}",
-        )
 
-    def _of(self, kind: str, entry: str) -> str:
-        return f"{self.prefix}:{kind}:{_quoted(entry)}"
-
-
-def _quoted(name: str) -> str:
-    return name if _SAFE.fullmatch(name) else quote(name, safe="")
+KINDS: dict[str, str] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Keys, include_extras=True).items()
+}
+"""The type of each key of a namespace, by its attribute in `Keys`."""

@@ -1,6 +1,6 @@
-"""Listing: what people look at, read from the sorted sets and never by scanning keys.
+"""Lists of runs, dead letters and skips, read from sorted sets and never by scanning keys.
 
-Every call is bounded: it looks at so many runs at the most, and says where it stopped.
+Every call is bounded: it reads a limited number of runs, and returns where it stopped.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from redis import Redis
-
 from celery_catchup.model import Instant, RunState, Trigger
-from celery_catchup.store.keys import Keys
+from celery_catchup.store.batches import AT_ONCE, portions
+from celery_catchup.store.records import read_json, read_run, texts
+from celery_catchup.store.store import StorePart
 
 LOOKED_AT = 10_000
-"""Runs that one call looks at; what is beyond is told by the page's cursor."""
+"""Runs that one call reads; the cursor of the page leads to the others."""
 FEW = 4000
-"""Runs in a state that are all read to be sorted; of more, a page of all runs has enough."""
+"""Most runs in a state that are all read and sorted; a page of all runs has enough of more."""
 IDS_LOOKED_AT = 200_000
-"""Ids that are compared with the beginning of one; they are cheap, and mostly the first pages match."""
-_PAGE = 500
+"""Ids that are compared with a prefix; this is cheap, and mostly the first pages match."""
 _IDS_PAGE = 10_000
 _SKIPS = 1000
 
-_STATES, _TRIGGERS = frozenset(map(str, RunState)), frozenset(map(str, Trigger))
+_TRIGGERS = frozenset(Trigger)
 
 Record = dict[str, Any]
 Position = tuple[Instant, str]
-"""Where a run is in a listing: its slot and its id."""
+"""The place of a run in a list: its slot and its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which runs to list; empty means any. ``after`` is the position of the last run of a page before."""
+class RunFilter:
+    """Conditions on runs; empty means any. ``after`` is the position of the last run of the previous page."""
 
     entries: tuple[str, ...] = ()
     triggers: frozenset[Trigger] = frozenset()
@@ -48,11 +47,11 @@ class Wanted:
 
     @property
     def words(self) -> list[list[bytes]]:
-        """What the text of a record has in it, when it is among them."""
+        """Groups of words; the text of a matching record contains one of each group."""
         return [[f'"{word}"'.encode() for word in group] for group in (self.triggers, self.states) if group]
 
     def takes(self, record: Record) -> bool:
-        """Whether a run is among them."""
+        """Whether a run matches."""
         return (
             (not self.entries or record["entry"] in self.entries)
             and (not self.triggers or record["trigger"] in self.triggers)
@@ -64,24 +63,21 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Runs, the newest slot first; ``following`` is where to go on when there may be more."""
+class RunPage:
+    """Runs, newest slot first; ``following`` is the cursor if there may be more."""
 
     records: list[Record] = field(default_factory=list)
     following: Position | None = None
 
 
-class Listing:
-    """Reads the ledger for people."""
-
-    def __init__(self, client: Redis, keys: Keys) -> None:
-        self._client, self._keys = client, keys
+class Listing(StorePart):
+    """Reads the ledger for lists and pages."""
 
     # -- runs ------------------------------------------------------------------------------
 
-    def runs(self, wanted: Wanted, *, lanes: Iterable[str] = ()) -> Page:
-        """A page of runs. ``lanes`` are the names whose chains hold runs that wait: entries, and lanes
-        of backfills."""
+    def runs(self, wanted: RunFilter, *, lanes: Iterable[str] = ()) -> RunPage:
+        """Return a page of runs. ``lanes`` are the names whose chains hold waiting runs: entries, and
+        lanes of backfills."""
         few = self._few(wanted.states, lanes)
         if few is not None:
             records = self.records(few, having=wanted.words)
@@ -90,7 +86,7 @@ class Listing:
         return self._paged(wanted)
 
     def _few(self, states: frozenset[RunState], lanes: Iterable[str]) -> list[str] | None:
-        """The ids of all runs in these states, where there is a set of just them and it is small."""
+        """Return the ids of all runs in these states if there is a small set of them, else None."""
         keys: list[str] = []
         for state in states:
             if state is RunState.DEAD:
@@ -109,12 +105,12 @@ class Listing:
             ids = {run.decode() for some in pipe.execute() for run in some}
         return list(ids) if len(ids) <= FEW else None
 
-    def _paged(self, wanted: Wanted) -> Page:
+    def _paged(self, wanted: RunFilter) -> RunPage:
         looked_at = 0
         last: Position | None = None
         found: list[Record] = []
         positions = self._positions(wanted)
-        while looked_at < LOOKED_AT and (part := list(islice(positions, _PAGE))):
+        while looked_at < LOOKED_AT and (part := list(islice(positions, AT_ONCE))):
             looked_at += len(part)
             for record in self.records([run_id for _, run_id in part], having=wanted.words):
                 if wanted.takes(record):
@@ -122,14 +118,14 @@ class Listing:
                     if len(found) > wanted.limit:
                         return _page(iter(found), wanted.limit)
             last = part[-1]
-        return Page(found, last if looked_at >= LOOKED_AT else None)
+        return RunPage(found, last if looked_at >= LOOKED_AT else None)
 
-    def _positions(self, wanted: Wanted) -> Iterator[Position]:
-        """The runs of the range, the newest slot first."""
+    def _positions(self, wanted: RunFilter) -> Iterator[Position]:
+        """Yield the runs of the range, newest slot first."""
         keys = [self._keys.runs_of(entry) for entry in dict.fromkeys(wanted.entries)] or [self._keys.runs]
         return merge(*(self._descending(key, wanted) for key in keys), reverse=True)
 
-    def _descending(self, key: str, wanted: Wanted) -> Iterator[Position]:
+    def _descending(self, key: str, wanted: RunFilter) -> Iterator[Position]:
         top: str | int = "+inf" if wanted.until is None else wanted.until
         if wanted.after is not None:
             top = wanted.after[0] if wanted.until is None else min(wanted.after[0], wanted.until)
@@ -137,54 +133,48 @@ class Listing:
         start = 0
         while True:
             part: Any = self._client.zrevrangebyscore(
-                key, top, bottom, start=start, num=_PAGE, withscores=True
+                key, top, bottom, start=start, num=AT_ONCE, withscores=True
             )
             for run_id, slot in part:
                 position = (int(slot), run_id.decode())
                 if wanted.after is None or position < wanted.after:
                     yield position
-            if len(part) < _PAGE:
+            if len(part) < AT_ONCE:
                 return
-            start += _PAGE
+            start += AT_ONCE
 
     def records(self, ids: Sequence[str], *, having: Sequence[Sequence[bytes]] = ()) -> list[Record]:
-        """The records of these runs, with their ids; those that are gone or cannot be read are left out.
+        """Return the records of these runs, with their ids; missing and unreadable ones are left out.
 
-        ``having``: of each of these groups a word must be there; it saves reading most of the others.
+        With ``having``, a record must contain a word of each group; this saves decoding most of the others.
         """
         found: list[Record] = []
-        for begin in range(0, len(ids), _PAGE):
-            some = ids[begin : begin + _PAGE]
-            stored: Any = self._client.hmget(self._keys.ledger, list(some))
-            for run_id, text in zip(some, stored, strict=True):
-                if _has(text, having) and (record := _read(text)) is not None:
-                    found.append({"id": run_id, **record})
+        for part in portions(ids):
+            stored: Any = self._client.hmget(self._keys.ledger, part)
+            kept = [text if _has(text, having) else None for text in stored]
+            found += _decoded(part, kept)
         return found
 
     def between(self, entries: Iterable[str], first: Instant, last: Instant) -> dict[str, list[Record]]:
-        """Of each entry the runs with slots from ``first`` to ``last``, the oldest first; of more than
-        `LOOKED_AT` of them the newest."""
+        """Return each entry's runs with slots from ``first`` to ``last``, oldest first; of more than
+        `LOOKED_AT` runs the newest."""
         names = list(entries)
         with self._client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.zrevrangebyscore(self._keys.runs_of(name), last, first, start=0, num=LOOKED_AT)
-            ids = dict(zip(names, pipe.execute(), strict=True))
+            ids = {
+                name: [run_id.decode() for run_id in reversed(found)]
+                for name, found in zip(names, pipe.execute(), strict=True)
+            }
         asked = [name for name in names if ids[name]]
         with self._client.pipeline(transaction=False) as pipe:
             for name in asked:
                 pipe.hmget(self._keys.ledger, ids[name])
             stored = dict(zip(asked, pipe.execute(), strict=True))
-        return {
-            name: [
-                {"id": run_id.decode(), **record}
-                for run_id, text in zip(reversed(ids[name]), reversed(stored.get(name, ())), strict=True)
-                if (record := _read(text)) is not None
-            ]
-            for name in names
-        }
+        return {name: _decoded(ids[name], stored.get(name, ())) for name in names}
 
     def ids_like(self, beginning: str, *, most: int) -> list[str]:
-        """Ids of runs that begin so, the newest slots first; no more than ``most`` of them."""
+        """Return up to ``most`` ids of runs with this prefix, newest slots first."""
         if self._client.hexists(self._keys.ledger, beginning):
             return [beginning]
         found: list[str] = []
@@ -199,16 +189,16 @@ class Listing:
     # -- dead letters and skips ------------------------------------------------------------
 
     def dead(self) -> Iterator[tuple[Record, Record, Instant]]:
-        """Dead runs, those that died last first: the run, what is known of its failure, and when it
-        died. They are read page by page, as far as somebody goes on asking."""
-        for start in range(0, LOOKED_AT, _PAGE):
-            scored: Any = self._client.zrevrange(self._keys.dead, start, start + _PAGE - 1, withscores=True)
+        """Yield dead runs, latest death first: the run, its failure, and when it died. They are read
+        page by page, as far as the caller iterates."""
+        for start in range(0, LOOKED_AT, AT_ONCE):
+            scored: Any = self._client.zrevrange(self._keys.dead, start, start + AT_ONCE - 1, withscores=True)
             yield from self._letters({run_id.decode(): int(at) for run_id, at in scored})
-            if len(scored) < _PAGE:
+            if len(scored) < AT_ONCE:
                 return
 
     def dead_run(self, run_id: str) -> tuple[Record, Record, Instant] | None:
-        """The same of one run; None when it is no dead letter."""
+        """Return the same of one run; None if it is not a dead letter."""
         died: Any = self._client.zscore(self._keys.dead, run_id)
         return None if died is None else next(self._letters({run_id: int(died)}), None)
 
@@ -216,81 +206,61 @@ class Listing:
         records = self.records(list(died))
         letters: Any = self._client.hmget(self._keys.letters, [one["id"] for one in records] or [""])
         for record, text in zip(records, letters, strict=False):
-            yield record, _letter(text), died[record["id"]]
+            yield record, read_json(text) or {}, died[record["id"]]
 
     def skips(
         self, entries: Iterable[str], *, since: Instant | None = None, until: Instant | None = None
     ) -> dict[str, list[Record]]:
-        """Of each entry the skipped spans that reach into the range, the newest first."""
+        """Return each entry's skipped spans that reach into the range, newest first."""
         names = list(entries)
         bottom = "-inf" if since is None else since
         with self._client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.zrevrangebyscore(self._keys.skips(name), "+inf", bottom, start=0, num=_SKIPS)
-            answers = pipe.execute()
-        spans = {
-            name: [json.loads(text) for text in texts] for name, texts in zip(names, answers, strict=True)
-        }
+            answers = dict(zip(names, pipe.execute(), strict=True))
         return {
-            name: [span for span in found if until is None or span["first"] <= until]
-            for name, found in spans.items()
+            name: [span for span in map(json.loads, spans) if until is None or span["first"] <= until]
+            for name, spans in answers.items()
         }
 
     # -- counts ----------------------------------------------------------------------------
 
     def leader(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The leader's record, and the scheduler's: watermark, last tick, progress of the catch-up."""
+        """Return the leader's record, and the scheduler's: watermark, last tick, progress of the catch-up."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self._keys.leader)
             pipe.hgetall(self._keys.scheduler)
             leader, scheduler = pipe.execute()
-        return _texts(leader), _texts(scheduler)
+        return texts(leader), texts(scheduler)
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in flight, wait for another attempt, are to be published, or are dead."""
+        """Count the runs in flight, to retry, to send later, to publish, dead, and in all."""
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
         with self._client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.zcard(getattr(self._keys, name))
+                pipe.zcard(self._keys.named(name))
             return dict(zip(names, pipe.execute(), strict=True))
 
     def overdue(self, server_ms: int) -> int:
-        """How many runs have a lease that ran out before this moment of the server's clock."""
+        """Count the runs whose lease expired before this moment of the server's clock."""
         count: Any = self._client.zcount(self._keys.leases, "-inf", server_ms)
         return int(count)
 
 
-def _page(found: Iterator[Record], limit: int) -> Page:
+def _page(found: Iterator[Record], limit: int) -> RunPage:
     records = list(islice(found, limit))
     more = next(found, None)
     last = (records[-1]["slot"], records[-1]["id"]) if records and more is not None else None
-    return Page(records, last)
+    return RunPage(records, last)
 
 
 def _has(text: bytes | None, groups: Sequence[Sequence[bytes]]) -> bool:
     return text is not None and all(any(word in text for word in group) for group in groups)
 
 
-def _read(text: bytes | None) -> Record | None:
-    try:
-        record: Record | None = None if text is None else json.loads(text)
-        if record is not None:
-            if record["state"] not in _STATES or record["trigger"] not in _TRIGGERS:
-                return None
-            int(record["slot"])
-            str(record["entry"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return record
-
-
-def _letter(text: bytes | None) -> Record:
-    try:
-        letter = json.loads(text or b"{}")
-    except ValueError:
-        return {}
-    return letter if isinstance(letter, dict) else {}
-
-
-def _texts(answer: dict[bytes, bytes]) -> dict[str, str]:
-    return {key.decode(): value.decode(errors="replace") for key, value in answer.items()}
+def _decoded(ids: Sequence[str], stored: Sequence[bytes | None]) -> list[Record]:
+    """Decode records, with their ids; leave out missing and unreadable ones."""
+    runs = zip(ids, map(read_run, stored), strict=True)
+    return [
+        {"id": run_id, **run} for run_id, run in runs if run is not None and run.get("trigger") in _TRIGGERS
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -18,7 +17,9 @@ from celery_catchup.config.redis_urls import CREDENTIAL_PROVIDER, SCHEMES
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.errors import Mistake
-from celery_catchup.store import Keys, Scripts, connect
+from celery_catchup.store.connection import connect
+from celery_catchup.store.keys import Keys
+from celery_catchup.store.store import Store
 
 NAMELESS = "celery"
 """The namespace of an app that was made without a name."""
@@ -33,29 +34,12 @@ _SURE = 0.8
 _CERT_REQS = {ssl.CERT_NONE: "none", ssl.CERT_OPTIONAL: "optional", ssl.CERT_REQUIRED: "required"}
 
 
-@dataclass(frozen=True)
-class StoreHandle:
-    """An open store: where it is, and what its users need to speak to it."""
-
-    client: Redis = field(repr=False)
-    keys: Keys = field(repr=False)
-    scripts: Scripts = field(repr=False)
-    namespace: str
-    db: int
-    former: str | None = None
-    """The namespace that version 0.1 used, which did not know of key prefixes; None when it is the same."""
-
-    def close(self) -> None:
-        """Let go of the connections."""
-        self.client.close()
-
-
 def key_prefix(app: Any) -> str:
     """What the app puts before the names of its queues on a Redis server that it shares with others."""
     return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
 
 
-def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
+def open_store(app: Any, settings: Settings | None = None) -> Store:
     """The store of an app. Nothing is sent before the first command.
 
     Raises `ConfigurationError` when no setting tells where it is, or one tells it wrong.
@@ -72,14 +56,7 @@ def open_store(app: Any, settings: Settings | None = None) -> StoreHandle:
         raise config_error(where, str(error)) from None
     namespace = namespace_of(app, settings)
     former = settings.namespace or app.main or NAMELESS
-    return StoreHandle(
-        client,
-        Keys(namespace),
-        Scripts(client),
-        namespace,
-        database_of(client),
-        None if former == namespace else former,
-    )
+    return Store(client, namespace, database_of(client), None if former == namespace else former)
 
 
 def read_settings(app: Any, *, only: Iterable[str] = ()) -> Settings:
@@ -129,7 +106,7 @@ def namespace_of(app: Any, settings: Settings) -> str:
     return settings.namespace or key_prefix(app) + (app.main or NAMELESS)
 
 
-def left_behind(store: StoreHandle) -> str | None:
+def left_behind(store: Store) -> str | None:
     """What to do when version 0.1 left state in a namespace that nobody uses now; None when it did not."""
     if store.former is None:
         return None

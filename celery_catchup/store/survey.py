@@ -6,11 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from redis import Redis
-
 from celery_catchup.model import Instant, RunState, Trigger
-from celery_catchup.store.keys import Keys
-from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.store import StorePart
 
 LOOKED_AT = 120_000
 """Runs that one survey looks at, shared by its entries: a day of fifty entries that run every 40 seconds."""
@@ -42,11 +39,8 @@ class _Look:
     count: int
 
 
-class Survey:
+class Survey(StorePart):
     """Reads the ledger for drawings."""
-
-    def __init__(self, client: Redis, scripts: Scripts, keys: Keys) -> None:
-        self._client, self._scripts, self._keys = client, scripts, keys
 
     def counts(self, entries: Iterable[str], first: Instant, last: Instant) -> dict[str, int]:
         """How many runs each entry has with slots from ``first`` to ``last``."""
@@ -65,9 +59,8 @@ class Survey:
         found: dict[str, list[Stretch]] = {name: [] for name in counts}
         for looks in _calls(_looks(counts)):
             keys = [self._keys.runs_of(one.name) for one in looks]
-            answers = self._scripts.call(
+            answers = self._store.call(
                 "survey",
-                {"ledger": self._keys.ledger},
                 {"first_ms": first, "last_ms": last, "marks": told},
                 more_keys=keys,
                 more_args=[number for one in looks for number in (one.skipped, one.count)],

@@ -1,4 +1,4 @@
-"""Workers: which of them have the plugin, which queues they consume, and runs that they give back."""
+"""Workers: which of them have the plugin, which queues they consume, and the runs that they give back."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from redis import Redis
-
 from celery_catchup.model import Instant
-from celery_catchup.store.keys import Keys
 from celery_catchup.store.leases import Finish
-from celery_catchup.store.records import read_json
-from celery_catchup.store.scripts import Scripts
+from celery_catchup.store.records import read_json, texts
+from celery_catchup.store.store import Store, StorePart
 
 FORGET_MS = 24 * 3600 * 1000
-"""A day: long enough to be missed by somebody, too short for names of containers to pile up."""
-
-
+"""A day: long enough to notice a missing worker, too short for names of containers to pile up."""
 LATELY = 15 * 60 * 1000
 """Milliseconds in which a worker without the plugin must have been seen to count; the leader asks every five
 minutes."""
 FORGET_QUEUE_MS = 90 * FORGET_MS
-"""A queue that no worker with the plugin has consumed for so long counts as one that none ever did."""
+"""A queue that no worker with the plugin has consumed for this long counts as one that none ever did."""
 _PLUGIN, _PLAIN = "plugin ", "plain "
 """Prefixes of the fields of ``consumers``: a queue with the plugin, a worker without it."""
 
@@ -38,7 +33,7 @@ class WorkerWithoutPlugin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Who consumes which queue, as far as it was ever seen; times by the server's clock.
+    """The consumers of each queue, as far as they were ever seen; times by the server's clock.
 
     plugin  queue -> when a worker with the plugin was last seen to consume it
     plain   workers without the plugin by name
@@ -47,7 +42,7 @@ class Presence:
     plugin: Mapping[str, Instant] = field(default_factory=dict)
     plain: Mapping[str, WorkerWithoutPlugin] = field(default_factory=dict)
     asked: bool = True
-    """Whether the leader has asked the workers lately, so that it knows of those without the plugin."""
+    """Whether the leader has inspected the workers lately, so that it knows those without the plugin."""
 
     def ever_claimed(self, queue: str) -> bool:
         """Whether a worker with the plugin has ever consumed the queue."""
@@ -58,46 +53,36 @@ class Presence:
         return self.plugin.get(queue, 0) >= instant
 
     def plain_since(self, queue: str, instant: Instant) -> list[str]:
-        """Workers without the plugin that were seen to consume the queue at ``instant`` or later; "" stands
-        for a queue that is not known, which any worker may consume."""
+        """Return the workers without the plugin that consumed the queue at ``instant`` or later. The
+        queue "" is unknown: any worker may consume it."""
         seen = {name: one.queues for name, one in self.plain.items() if one.at >= instant}
         return sorted(name for name, queues in seen.items() if queue in queues or not queue)
 
     def mixed_since(self, instant: Instant) -> dict[str, list[str]]:
-        """Queues that workers with and without the plugin consume, and those without it."""
+        """Return the queues that workers with and without the plugin consume, with the workers without it."""
         found = {queue: self.plain_since(queue, instant) for queue in self.plugin}
         return {queue: names for queue, names in found.items() if names}
 
 
-class Workers:
-    """Which workers there are, and which of them have the plugin. ``now_ms`` is for tests: 0 asks the
-    server's clock."""
+class Workers(StorePart):
+    """The workers, and which of them have the plugin. ``now_ms`` is for tests: 0 means the server's
+    clock."""
 
-    def __init__(
-        self, client: Redis, scripts: Scripts, keys: Keys, *, ttl_ms: int = 60_000, now_ms: int = 0
-    ) -> None:
-        self._client, self._scripts, self._keys = client, scripts, keys
+    def __init__(self, store: Store, *, ttl_ms: int = 60_000, now_ms: int = 0) -> None:
+        super().__init__(store)
         self._ttl_ms, self.now_ms = ttl_ms, now_ms
 
     def attend(self, worker: str, queues: Iterable[str] = ()) -> None:
-        """This worker is alive, has the plugin, and consumes these queues."""
-        self._scripts.call(
-            "attend",
-            {
-                "workers": self._keys.workers,
-                "consumers": self._keys.consumers,
-                "contact": self._keys.contact,
-            },
-            {"worker": worker, "forget_ms": FORGET_MS, "ttl_ms": self._ttl_ms, "now_ms": self.now_ms},
-            more_args=list(queues),
-        )
+        """Record that this worker is alive, has the plugin, and consumes these queues."""
+        times = {"forget_ms": FORGET_MS, "ttl_ms": self._ttl_ms, "now_ms": self.now_ms}
+        self._store.call("attend", {"worker": worker, **times}, more_args=queues)
 
     def leave(self, worker: str) -> None:
-        """This worker stops. That it had the plugin is remembered for its queues."""
+        """Record that this worker stops. Its queues stay known as queues with the plugin."""
         self._client.zrem(self._keys.workers, worker)
 
     def seen_since(self, instant: Instant) -> list[str]:
-        """Workers with the plugin that were alive at ``instant`` or later, by the server's clock."""
+        """Return the workers with the plugin that were alive at ``instant`` (server's clock) or later."""
         found: Any = self._client.zrangebyscore(self._keys.workers, instant, "+inf")
         return [worker.decode() for worker in found]
 
@@ -105,7 +90,7 @@ class Workers:
         """Record the queues of the workers that answered just now, and whether they have the plugin."""
         with_plugin = set(self.seen_since(0))
         known = self.presence()
-        fields = dict[Any, Any]()  # redis-py's type for a mapping takes no other
+        fields = dict[Any, Any]()  # the only mapping that redis-py's annotations accept
         for worker, queues in answers.items():
             if worker in with_plugin:
                 fields |= {_PLUGIN + queue: str(now) for queue in queues}
@@ -124,29 +109,18 @@ class Workers:
             self._client.hset(self._keys.consumers, mapping=fields)
 
     def presence(self) -> Presence:
-        """Who consumes which queue."""
+        """Return who consumes which queue."""
         stored: Any = self._client.hgetall(self._keys.consumers)
         plugin, plain = dict[str, Instant](), dict[str, WorkerWithoutPlugin]()
-        for key, value in stored.items():
-            name, text = key.decode(errors="replace"), value.decode(errors="replace")
+        for name, text in texts(stored).items():
             if name.startswith(_PLUGIN) and text.isdecimal():
                 plugin[name.removeprefix(_PLUGIN)] = int(text)
-            elif name.startswith(_PLAIN) and (told := read_json(text)) is not None:
-                queues, since, at = told.get("queues", ()), told.get("since", 0), told.get("at", 0)
+            elif name.startswith(_PLAIN) and (record := read_json(text)) is not None:
+                queues, since, at = record.get("queues", ()), record.get("since", 0), record.get("at", 0)
                 plain[name.removeprefix(_PLAIN)] = WorkerWithoutPlugin(tuple(queues), since, at)
         return Presence(plugin, plain)
 
     def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> Finish:
         """Give a run back; its next delivery, ``delay_ms`` from now, may claim it."""
-        answer = self._scripts.call(
-            "retry",
-            {"ledger": self._keys.ledger, "leases": self._keys.leases},
-            {
-                "run_id": run_id,
-                "owner": owner,
-                "delay_ms": delay_ms,
-                "error": error,
-                "now_ms": self.now_ms,
-            },
-        )
-        return Finish(answer.decode())
+        args = {"run_id": run_id, "owner": owner, "delay_ms": delay_ms, "error": error}
+        return Finish(self._store.call("retry", {**args, "now_ms": self.now_ms}).decode())

@@ -80,7 +80,7 @@ class ManualBeat:
     def complete(self, entry: str, *, state: str = "succeeded") -> int:
         """Let the entry's active runs end, and what they release, until none is left; how many."""
         store = self._work.store
-        leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
+        leases = Leases(store, ttl_ms=60_000)
         ended = 0
         while active := self._ledger().active(entry):
             for run_id in active:

@@ -22,8 +22,7 @@ from celery_catchup.dispatch import Dispatcher, DispatchError
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import to_instant
-from celery_catchup.store import Ledger
-from celery_catchup.store.opening import StoreHandle
+from celery_catchup.store import Ledger, Store
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +35,8 @@ publishes the run itself."""
 class ReleasedPublisher:
     """Publishes released runs; connects when there is one for the first time. Thread-safe."""
 
-    def __init__(self, app: Any, store: StoreHandle, clock: Clock) -> None:
-        self._ledger = Ledger(store.client, store.scripts, store.keys, db=store.db)
+    def __init__(self, app: Any, store: Store, clock: Clock) -> None:
+        self._ledger = Ledger(store)
         self._dispatcher = Dispatcher(app, state=store.client, state_db=store.db)
         self._clock = clock
         self._lock = threading.Lock()  # a green one under gevent and eventlet, which patch it

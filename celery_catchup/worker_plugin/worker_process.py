@@ -49,9 +49,9 @@ class WorkerProcess:
         self.categories = Categories(self.settings)
         store = open_store(app, self.settings)
         ttl_ms = to_milliseconds(self.settings.run_lease_ttl)
-        self.leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=ttl_ms)
-        self.workers = Workers(store.client, store.scripts, store.keys, ttl_ms=ttl_ms)
-        self.notes = Notes(store.client, store.scripts, store.keys)
+        self.leases = Leases(store, ttl_ms=ttl_ms)
+        self.workers = Workers(store, ttl_ms=ttl_ms)
+        self.notes = Notes(store)
         self.heartbeat = Heartbeat(
             self.leases,
             self._deliver,

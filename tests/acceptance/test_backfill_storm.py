@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from celery_catchup.model import to_instant, to_rfc3339
-from celery_catchup.store import Backfill, Backfills, Scripts, connect
+from celery_catchup.store import Backfill, Backfills, Store, connect
 from tests.acceptance.processes import Process, until
-from tests.acceptance.sites import Site
+from tests.acceptance.sites import NAMESPACE, Site
 from tests.results import Recorder
 
 MINUTE = 60_000
@@ -20,7 +20,7 @@ MINUTE = 60_000
 @pytest.fixture
 def backfills(site: Site) -> Iterator[Backfills]:
     client = connect(site.url)
-    yield Backfills(client, Scripts(client), site.keys, db=0)
+    yield Backfills(Store(client, NAMESPACE))
     client.close()
 
 

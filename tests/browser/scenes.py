@@ -144,9 +144,7 @@ class Scene:
 
     def _execute(self, operator: Operator, run_id: str) -> None:
         start = to_instant(self.clock.now()) + 900
-        leases = Leases(
-            operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=start
-        )
+        leases = Leases(operator.store, ttl_ms=60_000, now_ms=start)
         record = operator.ledger.run(run_id) or {}
         entry = record["entry"]
         leases.claim(run_id, owner="w", task=record["task"], worker=WORKER, entry=entry)

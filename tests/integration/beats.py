@@ -17,14 +17,13 @@ from celery_catchup.planning.entry import Entry, Role, Schedule
 from celery_catchup.store import (
     Backfills,
     Controls,
-    Keys,
     Leadership,
     Leases,
     Ledger,
     Recovery,
     Retention,
-    Scripts,
     States,
+    Store,
     Template,
     Workers,
     connect,
@@ -124,16 +123,17 @@ class Beat:
         self.clock, self.broker, self.events = clock, broker or Broker(), list[Event]()
         self.client: Redis = connect(url)
         OPEN.append(self.client)
-        self.keys, scripts = Keys(NAMESPACE), Scripts(self.client)
-        leadership = Leadership(scripts, self.keys, clock=clock, ttl_ms=10_000)
-        self.ledger = Ledger(self.client, scripts, self.keys, db=0)
-        states = States(self.client, scripts, self.keys)
+        self.store = store = Store(self.client, NAMESPACE)
+        self.keys = store.keys
+        leadership = Leadership(store, clock=clock, ttl_ms=10_000)
+        self.ledger = Ledger(store)
+        states = States(store)
         events = Events(self.events.append)
-        self.recovery = Recovery(self.client, scripts, self.keys, db=0)
-        self.leases = Leases(scripts, self.keys, db=0, ttl_ms=60_000)
-        retention = Retention(self.client, scripts, self.keys, db=0)
-        self.controls = Controls(self.client, scripts, self.keys, db=0)
-        self.workers = Workers(self.client, scripts, self.keys)
+        self.recovery = Recovery(store)
+        self.leases = Leases(store, ttl_ms=60_000)
+        retention = Retention(store)
+        self.controls = Controls(store)
+        self.workers = Workers(store)
         reaper = Reaper(
             self.recovery,
             retention,
@@ -142,7 +142,7 @@ class Beat:
             presence=self.workers.presence,
             depth=self.broker.depth,
         )
-        self.backfills = Backfills(self.client, scripts, self.keys, db=0)
+        self.backfills = Backfills(store)
         services = Services(
             leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills, retention
         )

@@ -116,9 +116,7 @@ class Project:
         """A worker executes the entry's active runs at the present moment; their ids."""
         with self.operator() as operator:
             now = to_instant(self.clock.now())
-            leases = Leases(
-                operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=now
-            )
+            leases = Leases(operator.store, ttl_ms=60_000, now_ms=now)
             done = operator.ledger.active(entry)
             for run_id in done:
                 task = (operator.ledger.run(run_id) or {})["task"]
@@ -138,9 +136,7 @@ class Project:
         """The entry's active run as its task sees it; the worker does not report its end."""
         with self.operator() as operator:
             now = to_instant(self.clock.now())
-            leases = Leases(
-                operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000, now_ms=now
-            )
+            leases = Leases(operator.store, ttl_ms=60_000, now_ms=now)
             (run_id,) = operator.ledger.active(entry)
             claim = leases.claim(run_id, owner="w", task="proj.etl", worker="celery@here", entry=entry)
             notebook = StoredNotebook(operator.notes, run_id, owner="w")

@@ -16,7 +16,7 @@ from celery.schedules import crontab
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import RunState
-from celery_catchup.store import Keys, Leases, Scripts
+from celery_catchup.store import Keys, Leases, Store
 from celery_catchup.store.scripts import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.results import Recorder
@@ -59,17 +59,17 @@ class Watch:
         self._client = client
         self._watching = False
         self.longest: defaultdict[str, float] = defaultdict(float)
-        stock = Scripts.call
+        stock = Store.call
 
-        def watched(scripts: Scripts, name: str, *args: Any, **more: Any) -> Any:
+        def watched(store: Store, name: str, *args: Any, **more: Any) -> Any:
             before = self._on_processor()
             try:
-                return stock(scripts, name, *args, **more)
+                return stock(store, name, *args, **more)
             finally:
                 if self._watching:
                     self.longest[name] = max(self.longest[name], self._on_processor() - before)
 
-        monkeypatch.setattr(Scripts, "call", watched)
+        monkeypatch.setattr(Store, "call", watched)
 
     def begin(self) -> None:
         for script in all_scripts().values():  # compiling one is not what is measured
@@ -142,7 +142,7 @@ def release_a_backlog(url: str, client: redis.Redis, watch: Watch, *, runs: int)
     beats.start({"window": "29d", "overlap_policy": "allow"})
     beats.clock.advance(minutes=1)
     beats.settle()
-    leases = Leases(Scripts(client), KEYS, db=0, ttl_ms=60_000)
+    leases = Leases(Store(client, "proj"), ttl_ms=60_000)
     while client.zcard(KEYS.unreleased):
         beats.clock.advance(seconds=1)
         beats.scheduler.tick()
@@ -177,7 +177,7 @@ def send_large_arguments(url: str, client: redis.Redis, watch: Watch, *, slots: 
         beats.stop()
         beats.clock.advance(minutes=slots)
         beats.start({"window": "1d", "overlap_policy": policy})
-        leases = Leases(Scripts(client), KEYS, db=0, ttl_ms=60_000)
+        leases = Leases(Store(client, "proj"), ttl_ms=60_000)
         for run_id in client.zrange(KEYS.active("etl-0"), 0, 3):
             leases.claim(run_id.decode(), owner="w", task="proj.etl", worker="w", entry="etl-0")
             leases.finish(run_id.decode(), owner="w", entry="etl-0", state=RunState.SUCCEEDED)

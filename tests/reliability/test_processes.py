@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.store import Evidence, Keys, Leadership, Recovered, Recovery, Scripts, Workers, connect
+from celery_catchup.store import Evidence, Leadership, Recovered, Recovery, Store, Workers, connect
 from celery_catchup.testing import FakeClock
 from tests.acceptance.conftest import nursery, site
 from tests.acceptance.nursery import Nursery
@@ -92,10 +92,10 @@ def test_a_run_of_a_task_that_no_worker_knows_stays_open_and_is_dead_after_its_t
 ) -> None:
     here = workers.Site(redis_url, tmp_path)
     client = connect(redis_url)
-    scripts, keys = Scripts(client), Keys(workers.NAMESPACE)
-    leadership = Leadership(scripts, keys, clock=FakeClock(), ttl_ms=10_000)
+    store = Store(client, workers.NAMESPACE)
+    leadership = Leadership(store, clock=FakeClock(), ttl_ms=10_000)
     leadership.lead(now=0)
-    recovery = Recovery(client, scripts, keys, db=0)
+    recovery = Recovery(store)
     run_id = here.send_run("no_such_task")
     with workers.Worker(here):
         told = until(lambda: here.run(run_id).get("error"), what="a run that no worker knows")
@@ -108,9 +108,7 @@ def test_a_run_of_a_task_that_no_worker_knows_stays_open_and_is_dead_after_its_t
         outcomes.append(recovery.recover(leadership, run_id, lane="hourly-etl", evidence=Evidence.LOST))
         if outcomes[-1] is Recovered.DEAD:
             break
-        Workers(client, scripts, keys).retry(
-            run_id, owner="", delay_ms=0, error=told
-        )  # as the worker did above
+        Workers(store).retry(run_id, owner="", delay_ms=0, error=told)  # as the worker did above
     assert outcomes == [Recovered.SENT] * 3 + [Recovered.DEAD]
     assert here.run(run_id)["error"] == told
     client.close()

@@ -22,7 +22,7 @@ from celery_catchup.model import to_instant
 from celery_catchup.planning.entry import Entry, EntryState, Schedule
 from celery_catchup.planning.planner import plan
 from celery_catchup.planning.scope import replay
-from celery_catchup.store import Keys, Leadership, Scripts, connect
+from celery_catchup.store import Keys, Leadership, Store, connect
 from celery_catchup.store.states import SCHEMA
 from celery_catchup.testing import FakeClock
 from celery_catchup.timetables.cron_dialects import parse_cron
@@ -184,8 +184,8 @@ def test_no_call_takes_longer_than_a_third_of_the_lease(seconds: int) -> None:
 
 def test_two_beats_of_one_process_on_one_host_have_names_of_their_own(redis_url: str) -> None:
     client = connect(redis_url)
-    parts = (Scripts(client), Keys("x"))
-    owners = {Leadership(*parts, clock=FakeClock(), ttl_ms=10_000).owner for _ in range(100)}
+    store = Store(client, "x")
+    owners = {Leadership(store, clock=FakeClock(), ttl_ms=10_000).owner for _ in range(100)}
 
     assert len(owners) == 100
     client.close()

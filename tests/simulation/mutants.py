@@ -205,20 +205,26 @@ _ENDED = r"if run\.state ~= 'queued' and run\.state ~= 'running' then return \{ 
 _COUNTED = """if evidence == 'lost' then
     run.losses = (run.losses or 0) + 1
     if run.losses > 3 then return give_up('dead', 'dead') end
-    redis.call('HSET', KEYS[2], id, cjson.encode(run))
-    redis.call('ZADD', KEYS[3], now + patience(run.losses), id)
+    store_run(id, run)
+    redis.call('ZADD', keys.leases, now + patience(run.losses), id)
     return 'alive'
   elseif evidence == 'never' then"""
 
 MUTANTS: dict[str, Mutant] = {
     "no_fence": Mutant(
         "whoever once led may write",
-        (("", r"return record\[1\] == owner and record\[2\] == epoch", "return true"),),
+        (("", r"return record\[1\] == args\.owner and record\[2\] == args\.epoch", "return true"),),
         stress="leader_frozen",
     ),
     "counter_only_fence": Mutant(
         "the number alone fences, as if no fail-over forgot it",
-        (("", r"return record\[1\] == owner and record\[2\] == epoch", "return record[2] == epoch"),),
+        (
+            (
+                "",
+                r"return record\[1\] == args\.owner and record\[2\] == args\.epoch",
+                "return record[2] == args.epoch",
+            ),
+        ),
         stress="forgetful_failover",
     ),
     "no_compare_and_set": Mutant(
@@ -234,7 +240,7 @@ MUTANTS: dict[str, Mutant] = {
     "no_ledger_check": Mutant(
         "a run that exists is made again",
         (
-            ("commit", r"redis\.call\('HEXISTS', ledger, id\) == 1", "false"),
+            ("commit", r"redis\.call\('HEXISTS', keys\.ledger, id\) == 1", "false"),
             ("commit", r" or known > 0\)", ")"),
         ),
         stress="leader_ahead",
@@ -261,11 +267,11 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "no_release": Mutant(
         "the end of a run does not release the next one",
-        (("finish", r"\nrelease_next\(keys, state, policy, tonumber\(ARGV\[7\]\), now\)", ""),),
+        (("finish", r"\nrelease\(policy\.capacity, now\)", ""),),
     ),
     "ledger_forgets": Mutant(
         "what has ended is thrown away, as by a TTL or an evicting server",
-        (("finish", r"\nrelease_next\(", "\nredis.call('HDEL', keys.ledger, id)\nrelease_next("),),
+        (("finish", r"\nrelease\(policy", "\nredis.call('HDEL', keys.ledger, id)\nrelease(policy"),),
     ),
     "no_reaper": Mutant(
         "lost runs are nobody's business",
@@ -365,7 +371,7 @@ MUTANTS: dict[str, Mutant] = {
         "later attempts are revoked under the id of the first",
         (
             ("commit", r"revocations, task_id\(id, attempt\), kind", "revocations, id, kind"),
-            ("commit", r"if run\.task_id then redis\.call\('HSET', revocations[^\n]*", ""),
+            ("commit", r"if run\.task_id then redis\.call\('HSET', keys\.revocations[^\n]*", ""),
         ),
         stress="kill_a_worker",
     ),

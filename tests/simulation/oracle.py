@@ -23,12 +23,12 @@ SILENT = 8
 """Ticks in which a beat may be kept from saying that state was lost."""
 SCHEDULED = ("scheduler", "catchup")
 WRITES = {
-    "commit": lambda answer: answer[0] == b"ok",
+    "commit": lambda answer: answer is not None and answer[0] == b"ok",
     "adopt": lambda answer: answer == 1,
     "admit": lambda answer: answer is not None,
     "release": lambda answer: answer is not None,
-    "recover": lambda answer: answer != b"fenced",
-    "fill": lambda answer: answer[0] == b"ok",
+    "recover": lambda answer: answer is not None,
+    "fill": lambda answer: answer is not None and answer[0] == b"ok",
     "trim": lambda answer: answer is not None,
     "postpone": lambda answer: answer is not None,
     "keep": bool,
@@ -269,7 +269,7 @@ class Oracle:
             self._watermarks(process, said=process.notes.get("suspect") == process.notes["tick"])
 
     def _on_commit(self, process: Process, args: list[str], answer: Any) -> None:
-        if answer[0] == b"ok":
+        if answer is not None and answer[0] == b"ok":
             self._watermarks(process, said=False)
 
     def _watermarks(self, process: Process, *, said: bool) -> None:

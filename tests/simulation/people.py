@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -63,7 +64,7 @@ class Person:
         backfills.create_backfill(operator, asked)
 
     def replay(self, operator: Operator) -> None:
-        letters = operator.controls.dead_letters(limit=3)
+        letters = [run for run, _, _ in islice(operator.listing.dead(), 3)]
         if letters:
             one = self.hub.random.choice(letters)
             operator.controls.replay(one["id"], entry=one["entry"])

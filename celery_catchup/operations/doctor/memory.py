@@ -21,7 +21,7 @@ _NEARLY = 0.8  # of the server's limit
 def memory(operator: Operator) -> Iterator[Finding]:
     """Whether what will be kept fits into the server."""
     try:
-        found = measure(operator.store.client, operator.store.keys, tuple(operator.schedule))
+        found = measure(operator.store, tuple(operator.schedule))
     except NoPermissionError:
         yield ok("memory", "not measured: the user of this connection has no right to MEMORY USAGE")
         return
@@ -57,7 +57,7 @@ def _runs_per_day(operator: Operator) -> float:
     oldest: Any = operator.store.client.zrange(operator.store.keys.runs, 0, 0, withscores=True)
     age = (now - oldest[0][1]) / _DAY if oldest else 0.0
     days = max(1.0, min(_DAYS, age))
-    tally = operator.history.tally(since=now - round(days * _DAY))
+    tally = operator.history.counts(since=now - round(days * _DAY))
     return sum(tally.dispatched(trigger) for trigger in Trigger) / days
 
 

@@ -70,7 +70,7 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
         yield Repair(
             f"the scheduler's watermark is {problem}",
             f"set it to {to_rfc3339(now)}; nothing is replayed",
-            partial(operator.watermarks.move, [], now, scheduler=True),
+            partial(operator.controls.move_watermarks, [], now, scheduler=True),
         )
     for name, text in known.decided.items():
         problem = _problem(text, now)
@@ -78,7 +78,7 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
             yield Repair(
                 f"the watermark of entry {shown(name)} is {problem}",
                 f"reset it to {to_rfc3339(now)}; what it missed is let go",
-                partial(operator.watermarks.move, [name], now),
+                partial(operator.controls.move_watermarks, [name], now),
             )
 
 

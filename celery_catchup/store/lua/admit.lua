@@ -12,27 +12,27 @@
 -- ARGV now_ms           slot time
 -- ARGV ...              run ids, each with the name of its entry
 -- RETURNS how many were delayed no longer, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
-local now, admitted = tonumber(ARGV[3]), 0
-for i = 1, #KEYS - 5 do
-  local id, entry = ARGV[2 + 2 * i], ARGV[3 + 2 * i]
-  local at = tonumber(redis.call('ZSCORE', KEYS[3], id) or 'inf')
-  local stored = redis.call('HGET', KEYS[2], id)
-  local run = read_run(stored)
-  local kind = redis.call('TYPE', KEYS[5 + i]).ok
+if not leads() then return false end
+local now, admitted = tonumber(args.now_ms), 0
+for i = 0, #KEYS - first_key do
+  local id, entry, chain = ARGV[first_arg + 2 * i], ARGV[first_arg + 2 * i + 1], KEYS[first_key + i]
+  local at = tonumber(redis.call('ZSCORE', keys.delayed, id) or 'inf')
+  local run, stored = load_run(id)
+  local kind = redis.call('TYPE', chain).ok
   if kind ~= 'zset' and kind ~= 'none' then
-    redis.call('ZADD', KEYS[3], 'XX', now + 60000, id) -- a damaged chain is its entry's trouble
+    redis.call('ZADD', keys.delayed, 'XX', now + 60000, id) -- a damaged chain is its entry's trouble
     admitted = admitted + 1
   elseif at <= now and not (run and run.entry ~= entry) then
-    redis.call('ZREM', KEYS[3], id)
+    redis.call('ZREM', keys.delayed, id)
     admitted = admitted + 1
     if run and run.state == 'waiting' and run.sends == 0 and lane_of(run) == entry then
       run.delayed = nil
-      redis.call('HSET', KEYS[2], id, cjson.encode(run))
-      redis.call('ZADD', KEYS[5 + i], run.slot + run.schedule / 1000, id)
-      leave_to_leader({ unreleased = KEYS[5], lane = entry })
+      store_run(id, run)
+      redis.call('ZADD', chain, place_of(run), id)
+      keys.lane = entry
+      leave_to_leader()
     elseif stored and not run then
-      redis.call('ZADD', KEYS[4], 0, id) -- overdue, so that the leader looks at it
+      redis.call('ZADD', keys.leases, 0, id) -- overdue, so that the leader looks at it
     end
   end
 end

@@ -19,23 +19,23 @@
 --                          decided, or null to leave them}
 -- ARGV left_off            JSON: entry -> up to where it is decided, or null to forget that it was removed
 -- RETURNS 1, or 0 when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-if ARGV[3] ~= '' then
-  redis.call('HSETNX', KEYS[7], 'schema', ARGV[3])
-  redis.call('HSET', KEYS[7], 'declares', ARGV[5])
+if not leads() then return false end
+if args.schema ~= '' then
+  redis.call('HSETNX', keys.meta, 'schema', args.schema)
+  redis.call('HSET', keys.meta, 'declares', args.declares)
 end
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[8], 'watermark', ARGV[4]) end
-local stopped = redis.call('EXISTS', KEYS[10]) == 1
-for _, entry in ipairs(cjson.decode(ARGV[6])) do
-  redis.call('HSETNX', KEYS[2], entry.name, entry.first_seen)
-  redis.call('HSETNX', KEYS[3], entry.name, entry.anchor)
-  redis.call('HSET', KEYS[4], entry.name, entry.fingerprint)
-  redis.call('HSET', KEYS[5], entry.name, entry.policy)
-  if stopped and read_json(entry.policy).on_failure ~= 'stop' then redis.call('HDEL', KEYS[10], entry.name) end
-  if type(entry.changed) == 'string' then redis.call('HSET', KEYS[6], entry.name, entry.changed) end
-  if type(entry.decided) == 'string' then redis.call('HSET', KEYS[9], entry.name, entry.decided) end
+if args.watermark ~= '' then redis.call('HSET', keys.scheduler, 'watermark', args.watermark) end
+local stopped = redis.call('EXISTS', keys.stopped) == 1
+for _, entry in ipairs(cjson.decode(args.entries)) do
+  redis.call('HSETNX', keys.first_seen, entry.name, entry.first_seen)
+  redis.call('HSETNX', keys.anchors, entry.name, entry.anchor)
+  redis.call('HSET', keys.fingerprints, entry.name, entry.fingerprint)
+  redis.call('HSET', keys.policies, entry.name, entry.policy)
+  if stopped and read_json(entry.policy).on_failure ~= 'stop' then redis.call('HDEL', keys.stopped, entry.name) end
+  if type(entry.changed) == 'string' then redis.call('HSET', keys.changed, entry.name, entry.changed) end
+  if type(entry.decided) == 'string' then redis.call('HSET', keys.decided, entry.name, entry.decided) end
 end
-for name, at in pairs(cjson.decode(ARGV[7])) do
-  if type(at) == 'string' then redis.call('HSET', KEYS[11], name, at) else redis.call('HDEL', KEYS[11], name) end
+for name, at in pairs(cjson.decode(args.left_off)) do
+  if type(at) == 'string' then redis.call('HSET', keys.left_off, name, at) else redis.call('HDEL', keys.left_off, name) end
 end
 return 1

@@ -9,9 +9,9 @@
 -- ARGV now_ms          0 in production
 -- ARGV ...             names of the queues that it consumes
 -- RETURNS how many workers are remembered
-local now = server_now(ARGV[4])
-note_contact(KEYS[3], now, tonumber(ARGV[3]))
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
-for i = 5, #ARGV do redis.call('HSET', KEYS[2], 'plugin ' .. ARGV[i], string.format('%.0f', now)) end
-return redis.call('ZCARD', KEYS[1])
+local now = server_now(args.now_ms)
+note_contact(now, tonumber(args.ttl_ms))
+redis.call('ZADD', keys.workers, now, args.worker)
+redis.call('ZREMRANGEBYSCORE', keys.workers, '-inf', now - tonumber(args.forget_ms))
+for i = first_arg, #ARGV do redis.call('HSET', keys.consumers, 'plugin ' .. ARGV[i], string.format('%.0f', now)) end
+return redis.call('ZCARD', keys.workers)

@@ -21,12 +21,11 @@
 --         message can start it, {"assumed", lane} when its chain has gone on without it (see rejoin.lua),
 --         {"unknown"} when there is no run that could be read, {"foreign"} when the message is none of this run,
 --         or {"newer", schema}
-local ledger, leases = KEYS[1], KEYS[2]
-local id, owner, task, message = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local newer = newer_schema(KEYS[7], ARGV[10])
+local id, owner, task, message = args.run_id, args.owner, args.task, args.task_id
+local newer = newer_schema()
 if newer then return { 'newer', newer } end
 -- One that cannot be read is executed rather than lost; the leader buries the record.
-local run = read_run(redis.call('HGET', ledger, id))
+local run = load_run(id)
 if not run then return { 'unknown' } end
 -- Headers can be passed on to other tasks, and to others of the same name. A run that has no message of
 -- ours belongs to the first message that claims it.
@@ -40,36 +39,34 @@ if run.state ~= 'queued' and run.state ~= 'running' then return { 'ended', run.s
 -- The run was assumed to have run, and its chain went on; its message shows that it did not run.
 if run.unreported and not unsent then return { 'assumed', lane_of(run) } end
 
-local now, ttl = server_now(ARGV[9]), tonumber(ARGV[8])
-local expiry = tonumber(redis.call('ZSCORE', leases, id) or '0')
+local now, ttl = server_now(args.now_ms), tonumber(args.ttl_ms)
+local expiry = tonumber(redis.call('ZSCORE', keys.leases, id) or '0')
 local taken = run.state == 'running' and run.owner ~= owner
 -- The first to find the store again may be a worker with a copy of the message.
-if taken and expiry <= now and redis.call('EXISTS', KEYS[6]) == 1 then note_contact(KEYS[6], now, ttl) end
+if taken and expiry <= now and redis.call('EXISTS', keys.contact) == 1 then note_contact(now, ttl) end
 if taken and expiry <= now and run.replaced then return { 'ended', 'revoked' } end
-if taken and (expiry > now or not may_take_over(KEYS[6], now, ttl)) then return { unsent and 'later' or 'held' } end
+if taken and (expiry > now or not may_take_over(now, ttl)) then return { unsent and 'later' or 'held' } end
 if taken then
   remember(run, 'lost', now)
   run.attempt = run.attempt + 1
 end
 
-run.state, run.owner, run.worker = 'running', owner, ARGV[5]
+run.state, run.owner, run.worker = 'running', owner, args.worker
 run.task_id = message ~= task_id(id, run.attempt) and message or nil
 -- How late a run started is told of the schedule's own runs: a backfill is late by its nature.
 if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') then
   local lag = math.max(0, now - run.slot)
-  tally_lag(KEYS[3], now, lag)
-  count_lag(KEYS[3], run.trigger, lag)
-  if run.entry == ARGV[6] then tally_lag(KEYS[4], now, lag) end
+  tally_lag(keys.hours, now, lag)
+  count_lag(run.trigger, lag)
+  if run.entry == args.entry then tally_lag(keys.entry_hours, now, lag) end
 end
 -- Claims from a queue show that it drains: a message that was sent before and is not there was lost.
 -- One with a countdown left the queue when it was sent, and waited in its worker.
-local key, passed = ARGV[7], run.sent and run.sent - (run.countdown or 0) or 0
-if key ~= '' and passed > (tonumber(redis.call('HGET', KEYS[5], key) or '') or 0) + 1000 then
-  redis.call('HSET', KEYS[5], key, string.format('%.0f', passed))
+local key, passed = args.routing_key, run.sent and run.sent - (run.countdown or 0) or 0
+if key ~= '' and passed > (tonumber(redis.call('HGET', keys.drained, key) or '') or 0) + 1000 then
+  redis.call('HSET', keys.drained, key, string.format('%.0f', passed))
 end
 run.started, run.unreported = run.started or now, nil
 run.attempt_started, run.lease_ms = now, ttl
-redis.call('ZADD', leases, now + ttl, id)
-local encoded = cjson.encode(run)
-redis.call('HSET', ledger, id, encoded)
-return { 'granted', encoded }
+redis.call('ZADD', keys.leases, now + ttl, id)
+return { 'granted', store_run(id, run) }

@@ -42,32 +42,29 @@
 -- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids,
 --                       damaged: positions of entries with such a key, and the key}},
 --         {"fenced"}, {"stale", entry}, or {"unknown", template}
-local own_db, now, batch = tonumber(ARGV[3]), tonumber(ARGV[4]), cjson.decode(ARGV[5])
-local leader, scheduler, decided, last_runs, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local paused, ledger, runs, templates, outbox, delayed = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local leases, hours, ended, retries, stopped = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local revocations, unreleased, uses = KEYS[17], KEYS[18], KEYS[19]
+local now, batch = tonumber(args.now_ms), cjson.decode(args.batch)
 local entries, new = batch.entries, batch.runs
 
 -- check everything, then write
-if not leads(leader, ARGV[1], ARGV[2]) then return { 'fenced' } end
-for i, known in ipairs(fields_of(decided, entries.name)) do
+if not leads() then return false end
+for i, known in ipairs(fields_of(keys.decided, entries.name)) do
   if (known or '') ~= entries.expected[i] then return { 'stale', entries.name[i] } end
 end
-for i, known in ipairs(fields_of(last_runs, batch.plain.name)) do
+for i, known in ipairs(fields_of(keys.last_runs, batch.plain.name)) do
   if (known or '') ~= batch.plain.expected[i] then return { 'stale', batch.plain.name[i] } end
 end
 for _, id in ipairs(batch.stored) do
-  if redis.call('HEXISTS', templates, id) == 0 then return { 'unknown', id } end
+  if redis.call('HEXISTS', keys.templates, id) == 0 then return { 'unknown', id } end
 end
 
 local texts, used, sent = {}, {}, server_now('0')
-for i = 1, #batch.templates do texts[i] = ARGV[5 + 2 * #new.id + i] end
-local own_templates = store_templates(templates, uses, batch.templates, texts)
+for i = 1, #batch.templates do texts[i] = ARGV[first_arg + 2 * #new.id + i - 1] end
+local own_templates = store_templates(batch.templates, texts)
 for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = sent, id end
-write('ZADD', uses, used)
+write('ZADD', keys.template_uses, used)
 
-local function record_skip(key, skip)
+local function record_skip(skip)
+  local key = keys.skips
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   if last and skip.previous then
     local before = read_json(last)
@@ -83,11 +80,11 @@ end
 -- what is written to keys of all entries is gathered, and written many at a time
 local rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 local function flush()
-  write('HSET', ledger, rows)
-  write('ZADD', runs, places)
-  write('ZADD', leases, claims)
-  write('ZADD', delayed, later)
-  for route, messages in pairs(outgoing) do push(batch.routes[route][1], batch.routes[route][2], own_db, messages) end
+  write('HSET', keys.ledger, rows)
+  write('ZADD', keys.runs, places)
+  write('ZADD', keys.leases, claims)
+  write('ZADD', keys.delayed, later)
+  for route, messages in pairs(outgoing) do push(batch.routes[route][1], batch.routes[route][2], messages) end
   rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 end
 
@@ -97,19 +94,19 @@ local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created
 local held = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d,"delayed":true}', now)
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
--- How many members a key has; nil for one that somebody has made something else of.
+-- How many members a key has; nil if it has another type.
 local function members(command, key, ...)
   local count = redis.pcall(command, key, ...)
   return type(count) == 'number' and count or nil
 end
 
--- The first of an entry's keys that cannot be written to: a script that fails half-way keeps what it wrote.
-local function damage(base, active, behind, known, skips)
-  if not known then return KEYS[base + 1] end
-  if not active then return KEYS[base + 2] end
-  if not behind then return KEYS[base + 3] end
-  if skips and not members('ZCARD', KEYS[base + 4]) then return KEYS[base + 4] end
-  if not members('HEXISTS', KEYS[base + 5], '') then return KEYS[base + 5] end
+-- The first of an entry's keys that cannot be written to: a script that fails half-way keeps its writes.
+local function damage(active, chained, known, more)
+  if not known then return keys.own end
+  if not active then return keys.active end
+  if not chained then return keys.chain end
+  if more and not members('ZCARD', keys.skips) then return keys.skips end
+  if not members('HEXISTS', keys.entry_hours, '') then return keys.entry_hours end
 end
 
 -- State and lease of a run that starts later than it is sent (a countdown), or expires.
@@ -121,40 +118,40 @@ local function timed(timing)
   return ',' .. string.sub(cjson.encode(run), 2), look_at(run.sent, 1, run.expires)
 end
 
--- End the entry's active runs, but not those from `first` to `last`: one of them can have been started by hand.
--- It takes 75 µs for each, and nobody else is served meanwhile: of more than 200 the oldest are ended.
+-- End the entry's active runs, but not those from `first` to `last`, one of which may be a manual run. Each takes
+-- 75 µs, and the server serves no other client meanwhile: of more than 200 the oldest are ended.
 local MOST_ENDED = 200
-local function end_active(keys, ends, first, last)
+local function end_active(ends, first, last)
   local joining, kind = {}, ends.terminate and 'terminate' or 'revoke'
   for j = first, last do joining[new.id[j]] = true end
   for _, id in ipairs(redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)) do
-    local run = not joining[id] and read_run(redis.call('HGET', ledger, id))
+    local run = not joining[id] and load_run(id)
     if run then
       -- An earlier attempt whose worker was cut off may still be executed.
       for attempt = math.max(1, run.attempt - 4), run.attempt do
-        redis.call('HSET', revocations, task_id(id, attempt), kind)
+        redis.call('HSET', keys.revocations, task_id(id, attempt), kind)
       end
-      if run.task_id then redis.call('HSET', revocations, run.task_id, kind) end
+      if run.task_id then redis.call('HSET', keys.revocations, run.task_id, kind) end
       run.replaced = true
       if run.state == 'running' then
-        redis.call('HSET', ledger, id, cjson.encode(run))
+        store_run(id, run)
       else
         run.error = ends.why
-        conclude(keys, id, run, 'revoked', {}, sent)
-        redis.call('ZREM', outbox, id)
-        redis.call('ZREM', retries, id)
+        conclude(id, run, 'revoked', {}, sent)
+        redis.call('ZREM', keys.outbox, id)
+        redis.call('ZREM', keys.retries, id)
       end
     end
   end
 end
 
--- The runs from `first` to `last` join their entry, which has `active` started and `behind` waiting ones;
--- how many of both there are then, and what was counted.
-local function join(keys, first, last, capacity, active, behind, doubtful)
-  local own, started, chained, counts = {}, {}, {}, {}
+-- Add the runs from `first` to `last` to their entry, which has `active` started and `chained` waiting ones. Returns
+-- the new numbers of both, and the counts by trigger.
+local function join(first, last, capacity, active, chained, doubtful)
+  local own, started, waits, counts = {}, {}, {}, {}
   for j = first, last do
     local id, slot, score, route, n = new.id[j], new.slot[j], new.score[j], new.route[j], #rows
-    if doubtful and redis.call('HEXISTS', ledger, id) == 1 then
+    if doubtful and redis.call('HEXISTS', keys.ledger, id) == 1 then
       existing[#existing + 1] = id
     else
       local state, delayed = waiting, new.send_at[j] > now
@@ -163,7 +160,7 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         later[#later + 1] = new.send_at[j]
         later[#later + 1] = id
       end
-      if not delayed and route > 0 and behind == 0 and (capacity < 0 or active < capacity) then
+      if not delayed and route > 0 and chained == 0 and (capacity < 0 or active < capacity) then
         state, active = queued, active + 1
         started[#started + 1] = score
         started[#started + 1] = id
@@ -172,14 +169,14 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
         claims[#claims + 1] = look
         claims[#claims + 1] = id
         outgoing[route] = outgoing[route] or {}
-        table.insert(outgoing[route], ARGV[5 + 2 * j])
+        table.insert(outgoing[route], ARGV[first_arg + 2 * j - 1])
       elseif not delayed or capacity >= 0 then
-        behind = behind + 1
-        chained[#chained + 1] = score
-        chained[#chained + 1] = id
+        chained = chained + 1
+        waits[#waits + 1] = score
+        waits[#waits + 1] = id
       end
-      rows[n + 1], rows[n + 2] = id, ARGV[4 + 2 * j] .. state
-      if own_templates[id] then redis.call('HSETNX', templates, own_templates[id][1], own_templates[id][2]) end
+      rows[n + 1], rows[n + 2] = id, ARGV[first_arg + 2 * j - 2] .. state
+      store_own_template(own_templates[id])
       n = #own
       own[n + 1], own[n + 2] = slot, id
       n = #places
@@ -189,79 +186,75 @@ local function join(keys, first, last, capacity, active, behind, doubtful)
   end
   write('ZADD', keys.own, own)
   write('ZADD', keys.active, started)
-  write('ZADD', keys.chain, chained)
-  return active, behind, counts
+  write('ZADD', keys.chain, waits)
+  return active, chained, counts
 end
 
-local function settle(i, name, skips_key, counts)
-  local more = batch.more[tostring(i)]
-  if not more then return end
+local function settle(more, name, counts)
   for _, skip in ipairs(more.skips) do
     local reason = 'skipped:' .. skip.reason
     counts[reason] = (counts[reason] or 0) + skip.count
-    record_skip(skips_key, skip)
+    record_skip(skip)
   end
   counts.missed = more.missed
-  if more.resumes then redis.call('HDEL', paused, name) end
-  if more.anchor then redis.call('HSET', anchors, name, more.anchor) end
+  if more.resumes then redis.call('HDEL', keys.paused, name) end
+  if more.anchor then redis.call('HSET', keys.anchors, name, more.anchor) end
 end
 
--- The first that is counted in an hour is most often one run of the schedule's own.
+-- The first count of an hour is most often one scheduled run.
 local place, alone = math.floor(now / 3600000) % 192, cjson.encode({ hour = math.floor(now / 3600000), scheduler = 1 })
-local function tally_first(key, counts)
+local function tally_first(counts)
+  local key = keys.entry_hours
   local what, count = next(counts)
   if not what then return end
   local lone = what == 'scheduler' and count == 1 and next(counts, what) == nil
   if not lone or redis.call('HSETNX', key, place, alone) == 0 then tally(key, now, counts) end
 end
 
-local halted = redis.call('EXISTS', stopped) == 1 and fields_of(stopped, entries.name) or {}
+local halted = redis.call('EXISTS', keys.stopped) == 1 and fields_of(keys.stopped, entries.name) or {}
 local last = 0
 for i, name in ipairs(entries.name) do
-  local base, capacity, busy, after = 19 + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
-  local keys = {
-    ledger = ledger, templates = templates, outbox = outbox, leases = leases, ended = ended, hours = hours,
-    stopped = stopped, lane = name, unreleased = unreleased,
-    own = KEYS[base + 1], active = KEYS[base + 2], chain = KEYS[base + 3],
-  }
+  local base, capacity, busy, after = first_key + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
+  local more = batch.more[tostring(i)]
+  keys.lane, keys.own, keys.active, keys.chain = name, KEYS[base], KEYS[base + 1], KEYS[base + 2]
+  keys.skips, keys.entry_hours = KEYS[base + 3], KEYS[base + 4]
   if halted[i] then capacity = 0 end -- new runs join the chain, and wait
   local first = last + 1
   last = last + entries.runs[i]
-  local active, behind = 0, 0
+  local active, chained = 0, 0
   if redis.call('EXISTS', keys.active, keys.chain) > 0 then
-    active, behind = members('ZCARD', keys.active), members('ZCARD', keys.chain)
+    active, chained = members('ZCARD', keys.active), members('ZCARD', keys.chain)
   end
   local known = members('ZCOUNT', keys.own, after ~= '' and '(' .. after or '+inf', '+inf')
-  local broken = damage(base, active, behind, known, batch.more[tostring(i)])
-  local other = not broken and ((busy >= 0 and busy ~= active + behind) or known > 0)
+  local broken = damage(active, chained, known, more)
+  local other = not broken and ((busy >= 0 and busy ~= active + chained) or known > 0)
   if broken then
     damaged[#damaged + 1] = { i - 1, broken }
   elseif other then
     changed[#changed + 1] = i - 1
   else
     local counts
-    local ends = batch.more[tostring(i)] and batch.more[tostring(i)].ends
-    if ends then
-      end_active(keys, ends, first, last)
+    if more and more.ends then
+      end_active(more.ends, first, last)
       active = redis.call('ZCARD', keys.active)
     end
-    active, behind, counts = join(keys, first, last, capacity, active, behind, after == '')
-    settle(i, name, KEYS[base + 4], counts)
-    tally_first(KEYS[base + 5], counts)
+    active, chained, counts = join(first, last, capacity, active, chained, after == '')
+    if more then settle(more, name, counts) end
+    tally_first(counts)
     for what, count in pairs(counts) do total[what] = (total[what] or 0) + count end
     watermarks[#watermarks + 1] = name
     watermarks[#watermarks + 1] = entries.decided[i]
-    if behind > 0 and (capacity < 0 or active < capacity) then
+    if chained > 0 and (capacity < 0 or active < capacity) then
       flush()
-      release(keys, capacity, own_db, now)
+      release(capacity, now)
     end
   end
 end
 flush()
-write('HSET', decided, watermarks)
+write('HSET', keys.decided, watermarks)
 if next(total) then
-  tally(hours, now, total)
-  count_up(hours, total)
+  tally(keys.hours, now, total)
+  count_up(total)
 end
 
 local states = {}
@@ -275,6 +268,6 @@ for i, name in ipairs(batch.plain.name) do
   states[#states + 1] = batch.plain.value[i]
 end
 flush()
-write('HSET', last_runs, states)
-for field, value in pairs(batch.progress) do redis.call('HSET', scheduler, field, value) end
+write('HSET', keys.last_runs, states)
+for field, value in pairs(batch.progress) do redis.call('HSET', keys.scheduler, field, value) end
 return { 'ok', cjson.encode({ changed = changed, existing = existing, damaged = damaged }) }

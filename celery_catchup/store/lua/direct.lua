@@ -19,29 +19,26 @@
 -- ARGV lane               name of the backfill's lane
 -- ARGV db                 number of the database we are in
 -- RETURNS the state it is in now, or false when there is no such backfill
-local stored = redis.call('HGET', KEYS[1], ARGV[1])
+local stored = redis.call('HGET', keys.backfills, args.id)
 if not stored then return false end
-local backfill, state, now = cjson.decode(stored), ARGV[2], server_now('0')
+local backfill, state, now = cjson.decode(stored), args.state, server_now('0')
 if backfill.state ~= 'running' and backfill.state ~= 'paused' then return backfill.state end
-if state == 'completed' and (redis.call('ZCARD', KEYS[9]) > 0 or redis.call('ZCARD', KEYS[10]) > 0) then
+if state == 'completed' and (redis.call('ZCARD', keys.active) > 0 or redis.call('ZCARD', keys.chain) > 0) then
   return backfill.state
 end
 
 backfill.state = state
 if state == 'cancelled' or state == 'completed' then backfill.ended = now end
-redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(backfill))
-redis.call('INCR', KEYS[2])
-local policy = cjson.decode(redis.call('HGET', KEYS[3], ARGV[3]) or '{}')
+redis.call('HSET', keys.backfills, args.id, cjson.encode(backfill))
+redis.call('INCR', keys.version)
+local policy = read_json(redis.call('HGET', keys.policies, args.lane))
 policy.capacity, policy.cancelled = state == 'running' and backfill.max_active or 0, state == 'cancelled' or nil
-redis.call('HSET', KEYS[3], ARGV[3], cjson.encode(policy))
-local keys = {
-  ledger = KEYS[4], ended = KEYS[5], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8],
-  active = KEYS[9], chain = KEYS[10], clock = now, lane = ARGV[3], unreleased = KEYS[11],
-}
+redis.call('HSET', keys.policies, args.lane, cjson.encode(policy))
+keys.lane, sending.at = args.lane, now
 if state == 'cancelled' then
-  revoke_waiting(keys, now)
+  revoke_waiting(now)
 elseif state == 'running' then
-  release(keys, backfill.max_active, tonumber(ARGV[4]), now)
+  release(backfill.max_active, now)
 end
-if state == 'completed' then redis.call('HDEL', KEYS[3], ARGV[3]) end
+if state == 'completed' then redis.call('HDEL', keys.policies, args.lane) end
 return state

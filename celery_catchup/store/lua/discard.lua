@@ -14,21 +14,17 @@
 -- ARGV run_id, db
 -- ARGV entry            whose active and waiting runs are given
 -- RETURNS 1, or 0 when it is no dead letter and has stopped nothing
-local id, now = ARGV[1], server_now('0')
-local run = read_run(redis.call('HGET', KEYS[1], id))
-if not run or run.entry ~= ARGV[3] then return 0 end
-local dead, waits = run.state == 'dead', run.state == 'queued' or run.state == 'running' or run.state == 'waiting'
-if waits or not (go_on(KEYS[4], run.entry, id) or dead) then return 0 end
+local id, now = args.run_id, server_now('0')
+local run = load_run(id)
+if not run or run.entry ~= args.entry then return 0 end
+local dead = run.state == 'dead'
+if is_open(run) or not (go_on(run.entry, id) or dead) then return 0 end
 if dead then
   run.state = 'failed'
-  redis.call('HSET', KEYS[1], id, cjson.encode(run))
-  redis.call('ZREM', KEYS[2], id)
-  redis.call('HDEL', KEYS[3], id)
+  store_run(id, run)
+  redis.call('ZREM', keys.dead, id)
+  redis.call('HDEL', keys.letters, id)
 end
-local policy = cjson.decode(redis.call('HGET', KEYS[5], run.entry) or '{"capacity":1}')
-local keys = {
-  ledger = KEYS[1], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[10], chain = KEYS[11],
-  stopped = KEYS[4], lane = run.entry, unreleased = KEYS[9], clock = now,
-}
-release(keys, policy.capacity, tonumber(ARGV[2]), now)
+keys.lane, sending.at = run.entry, now
+release(policy_of(run.entry).capacity, now)
 return 1

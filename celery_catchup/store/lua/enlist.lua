@@ -15,19 +15,10 @@
 -- ARGV run              JSON: entry, task, schedule, slot, trigger and what else is known
 -- ARGV now_ms           slot time of the start
 -- RETURNS 1, or 0 when there is such a run already
-local id, run, now = ARGV[1], cjson.decode(ARGV[2]), tonumber(ARGV[3])
-if redis.call('HEXISTS', KEYS[1], id) == 1 then return 0 end
+local id, run, now = args.run_id, cjson.decode(args.run), tonumber(args.now_ms)
+if redis.call('HEXISTS', keys.ledger, id) == 1 then return 0 end
 run.state, run.attempt, run.sends, run.created, run.queued, run.template = 'queued', 1, 1, now, now, ''
-redis.call('HSET', KEYS[1], id, cjson.encode(run))
-redis.call('ZADD', KEYS[2], run.slot, id)
-redis.call('ZADD', KEYS[3], server_now('0') + 3600000, id)
-local manual = read_json(redis.call('HGET', KEYS[4], run.entry))
-manual.start = math.max(manual.start or 0, now)
-redis.call('HSET', KEYS[4], run.entry, cjson.encode(manual))
-redis.call('INCR', KEYS[5])
-tally(KEYS[7], now, { manual = 1 })
-count_up(KEYS[7], { manual = 1 })
-tally(KEYS[8], now, { manual = 1 })
-redis.call('ZADD', KEYS[6], run.slot, id)
-redis.call('ZADD', KEYS[9], run.slot, id)
+record_manual(id, run, now)
+redis.call('ZADD', keys.leases, server_now('0') + 3600000, id)
+redis.call('ZADD', keys.active, run.slot, id)
 return 1

@@ -9,9 +9,9 @@
 -- ARGV id
 -- ARGV lane
 -- RETURNS 1, 0 when it has not ended or still has runs, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
-local backfill = read_json(redis.call('HGET', KEYS[2], ARGV[3]))
-if backfill.state == 'running' or backfill.state == 'paused' or redis.call('EXISTS', KEYS[4], KEYS[5]) > 0 then return 0 end
-redis.call('HDEL', KEYS[2], ARGV[3])
-redis.call('HDEL', KEYS[3], ARGV[4])
+if not leads() then return false end
+local backfill = read_json(redis.call('HGET', keys.backfills, args.id))
+if backfill.state == 'running' or backfill.state == 'paused' or redis.call('EXISTS', keys.active, keys.chain) > 0 then return 0 end
+redis.call('HDEL', keys.backfills, args.id)
+redis.call('HDEL', keys.policies, args.lane)
 return 1

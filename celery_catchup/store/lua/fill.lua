@@ -26,59 +26,49 @@
 -- ARGV expected         the cursor that the plan started from, or ""
 -- ARGV part             JSON: {id, cursor, skipped, complete, policy, templates, runs: [{id, run}]}
 -- RETURNS {"ok", how many are to run}, {"fenced"}, {"stale"}, or {"stopped", state} when it is to do no more
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return { 'fenced' } end
-local now, lane, part = tonumber(ARGV[4]), ARGV[5], cjson.decode(ARGV[7])
-local stored = redis.call('HGET', KEYS[2], part.id)
+if not leads() then return false end
+local now, lane, part = tonumber(args.now_ms), args.lane, cjson.decode(args.part)
+local stored = redis.call('HGET', keys.backfills, part.id)
 local backfill = stored and read_json(stored)
 if not backfill or backfill.state ~= 'running' then return { 'stopped', backfill and backfill.state or 'gone' } end
 local cursor = backfill.cursor and string.format('%d', backfill.cursor) or ''
-if cursor ~= ARGV[6] then return { 'stale' } end
+if cursor ~= args.expected then return { 'stale' } end
 
-redis.call('HSET', KEYS[3], lane, part.policy)
+redis.call('HSET', keys.policies, lane, part.policy)
 local ids, texts = {}, {}
 for id, text in pairs(part.templates) do ids[#ids + 1], texts[#texts + 1] = id, text end
-local own_templates = store_templates(KEYS[6], KEYS[17], ids, texts)
+local own_templates = store_templates(ids, texts)
 local count = 0
-for position, item in ipairs(part.runs) do
-  local before = redis.call('HGET', KEYS[4], item.id)
-  local known = read_run(before)
+for _, item in ipairs(part.runs) do
+  local known = load_run(item.id)
   local run = known or item.run
   if not known then
     run.attempt, run.sends, run.created = 1, 0, now
-  elseif run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then
+  elseif not is_open(run) then
     remember(run, run.state, run.finished, run.error)
     run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil
     run.replaced = nil
-    if run_of_template(run.template) == item.id then redis.call('HDEL', KEYS[6], run.template) end
+    if run_of_template(run.template) == item.id then redis.call('HDEL', keys.templates, run.template) end
     run.template, run.trigger = item.run.template, item.run.trigger
-    redis.call('ZREM', KEYS[9], item.id)
-    redis.call('ZREM', KEYS[10], item.id)
+    redis.call('ZREM', keys.ended, item.id)
+    redis.call('ZREM', keys.dead, item.id)
   else
     run = nil
   end
   if run then
-    local own = own_templates[item.id]
-    if own then redis.call('HSETNX', KEYS[6], own[1], own[2]) end
+    store_own_template(own_templates[item.id])
     run.state, run.lane = 'waiting', lane
-    redis.call('HSET', KEYS[4], item.id, cjson.encode(run))
-    redis.call('ZADD', KEYS[5], run.slot, item.id)
-    redis.call('ZADD', KEYS[11], run.slot, item.id)
-    -- the order in which they were planned: newest first, perhaps
-    redis.call('ZADD', KEYS[15], backfill.dispatched + count, item.id)
+    store_run(item.id, run)
+    list_run(item.id, run)
+    -- in the order in which they were planned, which may be newest first
+    redis.call('ZADD', keys.chain, backfill.dispatched + count, item.id)
     count = count + 1
   end
 end
 backfill.cursor, backfill.dispatched, backfill.skipped = part.cursor, backfill.dispatched + count, backfill.skipped + part.skipped
 backfill.decided = part.complete
-if count > 0 then
-  tally(KEYS[12], now, { backfill = count })
-  count_up(KEYS[12], { backfill = count })
-  tally(KEYS[13], now, { backfill = count })
-end
-redis.call('HSET', KEYS[2], part.id, cjson.encode(backfill))
-local keys = {
-  ledger = KEYS[4], templates = KEYS[6], outbox = KEYS[7], leases = KEYS[8], active = KEYS[14], chain = KEYS[15],
-  lane = lane, unreleased = KEYS[16],
-}
-release(keys, backfill.max_active, tonumber(ARGV[3]), now)
+if count > 0 then count_all(now, { backfill = count }) end
+redis.call('HSET', keys.backfills, part.id, cjson.encode(backfill))
+keys.lane = lane
+release(backfill.max_active, now)
 return { 'ok', count }

@@ -35,56 +35,50 @@
 -- ARGV schema             the newest version of the stored state that the worker knows
 -- RETURNS {"recorded", run as JSON, [ids released into the outbox], [ids released and pushed]}, {"superseded"},
 --         {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
-local id, owner, state = ARGV[1], ARGV[2], ARGV[3]
-local newer = newer_schema(KEYS[15], ARGV[9])
+local id, owner, state = args.run_id, args.owner, args.state
+local newer = newer_schema()
 if newer then return { 'newer', newer } end
-local stored = redis.call('HGET', KEYS[1], id)
-local run = read_run(stored)
+local run, stored = load_run(id)
 if not run then return { 'unknown' } end
-if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return { 'ended' } end
-if lane_of(run) ~= ARGV[6] then return { 'elsewhere', lane_of(run) } end
+if not is_open(run) then return { 'ended' } end
+if lane_of(run) ~= args.lane then return { 'elsewhere', lane_of(run) } end
 if owner ~= '' and run.owner ~= owner then return { 'superseded' } end
 if owner == '' and run.state == 'running' then return { 'superseded' } end
 
-local now = server_now(ARGV[8])
+local now = server_now(args.now_ms)
 -- An expired copy of an earlier message does not end a run whose latest message has not expired.
-local later = run.expires and now < run.expires or redis.call('ZSCORE', KEYS[4], id)
-if owner == '' and ARGV[4] == 'expired' and later then return { 'superseded' } end
-local policy = cjson.decode(redis.call('HGET', KEYS[5], lane_of(run)) or '{"capacity":1,"max_attempts":1,"retry_delay_ms":0}')
-local keys = {
-  ledger = KEYS[1], leases = KEYS[2], templates = KEYS[3], outbox = KEYS[4], ended = KEYS[7], dead = KEYS[8],
-  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[14], active = KEYS[16], chain = KEYS[17], clock = now,
-  unpublished = {}, pushed = {}, stopped = KEYS[18], lane = ARGV[6], unreleased = KEYS[19],
-}
-if ARGV[4] ~= '' then run.error = ARGV[4] end
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[9], id, ARGV[5]) end
+local later = run.expires and now < run.expires or redis.call('ZSCORE', keys.outbox, id)
+if owner == '' and args.error == 'expired' and later then return { 'superseded' } end
+local policy = policy_of(lane_of(run))
+keys.lane, sending.at, sending.by_worker = args.lane, now, true
+if args.error ~= '' then run.error = args.error end
+if args.letter ~= '' then redis.call('HSET', keys.letters, id, args.letter) end
 if state == 'failed' and run.replaced then state = 'revoked' end
 if state == 'failed' then
   run.failures = (run.failures or 0) + 1
   tally(keys.hours, now, { failed = 1 })
-  count_up(keys.hours, { failed = 1 })
-  local due = next_attempt(run, policy, read_json(ARGV[5] ~= '' and ARGV[5]).category, now)
+  count_up({ failed = 1 })
+  local due = next_attempt(run, policy, read_json(args.letter ~= '' and args.letter).category, now)
   if due then
     remember(run, 'failed', now, run.error)
     run.state, run.owner, run.attempt = 'waiting', nil, run.attempt + 1
-    local encoded = cjson.encode(run)
-    redis.call('HSET', KEYS[1], id, encoded)
-    redis.call('ZREM', KEYS[2], id)
-    redis.call('ZADD', KEYS[6], due, id)
+    local encoded = store_run(id, run)
+    redis.call('ZREM', keys.leases, id)
+    redis.call('ZADD', keys.retries, due, id)
     return { 'recorded', encoded, {}, {} }
   end
   state = 'dead'
 end
 if state == 'succeeded' then
   run.error = nil
-  redis.call('HDEL', KEYS[9], id)
+  redis.call('HDEL', keys.letters, id)
 end
 if state == 'succeeded' and run.trigger == 'manual' then
-  local manual = read_json(redis.call('HGET', KEYS[13], run.entry))
+  local manual = read_json(redis.call('HGET', keys.manual, run.entry))
   manual.success = math.max(manual.success or 0, run.created)
-  redis.call('HSET', KEYS[13], run.entry, cjson.encode(manual))
-  redis.call('INCR', KEYS[11])
+  redis.call('HSET', keys.manual, run.entry, cjson.encode(manual))
+  redis.call('INCR', keys.version)
 end
-local encoded = conclude(keys, id, run, state, policy, now)
-release_next(keys, state, policy, tonumber(ARGV[7]), now)
-return { 'recorded', encoded, keys.unpublished, keys.pushed }
+local encoded = conclude(id, run, state, policy, now)
+release(policy.capacity, now)
+return { 'recorded', encoded, sending.unpublished, sending.pushed }

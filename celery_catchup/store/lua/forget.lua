@@ -12,14 +12,14 @@
 -- ARGV entry
 -- ARGV removed_before      it is kept when it was removed later than this (ms, server's clock)
 -- RETURNS 1, 0 when it is kept because it is back or has runs, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
-local since = tonumber(redis.call('HGET', KEYS[2], ARGV[3]) or 'inf') or 0
-if since >= tonumber(ARGV[4]) or redis.call('EXISTS', KEYS[14], KEYS[15], KEYS[16]) > 0 then return 0 end
+if not leads() then return false end
+local since = tonumber(redis.call('HGET', keys.removed, args.entry) or 'inf') or 0
+if since >= tonumber(args.removed_before) or redis.call('EXISTS', keys.own, keys.active, keys.chain) > 0 then return 0 end
 for _, key in ipairs({
-  KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12],
-  KEYS[13],
+  keys.removed, keys.first_seen, keys.anchors, keys.fingerprints, keys.policies, keys.changed, keys.decided, keys.paused,
+  keys.manual, keys.last_runs, keys.stopped, keys.left_off,
 }) do
-  redis.call('HDEL', key, ARGV[3])
+  redis.call('HDEL', key, args.entry)
 end
-redis.call('DEL', KEYS[17], KEYS[18])
+redis.call('DEL', keys.skips, keys.entry_hours)
 return 1

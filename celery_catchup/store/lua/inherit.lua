@@ -16,13 +16,13 @@
 -- ARGV watermark           the oldest of the last runs (ms)
 -- ARGV entries             JSON: list of {name, at, count, policy}; "at" in ms, "policy" whether it has one
 -- RETURNS names of the entries that were new
-local meta, scheduler, first_seen, anchors = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local decided, paused, last_runs = KEYS[5], KEYS[6], KEYS[7]
-redis.call('HSETNX', meta, 'schema', ARGV[1])
-redis.call('HSETNX', scheduler, 'watermark', ARGV[2])
+local meta, scheduler, first_seen, anchors = keys.meta, keys.scheduler, keys.first_seen, keys.anchors
+local decided, paused, last_runs = keys.decided, keys.paused, keys.last_runs
+redis.call('HSETNX', meta, 'schema', args.schema)
+redis.call('HSETNX', scheduler, 'watermark', args.watermark)
 local watermark = tonumber(redis.call('HGET', scheduler, 'watermark')) or 0
 local new = {}
-for _, entry in ipairs(cjson.decode(ARGV[3])) do
+for _, entry in ipairs(cjson.decode(args.entries)) do
   local at = string.format('%.0f', entry.at)
   if not entry.policy then
     if redis.call('HSETNX', last_runs, entry.name, at .. ' ' .. string.format('%.0f', entry.count)) == 1 then
@@ -37,5 +37,5 @@ for _, entry in ipairs(cjson.decode(ARGV[3])) do
     new[#new + 1] = entry.name
   end
 end
-if #new > 0 then redis.call('INCR', KEYS[8]) end
+if #new > 0 then redis.call('INCR', keys.version) end
 return new

@@ -6,9 +6,9 @@
 -- ARGV known_beat       the latest renewal that the owner knows of
 -- ARGV now_ms           slot time of this renewal
 -- RETURNS the new beat; 0 when another beat leads, or when the server has forgotten renewals
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-local beat = tonumber(redis.call('HGET', KEYS[1], 'beat') or '0') or 0
-if beat < tonumber(ARGV[3]) then return 0 end
-redis.call('HSET', KEYS[1], 'beat', beat + 1)
-redis.call('HSET', KEYS[2], 'last_tick', ARGV[4])
+if not leads() then return false end
+local beat = tonumber(redis.call('HGET', keys.leader, 'beat') or '0') or 0
+if beat < tonumber(args.known_beat) then return 0 end
+redis.call('HSET', keys.leader, 'beat', beat + 1)
+redis.call('HSET', keys.scheduler, 'last_tick', args.now_ms)
 return beat + 1

@@ -26,9 +26,9 @@
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
 --          when the first delayed run may go (0 while a lane is unreleased) or -1, how many runs are lost or to be tried again}
-local leader, meta, scheduler, version = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, ttl, seen, watermark, now = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
-local known_epoch, known_beat = tonumber(ARGV[4]), tonumber(ARGV[5])
+local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
+local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
+local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
 
 local kind = redis.call('TYPE', leader).ok
 local strange = kind ~= 'hash' and kind ~= 'none'
@@ -37,13 +37,12 @@ local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', lea
 local free = not record[1] or not record[2]
 local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') or 0
 local changes = tonumber(redis.call('GET', version) or '0') or 0
-local time = redis.call('TIME')
-local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-note_contact(KEYS[10], server, tonumber(ARGV[8]))
-local outbox = redis.call('ZCARD', KEYS[5])
-local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
-local delayed = redis.call('ZCARD', KEYS[11]) > 0 and 0 or tonumber(first[2] or '-1')
-local overdue = redis.call('ZCOUNT', KEYS[7], '-inf', server) + redis.call('ZCOUNT', KEYS[8], '-inf', server)
+local server = server_now('0')
+note_contact(server, tonumber(args.run_ttl_ms))
+local outbox = redis.call('ZCARD', keys.outbox)
+local first = redis.call('ZRANGE', keys.delayed, 0, 0, 'WITHSCORES')
+local delayed = redis.call('ZCARD', keys.unreleased) > 0 and 0 or tonumber(first[2] or '-1')
+local overdue = redis.call('ZCOUNT', keys.leases, '-inf', server) + redis.call('ZCOUNT', keys.retries, '-inf', server)
 
 if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then
   return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
@@ -61,8 +60,8 @@ redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms
 -- Nobody ticked for longer than a take-over lasts: slots may have been missed. The last 200 are kept.
 local before = tonumber(redis.call('HGET', scheduler, 'last_tick') or '') or tonumber(now)
 if tonumber(now) - before > 2 * tonumber(ttl) then
-  redis.call('ZADD', KEYS[9], now, string.format('%d %s', before, now))
-  if redis.call('ZCARD', KEYS[9]) > 200 then redis.call('ZREM', KEYS[9], redis.call('ZRANGE', KEYS[9], 0, 0)[1]) end
+  redis.call('ZADD', keys.outages, now, string.format('%d %s', before, now))
+  if redis.call('ZCARD', keys.outages) > 200 then redis.call('ZREM', keys.outages, redis.call('ZRANGE', keys.outages, 0, 0)[1]) end
 end
 redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then

@@ -1,7 +1,9 @@
--- What the scripts share. It is put in front of each of them, and touches no key by itself.
+-- Functions that the scripts share. Each script is the tables `keys` and `args`, with the names of its
+-- header, then this library, then its own file. Functions that work on one lane take `keys.active`, `keys.chain`
+-- and `keys.lane` for it.
 
--- Rights are looked at first: a script that is refused half-way keeps what it wrote before. One
--- of our keys stands for all of them; servers before 7.0 cannot tell.
+-- Check permissions first: a script that is refused half-way keeps the writes before. One key stands for all of
+-- them. Servers before 7.0 have no such check.
 if redis.acl_check_cmd and KEYS[1] then
   local key, missing = KEYS[1], ''
   for _, command in ipairs({
@@ -20,20 +22,21 @@ if redis.acl_check_cmd and KEYS[1] then
   end
 end
 
--- Whether the writer still leads: number and name together, because after a fail-over that
--- forgot writes two beats can hold the same number.
-local function leads(leader, owner, epoch)
-  local record = redis.call('HMGET', leader, 'owner', 'epoch')
-  return record[1] == owner and record[2] == epoch
+-- Whether the caller still leads. Compares epoch and owner, because after a fail-over that lost writes two beats
+-- can hold the same epoch.
+local function leads()
+  local record = redis.call('HMGET', keys.leader, 'owner', 'epoch')
+  return record[1] == args.owner and record[2] == args.epoch
 end
 
+-- The server's clock (ms), unless a test passes a time.
 local function server_now(now_ms)
   if tonumber(now_ms) > 0 then return tonumber(now_ms) end
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- 2026-02-07T10:00:00Z of epoch milliseconds (days to civil date after Howard Hinnant).
+-- Format epoch milliseconds as 2026-02-07T10:00:00Z (days to civil date after Howard Hinnant).
 local function rfc3339(ms)
   local days = math.floor(ms / 86400000)
   local rest = ms - days * 86400000
@@ -52,7 +55,7 @@ local function rfc3339(ms)
   return text .. (millis > 0 and string.format('.%03dZ', millis) or 'Z')
 end
 
--- What was stored as JSON; empty when it is not there or cannot be read.
+-- Decode stored JSON; empty if it is missing or unreadable.
 local function read_json(stored)
   local fine, value = pcall(cjson.decode, stored or '{}')
   return fine and type(value) == 'table' and value or {}
@@ -62,8 +65,8 @@ local known_states = {
   waiting = true, queued = true, running = true, succeeded = true, failed = true, revoked = true, dead = true,
 }
 
--- A run of the ledger; nil when it is not there, or cannot be what we have written: nothing is done
--- with it then, and the leader buries it.
+-- Decode a run of the ledger; nil if it is missing or unreadable: scripts leave such a run alone, and the leader
+-- buries it.
 local function read_run(stored)
   if not stored then return nil end
   local fine, run = pcall(cjson.decode, stored)
@@ -72,29 +75,59 @@ local function read_run(stored)
   return run
 end
 
+-- Read a run of the ledger; nil if it is missing or unreadable. The stored text comes with it.
+local function load_run(id)
+  local stored = redis.call('HGET', keys.ledger, id)
+  return read_run(stored), stored
+end
+
+local function store_run(id, run)
+  local encoded = cjson.encode(run)
+  redis.call('HSET', keys.ledger, id, encoded)
+  return encoded
+end
+
+-- Whether a run has not ended.
+local function is_open(run)
+  return run.state == 'queued' or run.state == 'running' or run.state == 'waiting'
+end
+
+-- The place of a run in its chain; the fraction keeps slots of the same instant in the order of declaration.
+local function place_of(run)
+  return run.slot + run.schedule / 1000
+end
+
 -- The first attempt's task has the run's own id; later ones get new ids, because a revoked id stays revoked.
 local function task_id(id, attempt)
   return attempt > 1 and id .. '-' .. string.format('%d', attempt) or id
 end
 
--- Whether a task's id is one that `task_id` makes for the run.
+-- Whether a task's id belongs to the run.
 local function is_message_of(id, task)
   return task == id or (string.sub(task, 1, #id + 1) == id .. '-' and string.find(task, '^%d+$', #id + 2) ~= nil)
 end
 
--- The version of the stored state when it is newer than the caller knows: its records are not to be touched.
-local function newer_schema(meta, known)
-  local written = redis.call('HGET', meta, 'schema')
-  return tonumber(written or '0') ~= nil and tonumber(written or '0') > tonumber(known) and written
+-- Return the version of the stored state if it is newer than the caller knows: its records must not change then.
+local function newer_schema()
+  local written = redis.call('HGET', keys.meta, 'schema')
+  return tonumber(written or '0') ~= nil and tonumber(written or '0') > tonumber(args.schema) and written
 end
 
--- Where a run waits its turn: with its entry's other runs, or with those of its backfill.
+-- The lane of a run: its entry, or its backfill.
 local function lane_of(run)
   return run.lane or run.entry
 end
 
--- A text with its marks filled in: @catchup:name@ with one of `texts`, "@catchup!name@", quotes and all,
--- with one of `raws`. Marks are looked for as plain text, which takes less than half the time of a pattern.
+-- The policy of a lane, for the scripts that release and end runs.
+local function policy_of(lane)
+  local policy = read_json(redis.call('HGET', keys.policies, lane))
+  policy.capacity, policy.max_attempts = policy.capacity or 1, policy.max_attempts or 1
+  policy.retry_delay_ms = policy.retry_delay_ms or 0
+  return policy
+end
+
+-- Fill in the marks of a text: @catchup:name@ with one of `texts`, "@catchup!name@" with its quotes with one of
+-- `raws`. Searching for marks as plain text takes less than half the time of a pattern.
 local function fill(text, texts, raws)
   local parts, copied, at = {}, 1, 1
   for _ = 1, #text do
@@ -115,12 +148,12 @@ local function fill(text, texts, raws)
   return table.concat(parts)
 end
 
--- A text as it is written inside a string of JSON.
+-- Escape a text for a string of JSON.
 local function inside_json(text)
   return (string.gsub(string.sub(cjson.encode(text), 2, -2), '\\/', '/'))
 end
 
--- Fill in what differs between two messages of one template.
+-- Build the message of one sending of a run from its template.
 local function render(template, id, run, now)
   local slot = rfc3339(run.slot)
   local texts = {
@@ -139,7 +172,7 @@ local function render(template, id, run, now)
   return fill(template.message, texts, raws)
 end
 
--- Many arguments in few commands: one has room for about eight thousand.
+-- Send many arguments in few commands: one has room for about eight thousand.
 local MANY = 1000
 local function write(command, key, arguments)
   for first = 1, #arguments, MANY do
@@ -156,58 +189,63 @@ local function fields_of(key, names)
   return found
 end
 
--- The run that a template was made for alone, by the template's id; nil when runs share it.
+-- The run that a template was made for, by the template's id; nil if runs share the template.
 local function run_of_template(id)
   return string.match(id, '^(.-):')
 end
 
--- Store templates that runs share, and note that they are in use; those of single runs come back by run:
--- they are stored with their run, or not at all.
-local function store_templates(templates, uses, ids, texts)
+-- Store shared templates, and mark them as used. Templates of single runs come back by run: they are stored with
+-- their run, or not at all.
+local function store_templates(ids, texts)
   local own, used, now = {}, {}, server_now('0')
   for i, id in ipairs(ids) do
     local run = run_of_template(id)
     if run then
       own[run] = { id, texts[i] }
     else
-      redis.call('HSETNX', templates, id, texts[i])
+      redis.call('HSETNX', keys.templates, id, texts[i])
       used[#used + 1], used[#used + 2] = now, id
     end
   end
-  write('ZADD', uses, used)
+  write('ZADD', keys.template_uses, used)
   return own
 end
 
--- Hand messages to a broker that is this very server; in another database, if it is there.
-local function push(queue, db, own_db, messages)
+-- Store the template of a single run, one of those that `store_templates` returned.
+local function store_own_template(own)
+  if own then redis.call('HSETNX', keys.templates, own[1], own[2]) end
+end
+
+-- Push messages to a queue of this server, in its database.
+local function push(queue, db, messages)
+  local own_db = tonumber(args.db)
   if db ~= own_db then redis.call('SELECT', db) end
   write('LPUSH', queue, messages)
   if db ~= own_db then redis.call('SELECT', own_db) end
 end
 
--- How long after it was sent the leader first looks for evidence that a message was lost: five minutes,
--- and twice as long after each copy. A message that merely waits is never sent again.
+-- How long after a message was sent the leader first looks for evidence that it was lost: five minutes, and twice
+-- as long after each copy. A message that merely waits is never sent again.
 local function patience(sends)
   return 300000 * 2 ^ math.min(sends - 1, 8)
 end
 
--- Note that the store can be reached. A gap of more than half a run's lease begins a new stretch:
--- workers could not renew meanwhile, so their runs are left alone for one lease length (see may_take_over).
-local function note_contact(key, now, ttl)
-  local contact = redis.call('HMGET', key, 'at', 'since')
+-- Record that the store is reachable. A gap of more than half a run's lease begins a new period: workers could not
+-- renew during the gap, so their runs are left alone for one lease length (see may_take_over).
+local function note_contact(now, ttl)
+  local contact = redis.call('HMGET', keys.contact, 'at', 'since')
   local at, since = tonumber(contact[1] or ''), tonumber(contact[2] or '')
   if not at or not since or math.abs(now - at) > ttl / 2 then since = now end
-  redis.call('HSET', key, 'at', string.format('%.0f', now), 'since', string.format('%.0f', since))
+  redis.call('HSET', keys.contact, 'at', string.format('%.0f', now), 'since', string.format('%.0f', since))
 end
 
--- Whether workers have had one lease length to renew since the store was last out of reach.
-local function may_take_over(key, now, ttl)
-  local since = tonumber(redis.call('HGET', key, 'since') or '')
+-- Whether workers have had one lease length to renew since the store was last unreachable.
+local function may_take_over(now, ttl)
+  local since = tonumber(redis.call('HGET', keys.contact, 'since') or '')
   return not since or now - since >= ttl
 end
 
--- What happened in the hour of `now`, and its place. Eight days are kept, in a ring: an hour is
--- forgotten by being written over.
+-- The counts of the hour of `now`, and their place. Eight days are kept, in a ring: a new hour overwrites an old one.
 local function page_of(key, now)
   local hour = math.floor(now / 3600000)
   local place = hour % 192
@@ -217,14 +255,14 @@ local function page_of(key, now)
   return page, place
 end
 
--- Count what happened in the hour of `now`.
+-- Add to the counts of the hour of `now`.
 local function tally(key, now, counts)
   local page, place = page_of(key, now)
   for name, count in pairs(counts) do page[name] = (tonumber(page[name]) or 0) + count end
   redis.call('HSET', key, place, cjson.encode(page))
 end
 
--- Keep the largest lag of the hour; most are not the largest, and write nothing.
+-- Keep the largest lag of the hour; most lags are not the largest, and write nothing.
 local function tally_lag(key, now, lag)
   local page, place = page_of(key, now)
   if lag <= (tonumber(page.lag) or -1) then return end
@@ -232,13 +270,20 @@ local function tally_lag(key, now, lag)
   redis.call('HSET', key, place, cjson.encode(page))
 end
 
--- Count the same for good, beside the hours: what never goes back is what a metric can be made of.
-local function count_up(key, counts)
-  for name, count in pairs(counts) do redis.call('HINCRBY', key, 'ever:' .. name, count) end
+-- Add to the counts since the beginning, which metrics use because they only grow.
+local function count_up(counts)
+  for name, count in pairs(counts) do redis.call('HINCRBY', keys.hours, 'ever:' .. name, count) end
+end
+
+-- Add to all counts: of the hour and since the beginning, of all entries and of this one.
+local function count_all(now, counts)
+  tally(keys.hours, now, counts)
+  count_up(counts)
+  tally(keys.entry_hours, now, counts)
 end
 
 -- Count how late a run started (ms), in the bucket of a histogram; metrics know the same bounds.
-local function count_lag(key, trigger, lag)
+local function count_lag(trigger, lag)
   local bucket = 'inf'
   for _, seconds in ipairs({ 1, 5, 15, 60, 300, 900, 3600, 14400, 86400, 604800 }) do
     if lag <= seconds * 1000 then
@@ -246,11 +291,28 @@ local function count_lag(key, trigger, lag)
       break
     end
   end
-  count_up(key, { ['lag:' .. trigger .. ':' .. bucket] = 1, ['lag_ms:' .. trigger] = lag })
+  count_up({ ['lag:' .. trigger .. ':' .. bucket] = 1, ['lag_ms:' .. trigger] = lag })
 end
 
--- Remember an attempt that is over while its run goes on: the last twenty of them. What is known of
--- the attempt that is under way, or was the last, stands in the run itself.
+-- Add a run to the lists of all runs and of its entry's.
+local function list_run(id, run)
+  redis.call('ZADD', keys.runs, run.slot, id)
+  redis.call('ZADD', keys.own, run.slot, id)
+end
+
+-- Record a new manual run.
+local function record_manual(id, run, now)
+  store_run(id, run)
+  list_run(id, run)
+  local manual = read_json(redis.call('HGET', keys.manual, run.entry))
+  manual.start = math.max(manual.start or 0, now)
+  redis.call('HSET', keys.manual, run.entry, cjson.encode(manual))
+  redis.call('INCR', keys.version)
+  count_all(now, { manual = 1 })
+end
+
+-- Record an attempt that has ended while its run goes on; the last twenty are kept. The run itself holds the
+-- current or last attempt.
 local function remember(run, outcome, ended, error)
   local past = run.past or {}
   past[#past + 1] = {
@@ -261,134 +323,134 @@ local function remember(run, outcome, ended, error)
   run.past, run.attempt_started = past, nil
 end
 
--- When the leader looks whether a message was lost. It counts from when the message may start; one that
--- expires is looked at half a minute after that, because clocks differ.
+-- When the leader looks whether a message was lost. It counts from when the message may start; an expiring message
+-- is looked at half a minute after its expiry, because clocks differ.
 local function look_at(sent, sends, expires)
   local look = sent + patience(math.max(sends, 1))
   return expires and math.min(look, expires + 30000) or look
 end
 
 -- Record that a run's message is with the broker since `sent` (server's clock). `run.sent` is when it may start.
-local function record_sent(keys, id, run, sent, countdown, expires)
+local function record_sent(id, run, sent, countdown, expires)
   run.sent, run.countdown = sent + (countdown or 0), countdown
   run.expires = expires and sent + expires or nil
-  redis.call('HSET', keys.ledger, id, cjson.encode(run))
-  if keys.leases then redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id) end
+  store_run(id, run)
+  if run.state == 'queued' then redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id) end
 end
 
--- Send a run's message: pushed here and now on an atomic broker, else put into the outbox. A run in the
--- outbox has no lease: nothing can be lost that was not sent. `now` may be the leader's idea of time.
--- What a worker releases into the outbox (`keys.unpublished`) it publishes itself; the leader does it
--- should the worker die.
-local function dispatch(keys, id, run, own_db, now)
+-- The runs that this script has sent: pushed to an atomic broker, or put into the outbox. A worker's script sets
+-- `by_worker`: the worker publishes these runs itself, and the leader does it if the worker dies. `at` is the
+-- server's clock, if the script has read it.
+local sending = { pushed = {}, unpublished = {}, by_worker = nil, at = nil }
+
+-- Send a run's message: push it on an atomic broker, else put it into the outbox. A run in the outbox has no lease:
+-- a message that was not sent cannot be lost. `now` may be slot time.
+local function dispatch(id, run, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
-  run.handed, run.discarded = keys.unpublished and true or nil, nil
+  run.handed, run.discarded = sending.by_worker, nil
   local text = redis.call('HGET', keys.templates, run.template) or ''
   local template = read_json(text)
   if template.queue then
-    record_sent(keys, id, run, keys.clock or server_now('0'), template.countdown_ms, template.expires_ms)
-    push(template.queue, template.db, own_db, { render(template, id, run, now) })
-    if keys.pushed then table.insert(keys.pushed, id) end
+    record_sent(id, run, sending.at or server_now('0'), template.countdown_ms, template.expires_ms)
+    push(template.queue, template.db, { render(template, id, run, now) })
+    table.insert(sending.pushed, id)
   else
-    redis.call('HSET', keys.ledger, id, cjson.encode(run))
+    store_run(id, run)
     redis.call('ZREM', keys.leases, id)
-    -- one after the other, however many are decided in the same millisecond
+    -- in order, even if many runs are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
-    if keys.unpublished then table.insert(keys.unpublished, id) end
+    table.insert(sending.unpublished, id)
   end
   return #text
 end
 
--- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the others that have.
-local function stops(stopped, entry, id)
+-- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the other runs that have.
+local function stops(entry, id)
   local found, others = false, {}
-  for other in string.gmatch(redis.call('HGET', stopped, entry) or '', '%S+') do
+  for other in string.gmatch(redis.call('HGET', keys.stopped, entry) or '', '%S+') do
     if other == id then found = true else others[#others + 1] = other end
   end
   return found, others
 end
 
-local function stop(stopped, entry, id)
-  local _, others = stops(stopped, entry, id)
+-- Stop the entry's chain if its policy says so.
+local function stop(entry, id, policy)
+  if policy.on_failure ~= 'stop' or policy.capacity < 0 then return end
+  local _, others = stops(entry, id)
   others[#others + 1] = id
-  redis.call('HSET', stopped, entry, table.concat(others, ' '))
+  redis.call('HSET', keys.stopped, entry, table.concat(others, ' '))
 end
 
--- A chain goes on when each run that has stopped it has succeeded or was discarded. Whether this was one.
-local function go_on(stopped, entry, id)
-  local found, others = stops(stopped, entry, id)
-  if found and #others > 0 then redis.call('HSET', stopped, entry, table.concat(others, ' ')) end
-  if found and #others == 0 then redis.call('HDEL', stopped, entry) end
+-- A chain goes on when each run that stopped it has succeeded or was discarded. Returns whether this run had.
+local function go_on(entry, id)
+  local found, others = stops(entry, id)
+  if found and #others > 0 then redis.call('HSET', keys.stopped, entry, table.concat(others, ' ')) end
+  if found and #others == 0 then redis.call('HDEL', keys.stopped, entry) end
   return found
 end
 
--- What one script may release, in runs and in bytes of their templates: the server answers nobody else
--- meanwhile. It is one budget for all lanes of the script; the last run may exceed the bytes.
+-- Limits for the releases of one script, in runs and in bytes of their templates: the server answers no other client
+-- meanwhile. All lanes of the script share them; the last run may exceed the bytes.
 local budget = { runs = 100, bytes = 262144 }
 
--- Leave what a lane still has to the leader's next ticks, after what others have left.
-local function leave_to_leader(keys)
+-- Leave the rest of a lane to the leader's next ticks, after the lanes that others have left.
+local function leave_to_leader()
   local last = redis.call('ZRANGE', keys.unreleased, -1, -1, 'WITHSCORES')
   redis.call('ZADD', keys.unreleased, tonumber(last[2] or '0') + 1, keys.lane)
 end
 
--- Let waiting runs start, oldest first, while fewer than `capacity` are active (-1: any number) and the
--- budget lasts. What could start beyond it stays in the chain, and its lane is left to the leader. A run
--- that is to be sent later keeps its place: what is behind it waits too.
-local function release(keys, capacity, own_db, now)
-  if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return {} end
+-- Start waiting runs of a lane, oldest first, while fewer than `capacity` are active (-1: any number) and the budget
+-- lasts. Beyond the budget, runs stay in the chain, and the lane is left to the leader. A delayed run keeps its
+-- place: runs after it wait, too.
+local function release(capacity, now)
+  if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return end
   local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
-  if room <= 0 then return {} end
+  if room <= 0 then return end
   local most = math.min(room, math.max(budget.runs, 0))
   local ids = most > 0 and redis.call('ZRANGE', keys.chain, 0, most - 1, 'WITHSCORES') or {}
-  local released = {}
   for i = 1, #ids, 2 do
     if budget.bytes <= 0 then break end
     budget.runs, room = budget.runs - 1, room - 1
-    local stored = redis.call('HGET', keys.ledger, ids[i])
-    local run = read_run(stored)
+    local run, stored = load_run(ids[i])
     local delayed = run and run.delayed
     if delayed and capacity >= 0 then break end
     if not delayed then redis.call('ZREM', keys.chain, ids[i]) end
     if run and not delayed then
       redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      budget.bytes = budget.bytes - (dispatch(keys, ids[i], run, own_db, now) or 0)
-      released[#released + 1] = ids[i]
+      budget.bytes = budget.bytes - dispatch(ids[i], run, now)
     elseif stored and not run then
       redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
     end
   end
   local used_up = budget.runs <= 0 or budget.bytes <= 0
-  if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
-  return released
+  if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader() end
 end
 
--- Revoke what waits in a lane that was cancelled, as far as the budget lasts; how many.
-local function revoke_waiting(keys, now)
+-- Revoke the waiting runs of a cancelled lane, as far as the budget lasts.
+local function revoke_waiting(now)
   local ids = budget.runs > 0 and redis.call('ZRANGE', keys.chain, 0, budget.runs - 1) or {}
   for _, id in ipairs(ids) do
     redis.call('ZREM', keys.chain, id)
-    local run = read_run(redis.call('HGET', keys.ledger, id))
+    local run = load_run(id)
     if run then
       run.state, run.finished, run.error = 'revoked', now, 'its backfill was cancelled'
-      redis.call('HSET', keys.ledger, id, cjson.encode(run))
+      store_run(id, run)
       redis.call('ZADD', keys.ended, now, id)
     end
   end
   budget.runs = budget.runs - #ids
-  if redis.call('ZCARD', keys.chain) > 0 then leave_to_leader(keys) end
-  return #ids
+  if redis.call('ZCARD', keys.chain) > 0 then leave_to_leader() end
 end
 
--- Up to where everything is decided when an entry is paused: while no beat leads, the watermark stays
--- behind, and what was missed before the pause is missed all the same.
-local function decided_until(scheduler, at)
-  return math.min(at, tonumber(redis.call('HGET', scheduler, 'watermark') or '') or at)
+-- The watermark of an entry that is paused at `at`: while no beat leads, the scheduler's watermark stays old, and the
+-- slots since then were missed before the pause.
+local function decided_until(at)
+  return math.min(at, tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '') or at)
 end
 
--- Note what was decided about a run that failed or was lost, and the policy that decided it: when the next
--- attempt is, or the reason why there is none.
+-- Record the decision about a run that failed or was lost, with the policy: the time of the next attempt, or the
+-- reason why there is none.
 local function note_decision(run, policy, now, due, reason)
   run.decided = {
     at = now, failures = run.failures or 0, losses = run.losses or 0, next = due, reason = reason,
@@ -397,9 +459,8 @@ local function note_decision(run, policy, now, due, reason)
   }
 end
 
--- When a failed run is attempted again; nil when it is not. A permanent failure has no further attempt. Any
--- other has `max_attempts`, `retry_delay` apart; with `retry_backoff` each delay is that many times the one
--- before, up to `retry_max_delay`.
+-- Return when a failed run is attempted again, nil if it is not. A permanent failure has no further attempt. Others
+-- have `max_attempts`, `retry_delay` apart; `retry_backoff` multiplies each delay, up to `retry_max_delay`.
 local function next_attempt(run, policy, category, now)
   local due, reason
   if category == 'permanent' then
@@ -414,41 +475,31 @@ local function next_attempt(run, policy, category, now)
   return due
 end
 
--- Record the end of a run: it leaves chain, lease and active runs. One that has used up its
--- attempts becomes a dead letter, and pauses its entry or stops its chain when the policy says so. The
--- run as it is stored now comes back.
-local function conclude(keys, id, run, state, policy, now)
+-- Record the end of a run: it leaves chain, leases and active runs. A run without attempts left becomes a dead
+-- letter, and pauses its entry or stops its chain if the policy says so. Returns the run as it is stored.
+local function conclude(id, run, state, policy, now)
   if state == 'dead' then
     tally(keys.hours, now, { dead = 1 })
     if not run.decided or run.decided.at ~= now then note_decision(run, policy, now, nil, 'lost') end
   end
-  count_up(keys.hours, { ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
+  count_up({ ['ended:' .. (state == 'queued' and 'unreported' or state)] = 1 })
   local lease = run.state == 'running' and tonumber(redis.call('ZSCORE', keys.leases, id) or '')
   run.heartbeat = lease and run.lease_ms and lease - run.lease_ms or nil
   run.state, run.finished, run.owner, run.delayed = state, now, nil, nil
-  local encoded = cjson.encode(run)
-  redis.call('HSET', keys.ledger, id, encoded)
-  redis.call('ZREM', keys.leases, id)
-  redis.call('ZREM', keys.active, id)
-  redis.call('ZREM', keys.chain, id)
+  local encoded = store_run(id, run)
+  for _, key in ipairs({ keys.leases, keys.active, keys.chain }) do redis.call('ZREM', key, id) end
   redis.call('ZADD', keys.ended, now, id)
   if state == 'dead' then
     redis.call('ZADD', keys.dead, now, id)
     if policy.pause_on_failure and redis.call('HEXISTS', keys.paused, run.entry) == 0 then
       redis.call('HSET', keys.paused, run.entry, cjson.encode({
-        paused = true, at = now, decided = decided_until(keys.scheduler, now), reason = 'a run is dead',
+        paused = true, at = now, decided = decided_until(now), reason = 'a run is dead',
       }))
       redis.call('INCR', keys.version)
     end
   end
-  -- A failure stops the chain until the run is replayed or discarded; what was replaced has not failed.
-  local failed = state == 'dead' or (state == 'revoked' and not run.replaced)
-  if failed and policy.on_failure == 'stop' and policy.capacity >= 0 then stop(keys.stopped, run.entry, id) end
-  if state == 'succeeded' then go_on(keys.stopped, run.entry, id) end
+  -- A failure stops the chain until the run is replayed or discarded; a replaced run has not failed.
+  if state == 'dead' or (state == 'revoked' and not run.replaced) then stop(run.entry, id, policy) end
+  if state == 'succeeded' then go_on(run.entry, id) end
   return encoded
-end
-
--- After an end: the next of the chain, unless a failure has stopped it.
-local function release_next(keys, _, policy, own_db, now)
-  return release(keys, policy.capacity, own_db, now)
 end

@@ -5,7 +5,7 @@
 -- ARGV cursor               where to go on, 0 to begin
 -- ARGV count                how many runs to look at, about
 -- RETURNS where to go on, 0 at the end
-local found = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local found = redis.call('HSCAN', keys.ledger, args.cursor, 'COUNT', args.count)
 local now, seen, used = server_now('0'), {}, {}
 for i = 2, #found[2], 2 do
   local id = string.match(found[2][i], '"template":%s*"([^"]+)"')
@@ -14,5 +14,5 @@ for i = 2, #found[2], 2 do
     used[#used + 1], used[#used + 2] = now, id
   end
 end
-write('ZADD', KEYS[2], used)
+write('ZADD', keys.template_uses, used)
 return found[1]

@@ -13,20 +13,20 @@
 -- ARGV scheduler          "1" to move the scheduler's own, too
 -- ARGV ...                entries
 -- RETURNS 1
-local at = tonumber(ARGV[1])
-if ARGV[2] == '1' then redis.call('HSET', KEYS[3], 'watermark', ARGV[1]) end
-local watermark = tonumber(redis.call('HGET', KEYS[3], 'watermark') or '0') or 0
-for i = 3, #ARGV do
-  redis.call('HSET', KEYS[1], ARGV[i], ARGV[1])
-  local stored = redis.call('HGET', KEYS[2], ARGV[i])
+local at = tonumber(args.at_ms)
+if args.scheduler == '1' then redis.call('HSET', keys.scheduler, 'watermark', args.at_ms) end
+local watermark = tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '0') or 0
+for i = first_arg, #ARGV do
+  redis.call('HSET', keys.decided, ARGV[i], args.at_ms)
+  local stored = redis.call('HGET', keys.paused, ARGV[i])
   if stored then
     local pause = read_json(stored)
     pause.decided, pause.discard = at, false
     if not pause.paused then pause.at, pause.resumed, pause.earlier = at, at, nil end
-    redis.call('HSET', KEYS[2], ARGV[i], cjson.encode(pause))
+    redis.call('HSET', keys.paused, ARGV[i], cjson.encode(pause))
   elseif at < watermark then
-    redis.call('HSET', KEYS[2], ARGV[i], cjson.encode({ paused = false, at = at, resumed = at }))
+    redis.call('HSET', keys.paused, ARGV[i], cjson.encode({ paused = false, at = at, resumed = at }))
   end
 end
-redis.call('INCR', KEYS[4])
+redis.call('INCR', keys.version)
 return 1

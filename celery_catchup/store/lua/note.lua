@@ -12,25 +12,24 @@
 -- ARGV most_names    how many values a run may keep
 -- ARGV most_bytes    how long all of them may be together
 -- RETURNS {"kept", value as JSON}, {"many", how many}, {"long", how long}, {"lost"} or {"unknown"}
-local stored = redis.call('HGET', KEYS[1], ARGV[1])
-local run = read_run(stored)
+local run, stored = load_run(args.run_id)
 if not run then return { 'unknown' } end
-if run.owner ~= ARGV[2] then return { 'lost' } end
-local notes = cjson.decode(redis.call('HGET', KEYS[2], ARGV[1]) or '{}')
-local page = notes[ARGV[3]] or {}
-if ARGV[6] == '1' and page[ARGV[4]] then return { 'kept', page[ARGV[4]] } end
+if run.owner ~= args.owner then return { 'lost' } end
+local notes = cjson.decode(redis.call('HGET', keys.notes, args.run_id) or '{}')
+local page = notes[args.kind] or {}
+if args.once == '1' and page[args.name] then return { 'kept', page[args.name] } end
 -- Values stay text: they come back as they went in, whatever they are.
-page[ARGV[4]] = ARGV[5]
-notes[ARGV[3]] = page
+page[args.name] = args.value
+notes[args.kind] = page
 local count, encoded = 0, cjson.encode(notes)
 for _, names in pairs(notes) do
   for _ in pairs(names) do count = count + 1 end
 end
-if count > tonumber(ARGV[8]) then return { 'many', count } end
-if #encoded > tonumber(ARGV[9]) then return { 'long', #encoded } end
-redis.call('HSET', KEYS[2], ARGV[1], encoded)
-if ARGV[3] == 'checkpoints' then
-  run.checkpoint = { name = ARGV[4], at = server_now(ARGV[7]) }
-  redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run))
+if count > tonumber(args.most_names) then return { 'many', count } end
+if #encoded > tonumber(args.most_bytes) then return { 'long', #encoded } end
+redis.call('HSET', keys.notes, args.run_id, encoded)
+if args.kind == 'checkpoints' then
+  run.checkpoint = { name = args.name, at = server_now(args.now_ms) }
+  store_run(args.run_id, run)
 end
-return { 'kept', ARGV[5] }
+return { 'kept', args.value }

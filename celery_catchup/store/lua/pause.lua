@@ -7,18 +7,18 @@
 -- ARGV reason             for people, or ""
 -- ARGV now_ms             slot time
 -- RETURNS 1, or 0 when it is paused already
-local before = read_json(redis.call('HGET', KEYS[1], ARGV[1]))
+local before = read_json(redis.call('HGET', keys.paused, args.entry))
 if before.paused then return 0 end
-local at = tonumber(ARGV[3])
-local decided = before.decided or before.at or decided_until(KEYS[3], at)
+local at = tonumber(args.now_ms)
+local decided = before.decided or before.at or decided_until(at)
 -- A resume that no beat has seen yet: the pause before it stays on record, with both of its ends.
 local earlier = before.earlier
 if before.at then
   earlier = earlier or {}
   table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false })
 end
-redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({
-  paused = true, at = at, decided = decided, reason = ARGV[2], earlier = earlier,
+redis.call('HSET', keys.paused, args.entry, cjson.encode({
+  paused = true, at = at, decided = decided, reason = args.reason, earlier = earlier,
 }))
-redis.call('INCR', KEYS[2])
+redis.call('INCR', keys.version)
 return 1

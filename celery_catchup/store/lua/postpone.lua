@@ -6,12 +6,12 @@
 -- ARGV owner, epoch
 -- ARGV ...           pairs of run id and the time of the next look (ms)
 -- RETURNS how many are looked at later, or false when another beat leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
+if not leads() then return false end
 local count = 0
-for i = 3, #ARGV, 2 do
-  local run = read_run(redis.call('HGET', KEYS[2], ARGV[i]))
+for i = first_arg, #ARGV, 2 do
+  local run = load_run(ARGV[i])
   if run and run.state == 'queued' then
-    redis.call('ZADD', KEYS[3], 'XX', ARGV[i + 1], ARGV[i])
+    redis.call('ZADD', keys.leases, 'XX', ARGV[i + 1], ARGV[i])
     count = count + 1
   end
 end

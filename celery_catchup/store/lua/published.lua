@@ -9,18 +9,17 @@
 -- ARGV now_ms           0 in production
 -- ARGV ...              triples of run id, countdown (ms) and time to live (ms) of its message; 0 for none
 -- RETURNS how many runs were in the outbox
-local now, count = server_now(ARGV[1]), 0
-for i = 2, #ARGV, 3 do
+local now, count = server_now(args.now_ms), 0
+for i = first_arg, #ARGV, 3 do
   local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  count = count + redis.call('ZREM', KEYS[3], id)
-  local run = read_run(redis.call('HGET', KEYS[1], id))
+  count = count + redis.call('ZREM', keys.outbox, id)
+  local run = load_run(id)
   local open = run and (run.state == 'queued' or run.state == 'running')
   if open and not run.sent then
-    local leases = run.state == 'queued' and KEYS[2] or nil
-    record_sent({ ledger = KEYS[1], leases = leases }, id, run, now, countdown, expires > 0 and expires or nil)
+    record_sent(id, run, now, countdown, expires > 0 and expires or nil)
   elseif open and expires > 0 and not run.expires then
     run.expires = now + expires
-    redis.call('HSET', KEYS[1], id, cjson.encode(run))
+    store_run(id, run)
   end
 end
 return count

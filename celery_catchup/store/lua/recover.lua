@@ -29,45 +29,39 @@
 -- ARGV ttl_ms             how long a run's lease lasts
 -- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
 -- RETURNS "sent", "dead", "alive", "ended", "expired", "assumed", "corrupt" when it cannot be read, or "fenced"
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 'fenced' end
-local id, evidence, now = ARGV[4], ARGV[5], server_now(ARGV[7])
-local stored = redis.call('HGET', KEYS[2], id)
-local run = read_run(stored)
+if not leads() then return false end
+local id, evidence, now = args.run_id, args.evidence, server_now(args.now_ms)
+local run, stored = load_run(id)
 if stored and not run then return 'corrupt' end
-if not run or (run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting') then
-  redis.call('ZREM', KEYS[3], id)
-  redis.call('ZREM', KEYS[4], id)
+if not run or not is_open(run) then
+  redis.call('ZREM', keys.leases, id)
+  redis.call('ZREM', keys.retries, id)
   return 'ended'
 end
 
-local keys = {
-  ledger = KEYS[2], leases = KEYS[3], templates = KEYS[5], outbox = KEYS[6], ended = KEYS[8], dead = KEYS[9],
-  paused = KEYS[10], version = KEYS[11], scheduler = KEYS[12], hours = KEYS[13], active = KEYS[15], chain = KEYS[16], clock = now,
-  stopped = KEYS[17], lane = lane_of(run), unreleased = KEYS[18],
-}
-local db = tonumber(ARGV[3])
-local retry = tonumber(redis.call('ZSCORE', KEYS[4], id) or '-1')
+keys.lane, sending.at = lane_of(run), now
+local retry = tonumber(redis.call('ZSCORE', keys.retries, id) or '-1')
 if retry >= 0 then
   if retry > now then return 'alive' end
-  redis.call('ZREM', KEYS[4], id)
-  dispatch(keys, id, run, db, now)
+  redis.call('ZREM', keys.retries, id)
+  dispatch(id, run, now)
   return 'sent'
 end
 
-local lease = tonumber(redis.call('ZSCORE', KEYS[3], id) or '-1')
+local lease = tonumber(redis.call('ZSCORE', keys.leases, id) or '-1')
 if lease < 0 or lease > now then return 'alive' end
-local policy = cjson.decode(redis.call('HGET', KEYS[7], lane_of(run)) or '{"capacity":1,"max_attempts":1}')
+local policy = policy_of(lane_of(run))
 
 -- Record the end of the run, and go on with its chain.
 local function give_up(state, answer)
-  conclude(keys, id, run, state, policy, now)
-  release_next(keys, state, policy, db, now)
+  conclude(id, run, state, policy, now)
+  release(policy.capacity, now)
   return answer
 end
 
 if run.state == 'queued' and not run.discarded then
   if evidence == 'lost' then
-    dispatch(keys, id, run, db, now)
+    dispatch(id, run, now)
     return 'sent'
   elseif evidence == 'expired' then
     run.error = 'expired: no worker started it in time'
@@ -78,9 +72,9 @@ if run.state == 'queued' and not run.discarded then
   end
   return 'alive'
 end
-if run.state == 'waiting' then redis.call('ZREM', KEYS[3], id) end
+if run.state == 'waiting' then redis.call('ZREM', keys.leases, id) end
 if run.state == 'running' and run.replaced then return give_up('revoked', 'ended') end -- another one has started
-local early = run.state == 'running' and not may_take_over(KEYS[14], now, tonumber(ARGV[6]))
+local early = run.state == 'running' and not may_take_over(now, tonumber(args.ttl_ms))
 if run.state == 'waiting' or early then return 'alive' end
 run.losses = (run.losses or 0) + 1
 if run.losses > policy.max_attempts + 2 then
@@ -91,5 +85,5 @@ if run.state == 'running' then
   remember(run, 'lost', now)
   run.attempt, run.owner = run.attempt + 1, nil
 end
-dispatch(keys, id, run, db, now)
+dispatch(id, run, now)
 return 'sent'

@@ -14,26 +14,24 @@
 -- ARGV lane            whose active and waiting runs are given
 -- ARGV now_ms          0 in production: the server's own clock decides; tests pass a time
 -- RETURNS "queued" when the run can be claimed, "waiting" when the chain will send it again, or "unchanged"
-local id = ARGV[1]
-local run = read_run(redis.call('HGET', KEYS[1], id))
-if not run or not run.unreported or run.state ~= 'queued' or lane_of(run) ~= ARGV[2] then return 'unchanged' end
-local capacity = read_json(redis.call('HGET', KEYS[4], ARGV[2])).capacity or 1
-local place = run.slot + run.schedule / 1000
+local id = args.run_id
+local run = load_run(id)
+if not run or not run.unreported or run.state ~= 'queued' or lane_of(run) ~= args.lane then return 'unchanged' end
+local capacity = policy_of(args.lane).capacity
+local place = place_of(run)
 
 -- Store a run that waits, at its place in the chain.
 local function wait(waiting_id, waiting, at)
   waiting.state, waiting.sent, waiting.expires = 'waiting', nil, nil
-  redis.call('HSET', KEYS[1], waiting_id, cjson.encode(waiting))
-  redis.call('ZREM', KEYS[2], waiting_id)
-  redis.call('ZREM', KEYS[3], waiting_id)
-  redis.call('ZREM', KEYS[6], waiting_id)
-  redis.call('ZADD', KEYS[7], at, waiting_id)
+  store_run(waiting_id, waiting)
+  for _, key in ipairs({ keys.leases, keys.outbox, keys.active }) do redis.call('ZREM', key, waiting_id) end
+  redis.call('ZADD', keys.chain, at, waiting_id)
 end
 
 local ahead, later = 0, {}
-local active = capacity < 0 and {} or redis.call('ZRANGE', KEYS[6], 0, -1, 'WITHSCORES')
+local active = capacity < 0 and {} or redis.call('ZRANGE', keys.active, 0, -1, 'WITHSCORES')
 for i = 1, #active, 2 do
-  local other, at = read_run(redis.call('HGET', KEYS[1], active[i])), tonumber(active[i + 1])
+  local other, at = load_run(active[i]), tonumber(active[i + 1])
   if other and other.state == 'queued' and at > place then
     later[#later + 1] = { active[i], other, at }
   else
@@ -41,7 +39,7 @@ for i = 1, #active, 2 do
   end
 end
 run.unreported, run.finished = nil, nil
-redis.call('ZREM', KEYS[5], id)
+redis.call('ZREM', keys.ended, id)
 if capacity >= 0 and ahead >= capacity then
   wait(id, run, place)
   return 'waiting'
@@ -50,7 +48,7 @@ for i = #later, 1, -1 do
   if capacity < 0 or ahead + 1 + i <= capacity then break end
   wait(unpack(later[i]))
 end
-redis.call('HSET', KEYS[1], id, cjson.encode(run))
-redis.call('ZADD', KEYS[6], place, id)
-redis.call('ZADD', KEYS[2], look_at(server_now(ARGV[3]), run.sends, run.expires), id)
+store_run(id, run)
+redis.call('ZADD', keys.active, place, id)
+redis.call('ZADD', keys.leases, look_at(server_now(args.now_ms), run.sends, run.expires), id)
 return 'queued'

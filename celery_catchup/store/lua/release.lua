@@ -16,21 +16,17 @@
 -- ARGV now_ms           slot time
 -- ARGV ...              lanes
 -- RETURNS {how many lanes were looked at, [ids released and pushed]}, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
-local own_db, now, pushed = tonumber(ARGV[3]), tonumber(ARGV[4]), {}
-for i = 1, #ARGV - 4 do
-  if budget.runs <= 0 or budget.bytes <= 0 then return { i - 1, pushed } end
-  local lane = ARGV[4 + i]
-  local keys = {
-    ledger = KEYS[2], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], ended = KEYS[7], unreleased = KEYS[8],
-    stopped = KEYS[9], pushed = pushed, lane = lane, active = KEYS[8 + 2 * i], chain = KEYS[9 + 2 * i],
-  }
-  redis.call('ZREM', keys.unreleased, lane)
-  local policy = read_json(redis.call('HGET', KEYS[6], lane))
+if not leads() then return false end
+local now = tonumber(args.now_ms)
+for i = 0, #ARGV - first_arg do
+  if budget.runs <= 0 or budget.bytes <= 0 then return { i, sending.pushed } end
+  keys.lane, keys.active, keys.chain = ARGV[first_arg + i], KEYS[first_key + 2 * i], KEYS[first_key + 2 * i + 1]
+  redis.call('ZREM', keys.unreleased, keys.lane)
+  local policy = policy_of(keys.lane)
   if policy.cancelled then
-    revoke_waiting(keys, server_now('0'))
+    revoke_waiting(server_now('0'))
   else
-    release(keys, policy.capacity or 1, own_db, now)
+    release(policy.capacity, now)
   end
 end
-return { #ARGV - 4, pushed }
+return { #ARGV - first_arg + 1, sending.pushed }

@@ -16,22 +16,22 @@
 -- KEYS version       string  grows with every change from outside
 -- ARGV old, new
 -- RETURNS 1, or 0 when nothing is known of the old name
-local old, new = ARGV[1], ARGV[2]
-if redis.call('HEXISTS', KEYS[1], old) == 0 then return 0 end
-for _, key in ipairs({ KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7] }) do
+local old, new = args.old, args.new
+if redis.call('HEXISTS', keys.first_seen, old) == 0 then return 0 end
+for _, key in ipairs({ keys.first_seen, keys.anchors, keys.changed, keys.decided, keys.manual, keys.paused }) do
   local value = redis.call('HGET', key, old)
   if value then
     redis.call('HSET', key, new, value)
     redis.call('HDEL', key, old)
   end
 end
-redis.call('HDEL', KEYS[3], old)
-redis.call('HDEL', KEYS[8], old)
+redis.call('HDEL', keys.fingerprints, old)
+redis.call('HDEL', keys.left_off, old)
 -- Of an entry that has never had a slot nothing was decided since its first sight.
-local decided = tonumber(redis.call('HGET', KEYS[5], new) or redis.call('HGET', KEYS[1], new))
-local watermark = tonumber(redis.call('HGET', KEYS[9], 'watermark') or '0') or 0
-if decided and decided < watermark and redis.call('HEXISTS', KEYS[7], new) == 0 then
-  redis.call('HSET', KEYS[7], new, cjson.encode({ paused = false, at = decided, resumed = decided }))
+local decided = tonumber(redis.call('HGET', keys.decided, new) or redis.call('HGET', keys.first_seen, new))
+local watermark = tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '0') or 0
+if decided and decided < watermark and redis.call('HEXISTS', keys.paused, new) == 0 then
+  redis.call('HSET', keys.paused, new, cjson.encode({ paused = false, at = decided, resumed = decided }))
 end
-redis.call('INCR', KEYS[10])
+redis.call('INCR', keys.version)
 return 1

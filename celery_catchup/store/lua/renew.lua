@@ -6,17 +6,17 @@
 -- ARGV now_ms        0 in production
 -- ARGV ...           pairs of run id and owner; "" for the owner of a message that waits in the worker
 -- RETURNS the run ids whose lease was lost to somebody else
-local lost, now = {}, server_now(ARGV[2])
-for i = 3, #ARGV, 2 do
+local lost, now = {}, server_now(args.now_ms)
+for i = first_arg, #ARGV, 2 do
   local id, owner = ARGV[i], ARGV[i + 1]
-  local run = read_run(redis.call('HGET', KEYS[1], id))
+  local run = load_run(id)
   if owner == '' then
     -- Its message is not lost. One that expires is looked at when it has.
-    if run and run.state == 'queued' and not run.expires and redis.call('ZSCORE', KEYS[2], id) then
-      redis.call('ZADD', KEYS[2], now + patience(1), id)
+    if run and run.state == 'queued' and not run.expires and redis.call('ZSCORE', keys.leases, id) then
+      redis.call('ZADD', keys.leases, now + patience(1), id)
     end
   elseif run and run.state == 'running' and run.owner == owner then
-    redis.call('ZADD', KEYS[2], now + tonumber(ARGV[1]), id)
+    redis.call('ZADD', keys.leases, now + tonumber(args.ttl_ms), id)
   else
     lost[#lost + 1] = id
   end

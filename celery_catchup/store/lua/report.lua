@@ -7,8 +7,8 @@
 -- ARGV undecided
 -- ARGV failing          JSON: what the hash is to hold
 -- RETURNS 1, or 0 when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[2], 'undecided', ARGV[3])
-redis.call('DEL', KEYS[3])
-for name, text in pairs(cjson.decode(ARGV[4])) do redis.call('HSET', KEYS[3], name, text) end
+if not leads() then return false end
+redis.call('HSET', keys.scheduler, 'undecided', args.undecided)
+redis.call('DEL', keys.failing)
+for name, text in pairs(cjson.decode(args.failing)) do redis.call('HSET', keys.failing, name, text) end
 return 1

@@ -3,6 +3,6 @@
 -- KEYS leader  hash  owner, epoch
 -- ARGV owner, epoch
 -- RETURNS 1, or 0 when somebody else leads already
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return 0 end
-redis.call('DEL', KEYS[1])
+if not leads() then return false end
+redis.call('DEL', keys.leader)
 return 1

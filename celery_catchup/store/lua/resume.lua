@@ -6,11 +6,11 @@
 -- ARGV discard          "1" to skip what was missed, whatever the policy says
 -- ARGV now_ms           slot time, or 0 for the server's own clock
 -- RETURNS 1, or 0 when it is not paused
-local before = read_json(redis.call('HGET', KEYS[1], ARGV[1]))
+local before = read_json(redis.call('HGET', keys.paused, args.entry))
 if not before.paused then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], cjson.encode({
-  paused = false, at = before.at, resumed = math.max(server_now(ARGV[3]), before.at or 0), decided = before.decided,
-  discard = ARGV[2] == '1', earlier = before.earlier,
+redis.call('HSET', keys.paused, args.entry, cjson.encode({
+  paused = false, at = before.at, resumed = math.max(server_now(args.now_ms), before.at or 0), decided = before.decided,
+  discard = args.discard == '1', earlier = before.earlier,
 }))
-redis.call('INCR', KEYS[2])
+redis.call('INCR', keys.version)
 return 1

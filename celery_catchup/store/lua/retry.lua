@@ -12,22 +12,21 @@
 -- ARGV error         why it is tried again, in a line, or ""
 -- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
 -- RETURNS "recorded", "superseded", "ended" or "unknown"
-local id, owner = ARGV[1], ARGV[2]
-local stored = redis.call('HGET', KEYS[1], id)
-local run = read_run(stored)
+local id, owner = args.run_id, args.owner
+local run, stored = load_run(id)
 if not run then return 'unknown' end
-if run.state ~= 'queued' and run.state ~= 'running' and run.state ~= 'waiting' then return 'ended' end
+if not is_open(run) then return 'ended' end
 if (run.owner or '') ~= owner then return 'superseded' end
 
-local now = server_now(ARGV[5])
-if ARGV[4] ~= '' then run.error = ARGV[4] end
+local now = server_now(args.now_ms)
+if args.error ~= '' then run.error = args.error end
 -- A message that no worker understood was no attempt, and it is gone.
 run.discarded = owner == '' or nil
 if owner ~= '' then
   remember(run, 'retried', now, run.error)
   run.attempt = run.attempt + 1
 end
-run.state, run.owner, run.sent, run.countdown = 'queued', nil, now + tonumber(ARGV[3]), tonumber(ARGV[3])
-redis.call('ZADD', KEYS[2], look_at(run.sent, run.sends, run.expires), id)
-redis.call('HSET', KEYS[1], id, cjson.encode(run))
+run.state, run.owner, run.sent, run.countdown = 'queued', nil, now + tonumber(args.delay_ms), tonumber(args.delay_ms)
+redis.call('ZADD', keys.leases, look_at(run.sent, run.sends, run.expires), id)
+store_run(id, run)
 return 'recorded'

@@ -22,26 +22,12 @@
 -- ARGV db                 number of the database we are in
 -- ARGV now_ms             slot time of the start
 -- RETURNS "started", or "exists" when the slot has its run already
-local id, run, now = ARGV[1], cjson.decode(ARGV[2]), tonumber(ARGV[5])
-if redis.call('HEXISTS', KEYS[1], id) == 1 then return 'exists' end
-local own = store_templates(KEYS[3], KEYS[16], { run.template }, { ARGV[3] })[id]
-if own then redis.call('HSETNX', KEYS[3], own[1], own[2]) end
+local id, run, now = args.run_id, cjson.decode(args.run), tonumber(args.now_ms)
+if redis.call('HEXISTS', keys.ledger, id) == 1 then return 'exists' end
+store_own_template(store_templates({ run.template }, { args.template })[id])
 run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
-redis.call('HSET', KEYS[1], id, cjson.encode(run))
-redis.call('ZADD', KEYS[2], run.slot, id)
-redis.call('ZADD', KEYS[9], run.slot, id)
-local manual = read_json(redis.call('HGET', KEYS[7], run.entry))
-manual.start = math.max(manual.start or 0, now)
-redis.call('HSET', KEYS[7], run.entry, cjson.encode(manual))
-redis.call('INCR', KEYS[8])
-tally(KEYS[10], now, { manual = 1 })
-count_up(KEYS[10], { manual = 1 })
-tally(KEYS[11], now, { manual = 1 })
-redis.call('ZADD', KEYS[13], run.slot + run.schedule / 1000, id)
-local policy = cjson.decode(redis.call('HGET', KEYS[6], run.entry) or '{"capacity":1}')
-local keys = {
-  ledger = KEYS[1], templates = KEYS[3], outbox = KEYS[4], leases = KEYS[5], active = KEYS[12], chain = KEYS[13],
-  stopped = KEYS[14], lane = run.entry, unreleased = KEYS[15],
-}
-release(keys, policy.capacity, tonumber(ARGV[4]), now)
+record_manual(id, run, now)
+redis.call('ZADD', keys.chain, place_of(run), id)
+keys.lane = run.entry
+release(policy_of(run.entry).capacity, now)
 return 'started'

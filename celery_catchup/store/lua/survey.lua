@@ -8,7 +8,7 @@
 -- RETURNS for each zset {slots in order, parted by commas,
 --         JSON [[mark, schedule, how many; of a lone one its id and when it started]…]};
 --         a run that cannot be read is left out
-local marks, find, sub = cjson.decode(ARGV[3]), string.find, string.sub
+local marks, find, sub = cjson.decode(args.marks), string.find, string.sub
 
 -- Whether a word stands in a text. Records of one shape have it in the same place, so that is where to look first.
 local function stands(text, word)
@@ -42,10 +42,10 @@ local function mark_of(run)
 end
 
 local function look(key, skipped, count)
-  local found = redis.call('ZRANGEBYSCORE', key, ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', skipped, count)
+  local found = redis.call('ZRANGEBYSCORE', key, args.first_ms, args.last_ms, 'WITHSCORES', 'LIMIT', skipped, count)
   local ids, slots, stretches, last, words = {}, {}, {}, nil, nil
   for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
-  for i, text in ipairs(fields_of(KEYS[1], ids)) do
+  for i, text in ipairs(fields_of(keys.ledger, ids)) do
     local joins, run, mark = text and words and alike(text, words), nil, nil
     if not joins then
       run = read_run(text)
@@ -65,5 +65,7 @@ local function look(key, skipped, count)
 end
 
 local answers = {}
-for i = 2, #KEYS do answers[#answers + 1] = look(KEYS[i], ARGV[2 * i], ARGV[2 * i + 1]) end
+for i = 0, #KEYS - first_key do
+  answers[i + 1] = look(KEYS[first_key + i], ARGV[first_arg + 2 * i], ARGV[first_arg + 2 * i + 1])
+end
 return answers

@@ -7,10 +7,10 @@
 -- ARGV used_before          those that were last used earlier are forgotten (ms, server's clock)
 -- ARGV count                how many at the most
 -- RETURNS how many were forgotten, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
-local ids = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[3], 'LIMIT', 0, ARGV[4])
+if not leads() then return false end
+local ids = redis.call('ZRANGEBYSCORE', keys.template_uses, '-inf', '(' .. args.used_before, 'LIMIT', 0, args.count)
 for _, id in ipairs(ids) do
-  redis.call('HDEL', KEYS[2], id)
-  redis.call('ZREM', KEYS[3], id)
+  redis.call('HDEL', keys.templates, id)
+  redis.call('ZREM', keys.template_uses, id)
 end
 return #ids

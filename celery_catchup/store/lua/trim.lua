@@ -13,23 +13,18 @@
 -- ARGV ended_before   runs that ended earlier than this are forgotten (ms, server's clock)
 -- ARGV ...            ids of ended runs of this entry
 -- RETURNS how many runs were forgotten, or false when somebody else leads
-if not leads(KEYS[1], ARGV[1], ARGV[2]) then return false end
+if not leads() then return false end
 local forgotten = 0
-for i = 4, #ARGV do
+for i = first_arg, #ARGV do
   local id = ARGV[i]
-  local ended = tonumber(redis.call('ZSCORE', KEYS[4], id) or 'inf')
-  if ended < tonumber(ARGV[3]) then
-    local template = read_json(redis.call('HGET', KEYS[2], id)).template
-    if type(template) == 'string' and string.sub(template, 1, #id + 1) == id .. ':' then
-      redis.call('HDEL', KEYS[8], template)
+  local ended = tonumber(redis.call('ZSCORE', keys.ended, id) or 'inf')
+  if ended < tonumber(args.ended_before) then
+    local template = read_json(redis.call('HGET', keys.ledger, id)).template
+    if type(template) == 'string' and run_of_template(template) == id then
+      redis.call('HDEL', keys.templates, template)
     end
-    redis.call('HDEL', KEYS[2], id)
-    redis.call('ZREM', KEYS[3], id)
-    redis.call('ZREM', KEYS[4], id)
-    redis.call('ZREM', KEYS[5], id)
-    redis.call('HDEL', KEYS[6], id)
-    redis.call('HDEL', KEYS[7], id)
-    redis.call('ZREM', KEYS[9], id)
+    for _, key in ipairs({ keys.ledger, keys.letters, keys.notes }) do redis.call('HDEL', key, id) end
+    for _, key in ipairs({ keys.runs, keys.ended, keys.dead, keys.own }) do redis.call('ZREM', key, id) end
     forgotten = forgotten + 1
   end
 end

@@ -10,8 +10,8 @@
 -- ARGV most            beats that are remembered
 -- ARGV restart_ms      how long a beat may be away while it is started again
 -- RETURNS since when the digests differ (ms), or -1
-local standbys, owner, declares, now = KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
-local leaders = redis.call('HGET', KEYS[1], 'declares') or ''
+local standbys, owner, declares, now = keys.standbys, args.owner, args.declares, tonumber(args.now_ms)
+local leaders = redis.call('HGET', keys.meta, 'declares') or ''
 local same_version = string.match(leaders, '^%d+:') == string.match(declares, '^%d+:')
 
 -- A beat that is started again and again differs since its first start.
@@ -20,16 +20,16 @@ local records = redis.call('HGETALL', standbys)
 for i = 1, #records, 2 do
   local seen, differs, digest = string.match(records[i + 1], '^(%d+) (%-?%d+) (%S+)$')
   seen, differs = tonumber(seen) or 0, tonumber(differs) or -1
-  local ours = records[i] == owner or (digest == declares and seen >= now - tonumber(ARGV[6]))
+  local ours = records[i] == owner or (digest == declares and seen >= now - tonumber(args.restart_ms))
   if ours and differs >= 0 and (since < 0 or differs < since) then since = differs end
-  if seen < now - tonumber(ARGV[4]) then
+  if seen < now - tonumber(args.forget_ms) then
     redis.call('HDEL', standbys, records[i])
   elseif records[i] ~= owner then
     count = count + 1
     if seen <= oldest_seen then oldest, oldest_seen = records[i], seen end
   end
 end
-if count > tonumber(ARGV[5]) then redis.call('HDEL', standbys, oldest) end
+if count > tonumber(args.most) then redis.call('HDEL', standbys, oldest) end
 
 if not same_version or leaders == declares then
   since = -1

@@ -14,8 +14,8 @@ import pytest
 from celery_catchup.beat import worker_inspection
 from celery_catchup.beat.worker_inspection import WorkerInspection, ask_workers
 from celery_catchup.events import Event, Events, MixedFleet
-from celery_catchup.store import Scripts, Workers
-from tests.integration.workers import Site, Worker, until
+from celery_catchup.store import Store, Workers
+from tests.integration.workers import NAMESPACE, Site, Worker, until
 
 PLAIN = {"CLAIMS_PLAIN": "1"}
 HOUR = 3_600_000
@@ -31,11 +31,11 @@ def site(redis_url: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def workers(site: Site) -> Workers:
-    return Workers(site.store, Scripts(site.store), site.keys, now_ms=NOW)
+    return Workers(Store(site.store, NAMESPACE), now_ms=NOW)
 
 
 def test_a_worker_with_the_plugin_says_which_queues_it_consumes_and_that_is_remembered(site: Site) -> None:
-    workers = Workers(site.store, Scripts(site.store), site.keys)
+    workers = Workers(Store(site.store, NAMESPACE))
     with Worker(site, task_default_queue="other") as worker:
         until(lambda: workers.presence().ever_claimed("other"))
         worker.process.terminate()
@@ -47,7 +47,7 @@ def test_a_worker_with_the_plugin_says_which_queues_it_consumes_and_that_is_reme
 
 def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site: Site) -> None:
     heard: list[Event] = []
-    workers = Workers(site.store, Scripts(site.store), site.keys)
+    workers = Workers(Store(site.store, NAMESPACE))
     fleet = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
     with Worker(site, name="with"), Worker(site, name="without", env=PLAIN):
         until(lambda: workers.presence().ever_claimed("celery"))
@@ -144,7 +144,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
         return {}
 
     monkeypatch.setattr(worker_inspection, "ask_workers", slow)
-    workers = Workers(site.store, Scripts(site.store), site.keys)
+    workers = Workers(Store(site.store, NAMESPACE))
     fleet = WorkerInspection(site.app, workers, Events(), needed=False)
     fleet.presence()
 

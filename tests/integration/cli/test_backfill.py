@@ -124,7 +124,7 @@ def finish(project: Project, run_id: str) -> None:
     from celery_catchup.store import Leases
 
     with project.operator() as operator:
-        leases = Leases(operator.store.scripts, operator.store.keys, db=operator.store.db, ttl_ms=60_000)
+        leases = Leases(operator.store, ttl_ms=60_000)
         leases.claim(run_id, owner="w", task="proj.etl", worker="celery@here")
         leases.finish(run_id, entry="hourly-etl", owner="w", state=RunState.SUCCEEDED)
 

@@ -352,13 +352,15 @@ def test_what_a_preview_assumes_of_a_move_is_what_the_store_then_holds(
     project: Project, at: str, *, paused: bool
 ) -> None:
     from celery_catchup.config.times import parse_time
-    from celery_catchup.store.watermarks import moved
+    from celery_catchup.store.controls import with_moved_watermarks
 
     if paused:
         project.catchup("pause", "hourly-etl", "--reason", "x")
     with project.operator() as operator:
         moment = parse_time(at, now=project.clock.now(), zone=operator.app.timezone)
-        assumed = moved(operator.read_stored(), ["hourly-etl"], int(moment.timestamp() * 1000))
+        assumed = with_moved_watermarks(
+            operator.read_stored(), ["hourly-etl"], int(moment.timestamp() * 1000)
+        )
 
         project.catchup("watermark", "set", "hourly-etl", at, "-f")
 

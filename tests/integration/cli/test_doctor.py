@@ -78,7 +78,7 @@ def with_a_worker(project: Project, monkeypatch: pytest.MonkeyPatch, *, plugin: 
     monkeypatch.setattr(project.app.control, "ping", lambda timeout: [{"celery@here": {"ok": "pong"}}])
     if plugin:
         with project.operator() as operator:
-            Workers(operator.store.client, operator.store.scripts, operator.store.keys).attend("celery@here")
+            Workers(operator.store).attend("celery@here")
 
 
 def test_a_healthy_installation_is_told_so(

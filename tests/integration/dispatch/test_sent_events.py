@@ -212,10 +212,10 @@ def test_a_run_that_waits_its_turn_is_announced_by_the_worker_that_releases_it(
         beat = start(app)
         beat.go(minutes=55)
         beat.go(hours=1)
-        first, second = Ledger(store.client, store.scripts, store.keys, db=store.db).runs_of("e")
+        first, second = Ledger(store).runs_of("e")
         assert [event["uuid"] for event in heard(1)] == [first["id"]]
 
-        leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
+        leases = Leases(store, ttl_ms=60_000)
         leases.claim(first["id"], owner="w", task="proj.etl", worker="w", entry="e")
         ending = leases.finish(first["id"], entry="e", owner="w", state=RunState.SUCCEEDED)
         outflow = ReleasedPublisher(app, store, SystemClock())
@@ -235,7 +235,7 @@ def test_later_attempts_and_delayed_runs_are_announced_too(
         beat = start(app)
         beat.go(minutes=55)
         (again,) = heard(1)
-        leases = Leases(store.scripts, store.keys, db=store.db, ttl_ms=60_000)
+        leases = Leases(store, ttl_ms=60_000)
         leases.claim(again["uuid"], owner="w", task="proj.etl", worker="w", entry="again")
         leases.finish(again["uuid"], entry="again", owner="w", state=RunState.FAILED)
         beat.go(minutes=10)
@@ -243,7 +243,7 @@ def test_later_attempts_and_delayed_runs_are_announced_too(
 
         events = heard(2)
 
-    (late,) = Ledger(store.client, store.scripts, store.keys, db=store.db).runs_of("late")
+    (late,) = Ledger(store).runs_of("late")
     assert {event["uuid"] for event in events} == {late["id"], f"{again['uuid']}-2"}
 
 

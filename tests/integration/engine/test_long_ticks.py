@@ -20,7 +20,7 @@ from celery_catchup.dispatch.broker import Broker as Connection
 from celery_catchup.engine import catchup
 from celery_catchup.model import Instant, PlannedRun
 from celery_catchup.planning.planner import survey
-from celery_catchup.store import Batch, FencedError, Keys, Template
+from celery_catchup.store import Batch, FencedError, Keys, Store, Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat, Broker
 
@@ -201,7 +201,7 @@ def test_a_renewal_that_took_longer_than_the_lease_is_not_relied_on(
     beat = Beat(redis_url, clock, MINUTELY)
     beat.tick()
     leadership = beat.engine.services.leadership
-    call = leadership._scripts.call
+    call = beat.store.call
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         answer = call(*args, **kwargs)
@@ -209,7 +209,7 @@ def test_a_renewal_that_took_longer_than_the_lease_is_not_relied_on(
         return answer
 
     clock.advance(seconds=LEASE / 2)
-    monkeypatch.setattr(leadership._scripts, "call", slow)
+    monkeypatch.setattr(Store, "call", lambda self, *args, **kwargs: slow(*args, **kwargs))
     with pytest.raises(FencedError, match="too late"):
         leadership.keep()
     monkeypatch.undo()

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from celery_catchup.model import RunState, Slot, run_id, to_instant
-from celery_catchup.store import Ledger, Scripts
+from celery_catchup.store import Ledger
 from celery_catchup.store.leases import Answer, Finish
 from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Workers
@@ -195,7 +195,7 @@ def test_a_task_that_retried_itself_is_revoked_by_the_id_that_it_kept(start: Sta
     at(beat, TEN)
     (first,) = records(beat)
     claim(beat, first["id"])
-    Workers(beat.client, Scripts(beat.client), beat.keys).retry(first["id"], owner="w", delay_ms=0)
+    Workers(beat.store).retry(first["id"], owner="w", delay_ms=0)
     claim(beat, first["id"], owner="w2")
     assert records(beat)[0]["attempt"] == 2
 

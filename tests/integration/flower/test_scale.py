@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery.schedules import crontab
 
-from celery_catchup.store.listing import Wanted
+from celery_catchup.store.listing import RunFilter
 from celery_catchup.store.states import COLUMNS
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import Site, flower
@@ -142,7 +142,7 @@ def test_of_dense_entries_the_store_sends_no_records_and_is_not_asked_for_each_r
         asked = max(commands(project, site, path) for path in lanes)
         sent = max(received(project, site, path) for path in lanes)
         with project.operator() as operator:
-            record = operator.listing.runs(Wanted(limit=1)).records[0]
+            record = operator.listing.runs(RunFilter(limit=1)).records[0]
 
     assert asked < made / 10
     assert sent < made * len(json.dumps(record)) / 5

@@ -21,6 +21,7 @@ from celery_catchup.events import (
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.listing import Listing
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat, Broker
@@ -256,8 +257,8 @@ def test_a_failed_run_is_attempted_again_in_its_place_then_dead(outage: Start) -
         letter='{"category": "permanent"}',
     )
     assert states(beat) == ["dead", "queued", "waiting"]
-    (dead,) = beat.controls.dead_letters()
-    assert (dead["id"], dead["error"], dead["letter"]) == (
+    ((dead, letter, _),) = Listing(beat.store).dead()
+    assert (dead["id"], dead["error"], letter) == (
         run_id,
         "ValueError: no",
         {"category": "permanent"},
@@ -286,13 +287,14 @@ def test_a_replay_is_a_new_attempt_of_the_same_run(outage: Start) -> None:
     assert beat.messages()[-1] == {**beat.messages()[0], "id": f"{run_id}-2"}
     assert beat.controls.replay(run_id, entry="etl") is Replay.IN_FLIGHT
     assert beat.controls.replay("0" * 36, entry="etl") is Replay.UNKNOWN
-    assert len(beat.controls.dead_letters()) == 2
+    assert len(list(Listing(beat.store).dead())) == 2
 
 
 def test_a_discarded_dead_letter_stays_in_the_ledger_as_failed(outage: Start) -> None:
     beat = outage()
     work(beat, RunState.FAILED)
-    run_id = beat.controls.dead_letters()[-1]["id"]
+    *_, (oldest, _, _) = Listing(beat.store).dead()
+    run_id = oldest["id"]
 
     assert tuple(beat.controls.discard(run_id, entry="etl") for _ in range(2)) == (True, False)
     assert states(beat) == ["failed", "dead", "dead"]

@@ -715,7 +715,7 @@ def test_no_password_is_shown_when_a_connect_fails(
         shown = [
             scheduler.info,
             *map(repr, (scheduler, work, work.store, work.store.client, work.store.client.connection_pool)),
-            *map(repr, (work.store.scripts, work.states, work.engine, read_settings(scheduler.app))),
+            *map(repr, (work.states, work.engine, read_settings(scheduler.app))),
             *(record.getMessage() + str(record.exc_text) for record in caplog.records),
         ]
 

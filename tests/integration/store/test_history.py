@@ -37,8 +37,8 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
         desk_clock.advance(seconds=1)
 
     with project.operator() as operator:
-        tally = operator.history.tally(since=operator.now())
-        own = operator.history.tallies(["hourly-etl", "other"], since=operator.now())
+        tally = operator.history.counts(since=operator.now())
+        own = operator.history.counts_of(["hourly-etl", "other"], since=operator.now())
 
     assert tally.dispatched(Trigger.CATCHUP) == tally.missed == 3
     assert tally.dispatched(Trigger.SCHEDULER) == 0
@@ -50,14 +50,14 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
 
 def test_what_an_hour_counts_is_also_counted_for_good(project: Project, desk_clock: FakeClock) -> None:
     with project.operator() as operator:
-        hour = operator.history.tally(since=operator.now())
+        hour = operator.history.counts(since=operator.now())
         before = operator.history.ever()
 
         desk_clock.advance(hours=KEPT_HOURS + 1)
         project.execute("hourly-etl")
         ever = operator.history.ever()
 
-        assert operator.history.tally(since=operator.now()).dispatched(Trigger.CATCHUP) == 0
+        assert operator.history.counts(since=operator.now()).dispatched(Trigger.CATCHUP) == 0
     assert before == dict(hour.counts)
     late = operator.now() - ms("2026-02-07T10:00:00Z")
     week_and_more = {"lag:catchup:inf": 1, "lag_ms:catchup": late}
@@ -73,7 +73,7 @@ def test_slots_that_are_not_recovered_are_counted_by_their_reason(
     project.tick()
 
     with project.operator() as operator:
-        tally = operator.history.tally(since=operator.now())
+        tally = operator.history.counts(since=operator.now())
 
     assert tally.skipped(SkipReason.EXPIRED) == 2
     assert tally.skipped(SkipReason.GUARD_BLOCKED) == 1
@@ -93,8 +93,8 @@ def test_hours_before_the_range_are_left_out_and_a_ring_of_eight_days_forgets_th
             desk_clock.advance(seconds=3600)
 
     with project.operator() as operator:
-        lately = operator.history.tally(since=operator.now() - 3 * 3_600_000)
-        everything = operator.history.tally(since=0)
+        lately = operator.history.counts(since=operator.now() - 3 * 3_600_000)
+        everything = operator.history.counts(since=0)
         size = operator.store.client.hlen(operator.store.keys.hours) - len(operator.history.ever())
 
     assert lately.dispatched(Trigger.SCHEDULER) == 3
@@ -117,7 +117,7 @@ def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
             for key in (keys.hours, keys.hours_of("hourly-etl")):
                 client.hset(key, str(hour % KEPT_HOURS), text)
             client.zadd(keys.outages, {text: operator.now() + 1})
-            assert operator.history.tally(since=operator.now()).missed == 0
+            assert operator.history.counts(since=operator.now()).missed == 0
             assert operator.history.outages(since=operator.now()) == []
             project.tick()
 

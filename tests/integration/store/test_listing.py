@@ -14,7 +14,7 @@ from tests.integration.operating import Project
 
 def unfinished(project: Project) -> list[str]:
     """The ids of all runs that wait or are queued, two on a page."""
-    wanted = listing.Wanted(states=frozenset({RunState.WAITING, RunState.QUEUED}), limit=2)
+    wanted = listing.RunFilter(states=frozenset({RunState.WAITING, RunState.QUEUED}), limit=2)
     found: list[str] = []
     with project.operator() as operator:
         while (page := operator.listing.runs(wanted, lanes=["hourly-etl"])).following:

@@ -9,7 +9,6 @@ import pytest
 
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.store.notes import Notes
-from celery_catchup.store.scripts import Scripts
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
@@ -78,7 +77,7 @@ def test_what_a_run_notes_comes_back_as_it_went_in(beat: Beat, value: Any) -> No
     beat.tick()
     (run,) = beat.ledger.runs_of("etl")
     beat.leases.claim(run["id"], owner="w", task="proj.etl", worker="w1")
-    notes = Notes(beat.client, Scripts(beat.client), beat.keys)
+    notes = Notes(beat.store)
 
     for name in ("one", "two", "1", ""):
         notes.write(run["id"], "checkpoints", name, value, owner="w")

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from celery_catchup.errors import LeaseLostError
-from celery_catchup.store import Keys, Notes, Scripts, connect
+from celery_catchup.store import Notes, Store, connect
 from celery_catchup.store.notes import LONGEST_NOTE, MOST_BYTES, MOST_NOTES
 from celery_catchup.worker_plugin.context import RunContext
 from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
@@ -37,9 +37,9 @@ def client(redis_url: str) -> Any:
 
 def attempt(client: Redis, number: int) -> RunContext:
     """The run as its n-th attempt sees it; that attempt owns it from now on."""
-    keys, owner = Keys("test"), f"worker-{number}"
-    client.hset(keys.ledger, RUN, json.dumps({**RECORD, "attempt": number, "owner": owner}))
-    notes = Notes(client, Scripts(client), keys)
+    store, owner = Store(client, "test"), f"worker-{number}"
+    client.hset(store.keys.ledger, RUN, json.dumps({**RECORD, "attempt": number, "owner": owner}))
+    notes = Notes(store)
     record = {**RECORD, "attempt": number}
     return RunContext.of(RUN, record, lease=None, notebook=StoredNotebook(notes, RUN, owner=owner))
 
@@ -67,7 +67,7 @@ def test_outputs_and_progress_are_kept_with_the_run(client: Redis) -> None:
     run.output("report", "s3://bucket/report.pdf")
     run.progress(3, 10)
 
-    notes = Notes(client, Scripts(client), Keys("test")).read(RUN)
+    notes = Notes(Store(client, "test")).read(RUN)
 
     assert notes == {"outputs": {"report": "s3://bucket/report.pdf"}, "progress": {"work": [3, 10]}}
 

@@ -13,9 +13,9 @@ from celery.schedules import crontab
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import PlannedRun, RunState
-from celery_catchup.store import Keys, Ledger, Template
+from celery_catchup.store import Keys, Ledger, Store, Template
 from celery_catchup.store.batches import MOST_BYTES
-from celery_catchup.store.scripts import Scripts, all_scripts
+from celery_catchup.store.scripts import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
 
@@ -41,9 +41,9 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 def pushed(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Which script has pushed how many messages."""
     seen: list[tuple[str, int]] = []
-    stock = Scripts.call
+    stock = Store.call
 
-    def counted(self: Scripts, name: str, *args: Any, **more: Any) -> Any:
+    def counted(self: Store, name: str, *args: Any, **more: Any) -> Any:
         before: Any = client.llen(QUEUE)
         answer = stock(self, name, *args, **more)
         after: Any = client.llen(QUEUE)
@@ -51,7 +51,7 @@ def pushed(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[s
             seen.append((name, after - before))
         return answer
 
-    monkeypatch.setattr(Scripts, "call", counted)
+    monkeypatch.setattr(Store, "call", counted)
     return seen
 
 
@@ -154,9 +154,9 @@ def test_delayed_runs_of_many_entries_are_admitted_with_a_call_for_a_hundred_of_
     redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    stock = Scripts.call
+    stock = Store.call
     monkeypatch.setattr(
-        Scripts, "call", lambda self, name, *a, **k: (calls.append(name), stock(self, name, *a, **k))[1]
+        Store, "call", lambda self, name, *a, **k: (calls.append(name), stock(self, name, *a, **k))[1]
     )
     jittered = {"window": "6h", "overlap_policy": "all", "jitter": "5m"}
     beat = Beat(redis_url, clock, {f"etl-{n}": ("0 * * * *", jittered) for n in range(300)})
@@ -232,14 +232,14 @@ class LargeBroker(Broker):
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Scripts, and how many characters their calls had."""
     seen: list[tuple[str, int]] = []
-    stock = Scripts.call
+    stock = Store.call
 
-    def weighed(self: Scripts, name: str, keys: Any, args: Any, **more: Any) -> Any:
+    def weighed(self: Store, name: str, args: Any, **more: Any) -> Any:
         words = [*args.values(), *more.get("more_args", ())]
         seen.append((name, sum(len(str(word)) for word in words)))
-        return stock(self, name, keys, args, **more)
+        return stock(self, name, args, **more)
 
-    monkeypatch.setattr(Scripts, "call", weighed)
+    monkeypatch.setattr(Store, "call", weighed)
     return seen
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from celery_catchup.store import Leases, Scripts, connect
+from celery_catchup.store import Leases, Store, connect
 from celery_catchup.store.leases import Answer, Finish
 from celery_catchup.store.workers import FORGET_MS, Workers
-from tests.integration.workers import PROJECT, Site
+from tests.integration.workers import NAMESPACE, PROJECT, Site
 
 NOW = 1_770_465_720_000
 
@@ -24,13 +24,12 @@ def site(redis_url: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def leases(site: Site) -> Leases:
-    return Leases(Scripts(connect(site.url)), site.keys, db=0, ttl_ms=60_000, now_ms=NOW)
+    return Leases(Store(connect(site.url), NAMESPACE), ttl_ms=60_000, now_ms=NOW)
 
 
 @pytest.fixture
 def workers(site: Site) -> Workers:
-    client = connect(site.url)
-    return Workers(client, Scripts(client), site.keys, now_ms=NOW)
+    return Workers(Store(connect(site.url), NAMESPACE), now_ms=NOW)
 
 
 def claim(leases: Leases, run_id: str, owner: str) -> Answer:

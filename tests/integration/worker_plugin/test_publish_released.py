@@ -11,8 +11,8 @@ import kombu
 import pytest
 
 from celery_catchup.clock import SystemClock
-from celery_catchup.store import Template
-from celery_catchup.store.opening import StoreHandle, open_store
+from celery_catchup.store import Store, Template
+from celery_catchup.store.opening import open_store
 from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
 from tests.integration.dispatching import SLOT, a_dispatcher, an_app, an_entry
 
@@ -25,7 +25,7 @@ def queue(rabbitmq_url: str) -> Iterator[str]:
         connection.default_channel.queue_delete(name)
 
 
-def released(store: StoreHandle, template: Template, *, count: int) -> list[str]:
+def released(store: Store, template: Template, *, count: int) -> list[str]:
     """Runs that a worker has just released into the outbox."""
     ids = [str(uuid.uuid4()) for _ in range(count)]
     record = (
