@@ -11,7 +11,6 @@ from celery_catchup.config.settings import Settings
 from celery_catchup.engine.catchup import Catchup, look_up
 from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
 from celery_catchup.engine.failures import Failures, told
-from celery_catchup.engine.previews import has_missed
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
@@ -83,7 +82,7 @@ class Advance:
 
     def _queue(self, lines: list[TrackedEntry], now: Instant) -> None:
         """Into their queue; those that have missed slots begin to be caught up."""
-        failed = self._open([line for line in lines if has_missed(line, now)], now)
+        failed = self._open([line for line in lines if line.has_missed(now)], now)
         for line in lines:
             if line.entry.name not in failed:
                 self.tracked.queue(line)
@@ -103,7 +102,7 @@ class Advance:
         """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
         lines = self.tracked.take(queue, limit)
         if queue is self.tracked.live:
-            missed = [line for line in lines if has_missed(line, now)]  # while they were waiting
+            missed = [line for line in lines if line.has_missed(now)]  # while they were waiting
             failed = self._open(missed, now)
             lines = [line for line in lines if line.entry.name not in failed]
         drafts: list[Draft] = []
@@ -173,9 +172,11 @@ class Advance:
         return min((at for at in found if at is not None), default=None)
 
     def _commit(self, drafts: list[Draft], now: Instant) -> None:
-        writing = [one for one in drafts if one.matters]
+        writing = []
         for one in drafts:
-            if not one.matters:
+            if one.matters:
+                writing.append(one)
+            else:
                 self.tracked.wake(one.line.entry.name, one.plan.wake_at)
         if not writing:
             return

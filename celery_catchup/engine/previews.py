@@ -44,7 +44,7 @@ def preview(
     known = read_tracked_entries(declared, stored, now=now, match_first=match, events=Events())
     catchup = Catchup(states, Events(), _no_time_passes, settings.max_runs, None, namespace)
     due = known.tracked.due(now)
-    catchup.open([line for line in due if has_missed(line, now)], watermark=known.watermark, now=now)
+    catchup.open([line for line in due if line.has_missed(now)], watermark=known.watermark, now=now)
     scopes = {line.entry.name: line.scope(known.watermark, now) for line in due}
     ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
     look_up(due, states, ranges, namespace)
@@ -63,13 +63,6 @@ def _preview(line: TrackedEntry, state: EntryState, watermark: Instant, now: Ins
 def nothing_planned(entry: str, now: Instant) -> Plan:
     """The plan of an entry whose slots nobody can tell."""
     return Plan(entry, now, (), (), now, None)
-
-
-def has_missed(line: TrackedEntry, now: Instant) -> bool:
-    """Whether the entry is late enough to be caught up; or was paused, removed or failing for a while."""
-    due = line.wake_at if line.due_since is None else line.due_since
-    late = due is not None and now - due > line.entry.misfire_threshold
-    return line.session is None and (late or line.state.resumes)
 
 
 def _no_time_passes() -> float:

@@ -82,6 +82,12 @@ class TrackedEntry:
         self.asks_who_is_busy = most_unfinished(policy) is not None
         self.capacity = -1 if most is None else most
 
+    def has_missed(self, now: Instant) -> bool:
+        """Tell whether the entry is late enough to be caught up, or was paused or removed for a while."""
+        due = self.wake_at if self.due_since is None else self.due_since
+        late = due is not None and due <= self.entry.missed_until(now)
+        return self.session is None and (late or self.state.resumes)
+
     def scope(self, watermark: Instant, now: Instant) -> Scope:
         """The range to decide now; during a catch-up it ends where that began.
 

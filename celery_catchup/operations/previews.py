@@ -214,9 +214,8 @@ def preview_plan(
 
 
 def _missed(line: TrackedEntry, plan: Plan, now: Instant) -> bool:
-    late = now - line.entry.misfire_threshold
     firsts = [run.slot.at for run in plan.runs] + [skip.first for skip in plan.skips]
-    return any(at < late for at in firsts)
+    return any(at <= line.entry.missed_until(now) for at in firsts)
 
 
 def _imagined(

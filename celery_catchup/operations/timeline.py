@@ -198,7 +198,7 @@ class _Lane:
 
     @property
     def _late(self) -> Instant:
-        return self.now - self.line.entry.misfire_threshold
+        return self.line.entry.missed_until(self.now)
 
     def _meaning(self, at: Instant) -> tuple[SlotMark, str | None]:
         state = self.line.state

@@ -50,9 +50,12 @@ class Entry:
     policy: Policy
 
     @cached_property
-    def misfire_threshold(self) -> int:
-        """A slot handled more than this many milliseconds late was missed."""
+    def _misfire_threshold(self) -> int:
         return to_milliseconds(self.policy.misfire_threshold)
+
+    def missed_until(self, now: Instant) -> Instant:
+        """Return the last instant whose slot counts as missed when it is handled now; later ones are live."""
+        return now - self._misfire_threshold - 1
 
     @cached_property
     def jitter(self) -> int:

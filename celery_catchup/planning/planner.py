@@ -11,7 +11,6 @@ from celery_catchup.config.policy import Keep, Select
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
 from celery_catchup.planning.candidates import Candidates, Stretch, skips_of
 from celery_catchup.planning.entry import Entry, EntryState, Role
-from celery_catchup.planning.fast_path import lone_run
 from celery_catchup.planning.overlap import Section, room, sections
 from celery_catchup.planning.scope import Scope
 
@@ -29,7 +28,44 @@ def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = N
     """
     if state.paused and not scope.backfill:
         return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
-    return lone_run(entry, state, scope) or plan_in_full(entry, state, scope, limit=limit)
+    return plan_live_slot(entry, state, scope) or plan_in_full(entry, state, scope, limit=limit)
+
+
+def plan_live_slot(entry: Entry, state: EntryState, scope: Scope) -> Plan | None:
+    """Plan one live slot of an entry with one schedule; None when any further rule may apply.
+
+    The fast path of a healthy tick: without it, a tick of 1,000 live slots takes more than half as
+    long again. A property test compares it with `plan_in_full`.
+    """
+    if not entry.is_simple or scope.backfill or scope.dropped or state.used is not None:
+        return None
+    reach = scope.reaches[0]
+    after, until = reach.after, reach.until
+    if reach.floor != after or state.existing or not _has_room(entry, state):
+        return None
+    table = entry.schedules[0].timetable
+    at = table.next_after(after)
+    if at is None or at > until or at <= entry.missed_until(scope.now):
+        return None
+    following, end = table.next_after(at), entry.bounds[0].until
+    if following is not None and following <= until:
+        return None
+    return Plan(
+        entry.name,
+        after,
+        (PlannedRun(Slot(at, 0), Trigger.SCHEDULER, at),),
+        (),
+        max(scope.now, after),
+        following if following is None or end is None or following <= end else None,
+    )
+
+
+def _has_room(entry: Entry, state: EntryState) -> bool:
+    policy = entry.policy
+    if policy.skip_if_successful and state.manual_success is not None:
+        return False
+    free = room(policy, active=state.active, waiting=state.waiting)
+    return free is None or free > 0
 
 
 def plan_in_full(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
@@ -124,7 +160,7 @@ class _Planning:
 
     def _missed_until(self) -> Instant:
         """A slot at or before this was missed; a younger one is live."""
-        return self.scope.now - self.entry.misfire_threshold - 1
+        return self.entry.missed_until(self.scope.now)
 
     # -- 3: what the ledger knows --------------------------------------------------------
 

@@ -105,11 +105,12 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
         watermark = state.paused_at
     elif state.removed is not None:
         watermark = state.removed[0]
-    known = (state.decided, state.manual_start, state.changed_at)
     floor = max(
         now if watermark is None else min(watermark, now),
         state.first_seen_at,
-        *(instant for instant in known if instant is not None),
+        state.decided or 0,
+        state.manual_start or 0,
+        state.changed_at or 0,
     )
     return Scope(
         now=now,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
 from celery_catchup.planning.entry import NOTHING, Entry, EntryState
-from celery_catchup.planning.fast_path import lone_run
 from celery_catchup.planning.overlap import room, share
-from celery_catchup.planning.planner import plan, plan_in_full, survey
+from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, survey
 from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
 
@@ -86,7 +85,7 @@ def test_nothing_is_planned_outside_the_range(case: tuple[Entry, EntryState, Ins
 
     assert all(result.replay_from < run.slot.at <= NOON for run in result.runs)
     assert [run.slot for run in result.runs] == sorted(run.slot for run in result.runs)
-    late = {run.trigger for run in result.runs if NOON - run.slot.at > entry.misfire_threshold}
+    late = {run.trigger for run in result.runs if run.slot.at <= entry.missed_until(NOON)}
     assert late <= {Trigger.CATCHUP}
 
 
@@ -278,14 +277,14 @@ def test_the_short_way_for_one_live_slot_gives_what_the_rules_give(
     case: tuple[Entry, EntryState, Scope],
 ) -> None:
     entry, state, scope = case
-    short = lone_run(entry, state, scope)
+    short = plan_live_slot(entry, state, scope)
 
     assert short is None or short == plan_in_full(entry, state, scope, limit=1)
     assert plan(entry, state, scope) == plan_in_full(entry, state, scope)
 
 
 def test_a_healthy_tick_takes_the_short_way() -> None:
-    taken = find(healthy(), lambda case: lone_run(*case) is not None)
+    taken = find(healthy(), lambda case: plan_live_slot(*case) is not None)
 
     assert len(plan(*taken).runs) == 1
 
