@@ -1,27 +1,36 @@
-"""Timeline: what became of each slot of an entry, for lanes and heat maps."""
+"""Show what became of each slot of an entry in a range, for lanes and heat maps.
+
+Every slot belongs to one piece: it has a run, or lies in a recorded span of skipped slots, or is undecided,
+paused or still to come. The pieces of an entry are sorted, and neighbours merged until few enough are left.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import product
-from typing import Any
+from datetime import datetime
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, RunState, SkipReason, SlotMark, Trigger, to_datetime, to_instant
-from celery_catchup.operations.gaps import Span, clipped, gaps
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.pieces import pieces
+from celery_catchup.operations.stored_times import stored_instant, stored_time
 from celery_catchup.planning.entry import Role
 from celery_catchup.store.listing import Record
-from celery_catchup.store.survey import Stretch, share
+from celery_catchup.store.survey import UNREPORTED, RunGroup
+from celery_catchup.timetables.timetable import Timetable
 
 MOST = 400
-"""Values per entry that a timeline has, more or less, unless somebody says otherwise."""
+"""Default number of values per entry, more or less."""
 VALUES = 5000
-"""Values that a timeline of many entries has in all; it also bounds the records that are read for it."""
+"""Values that a timeline of many entries has in all."""
+_LISTED = 20_000
+"""Slots of a part that are listed one by one; in a larger part, those between two runs are counted."""
 
 
 WORST_FIRST = (
@@ -59,200 +68,185 @@ class TimelineSlots:
 def timeline(
     operator: Operator, names: Sequence[str], *, since: datetime, until: datetime, most: int = MOST
 ) -> dict[str, list[TimelineSlots]]:
-    """Of each entry every slot between ``since`` and ``until``, both included, exactly once, in order.
+    """Show every slot of each entry between ``since`` and ``until``, both included, exactly once, in order.
 
-    An entry has no slots from before it was first seen. Of one without a policy only what is to
-    come is known, because Celery's own rules keep no record. Dense neighbours of one mark are
-    merged, so that about ``most`` values come back per entry, and `VALUES` in all; should that not
-    be enough, neighbours of several marks are. Of more runs than a `Survey` looks
-    at, the newest are told, and nothing from before them.
+    An entry has no slots from before it was first seen. Of one without a policy only future slots are known,
+    because Celery's own rules keep no record. Dense neighbours of one mark are merged, so that about ``most``
+    values come back per entry, and `VALUES` in all; if that is not enough, neighbours of several marks are.
+    If there are more runs than a `Survey` reads, the older ones and everything before them are left out.
     """
     wanted = operator.known(names)
     most = min(most, VALUES // max(len(wanted), 1))
     after, last, now = to_instant(since) - 1, to_instant(until), operator.now()
     stored = operator.read_stored(wanted)
-    lines = operator.tracked(stored, now, wanted)
-    runs = _runs(operator, wanted, after, last, most=most)
+    tracked = operator.tracked(stored, now, wanted)
+    surveyed = operator.survey.runs(wanted, after + 1, last, single=most)
     skips = operator.listing.skips(wanted, since=after + 1, until=last)
-    dense = 2 * (last - after) // max(most, 1)
+    near = 2 * (last - after) // max(most, 1)
     found = {}
     for name in wanted:
-        own, others = runs[name], []
-        if name in lines:
-            lane = _Lane(lines[name], _instant(stored.watermark), now, known=name in operator.declared)
+        runs = surveyed[name]
+        pieces: list[_Piece] = []
+        if name in tracked:
+            watermark, declared = stored_instant(stored.watermark) or 0, name in operator.declared
+            begin = runs.groups[0].slots[0] - 1 if runs.skipped and runs.groups else after
             with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
-                others = list(lane.without_run(own.slots_of, skips[name], max(after, own.after), last))
-        slots = [*own.marked(others, near=dense), *others]
-        found[name] = _merged(sorted(slots, key=_place), most=most, dense=dense)
+                lane = _Lane(tracked[name], runs.groups, watermark, now, declared=declared)
+                pieces = list(lane.pieces(skips[name], begin, last))
+        others = sorted(piece.first for piece in pieces)
+        pieces += [piece for group in runs.groups for piece in _run_pieces(group, others, near)]
+        merged = _merge(sorted(pieces, key=attrgetter("first", "last")), most=most, near=near)
+        found[name] = [one.shown() for one in merged]
     return found
 
 
-# -- runs --------------------------------------------------------------------------------------
+class _Piece(NamedTuple):
+    """A `TimelineSlots` in milliseconds: there may be tens of thousands before they are merged."""
 
+    first: Instant
+    last: Instant
+    number: int
+    mark: SlotMark
+    reason: str | None = None
+    run_id: str | None = None
+    started: Instant | None = None
+    counts: dict[str, int] | None = None
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """An entry's runs, as stretches of those that are alike; before ``after`` nobody has looked."""
-
-    stretches: Sequence[Stretch]
-    after: Instant
-
-    def slots_of(self, schedule: int) -> list[Instant]:
-        """The slots of one of the entry's schedules that have a run, in order."""
-        return [at for one in self.stretches if one.schedule == schedule for at in one.slots]
-
-    def marked(self, others: Sequence[TimelineSlots], *, near: int) -> Iterator[TimelineSlots]:
-        """All of them, with what became of them; no value reaches over one of the others."""
-        starts = sorted(to_instant(one.first) for one in others)
-        for one in self.stretches:
-            mark, started = SlotMark(one.mark), None if one.started is None else to_datetime(one.started)
-            for span in pieces(one.slots, others=starts, near=near):
-                yield _slots(span, mark, None, run_id=one.run_id, started_at=started)
-
-
-def _runs(
-    operator: Operator, names: Sequence[str], after: Instant, last: Instant, *, most: int
-) -> dict[str, _Runs]:
-    """The runs of these entries. Of so many that they cannot be told apart no records are read."""
-    counts = operator.survey.counts(names, after + 1, last)
-    dense = {name: count for name, count in counts.items() if count > most}
-    records = operator.listing.between([name for name in names if name not in dense], after + 1, last)
-    found = {name: _Runs([_alone(record) for record in own], after) for name, own in records.items()}
-    for name, stretches in operator.survey.stretches(dense, after + 1, last, marks=_MARKS_OF_RUNS).items():
-        whole = dense[name] <= share(len(dense)) or not stretches
-        found[name] = _Runs(stretches, after if whole else stretches[0].slots[0] - 1)
-    return found
-
-
-def _alone(record: Record) -> Stretch:
-    kind = RunState(record["state"]), Trigger(record["trigger"]), bool(record.get("unreported"))
-    started = record.get("started")
-    return Stretch(
-        (int(record["slot"]),),
-        _MARKS_OF_RUNS[kind],
-        record.get("schedule"),
-        record["id"],
-        None if started is None else int(started),
-    )
-
-
-def _mark_of(state: RunState, trigger: Trigger, *, unreported: bool) -> SlotMark:
-    """Return the mark of a run; one in flight whose worker does not report counts as a success."""
-    if state.mark is None or (state.in_flight and unreported):
-        return trigger.mark
-    return state.mark
-
-
-_MARKS_OF_RUNS = {
-    (state, trigger, unreported): _mark_of(state, trigger, unreported=unreported)
-    for state, trigger, unreported in product(RunState, Trigger, (False, True))
-}
-
-
-@dataclass(frozen=True)
-class _Lane:
-    """An entry, and what tells the meaning of a slot that has no run."""
-
-    line: TrackedEntry
-    watermark: Instant
-    now: Instant
-    known: bool
-
-    def without_run(
-        self,
-        slots_of: Callable[[int], list[Instant]],
-        skips: Sequence[Record],
-        after: Instant,
-        until: Instant,
-    ) -> Iterator[TimelineSlots]:
-        """Slots that have no run: skipped, undecided, and to come. ``slots_of`` a schedule have one."""
-        for index, schedule in enumerate(self.line.entry.schedules):
-            if schedule.role is Role.STOP:
-                continue
-            table, (low, high) = schedule.timetable, self._reach(index, after, until)
-            runs = slots_of(index)
-            spans = [_span(one) for one in skips if one["schedule"] == index and _has_no_run(one)]
-            for span in spans:
-                for part in clipped(table, span, after, until, runs=runs):
-                    yield _slots(part, _MARKS.get(str(part.reason), SlotMark.SKIPPED), part.reason)
-            if low < high:
-                for gap in gaps(table, low, high, runs=runs, spans=spans, cuts=self._cuts()):
-                    yield _slots(gap, *self._meaning(gap.last))
-
-    def _reach(self, index: int, after: Instant, until: Instant) -> tuple[Instant, Instant]:
-        """The part of the range in which the schedule has slots that somebody kept an eye on."""
-        bounds = self.line.entry.bounds[index]
-        begin = self.line.state.first_seen_at if self.known else self.now
-        return max(after, begin, bounds.after or 0), until if bounds.until is None else min(
-            until, bounds.until
+    def shown(self) -> TimelineSlots:
+        first, last, started = to_datetime(self.first), to_datetime(self.last), stored_time(self.started)
+        return TimelineSlots(
+            first, last, self.number, self.mark, self.reason, self.run_id, started, self.counts
         )
 
-    def _cuts(self) -> list[Instant]:
-        state = self.line.state
-        cuts = (self._decided, state.manual_start, state.paused_at, self._late, self.now)
-        return [cut for cut in cuts if cut is not None]
 
-    @property
-    def _decided(self) -> Instant:
-        return max(self.watermark, self.line.state.decided or 0)
+# -- slots with a run --------------------------------------------------------------------------
 
-    @property
-    def _late(self) -> Instant:
-        return self.line.entry.missed_until(self.now)
+
+def _run_pieces(group: RunGroup, others: Sequence[Instant], near: int) -> Iterator[_Piece]:
+    """Cut a group where one of the other slots lies between its runs, or two runs are not near."""
+    slots, state = group.slots, RunState.SUCCEEDED if group.state == UNREPORTED else RunState(group.state)
+    mark = state.mark or Trigger(group.trigger).mark
+    cuts = {bisect(slots, at) for at in others[bisect(others, slots[0]) : bisect(others, slots[-1])]}
+    cuts |= {place for place, (one, two) in enumerate(pairwise(slots), 1) if two - one > near}
+    for begin, end in pairwise([0, *sorted(cuts), len(slots)]):
+        yield _Piece(slots[begin], slots[end - 1], end - begin, mark, None, group.run_id, group.started)
+
+
+# -- slots without a run -----------------------------------------------------------------------
+
+
+class _Lane:
+    """The slots of one entry that have no run: skipped, paused, undecided, and to come."""
+
+    def __init__(
+        self,
+        tracked: TrackedEntry,
+        runs: Sequence[RunGroup],
+        watermark: Instant,
+        now: Instant,
+        *,
+        declared: bool,
+    ) -> None:
+        self._entry, self._state, self._runs, self._now = tracked.entry, tracked.state, runs, now
+        self._decided = max(watermark, self._state.decided or 0)
+        self._late = self._entry.missed_until(now)
+        self._begin = self._state.first_seen_at if declared else now
+
+    def pieces(self, skips: Sequence[Record], after: Instant, until: Instant) -> Iterator[_Piece]:
+        """Yield the slots of ``(after, until]``, also those of recorded skips that got no run since."""
+        for index, schedule in enumerate(self._entry.schedules):
+            if schedule.role is not Role.STOP:
+                taken = {at for group in self._runs if group.schedule == index for at in group.slots}
+                own = [one for one in skips if one["schedule"] == index]
+                for low, high, mark, reason in self._parts(index, own, after, until):
+                    for first, last, count in _free_slots(schedule.timetable, low, high, taken):
+                        yield _Piece(first, last, count, mark, reason)
+                yield from _unknown_skips(schedule.timetable, own, after, until)
+
+    def _parts(
+        self, index: int, skips: Sequence[Record], after: Instant, until: Instant
+    ) -> Iterator[tuple[Instant, Instant, SlotMark, str | None]]:
+        """Divide ``(after, until]`` where the meaning of a slot without a run changes."""
+        bounds, state = self._entry.bounds[index], self._state
+        low = max(after, self._begin, bounds.after or 0)
+        high = until if bounds.until is None else min(until, bounds.until)
+        cuts = {self._decided, state.manual_start, state.paused_at, self._late, self._now, high}
+        covered = after
+        for first, last, reason in [*sorted(_spans(skips, after, until)), (until + 1, until, "")]:
+            edges = {max(covered, low), *(cut for cut in cuts if cut is not None), first - 1}
+            for begin, end in pairwise(sorted(edges)):
+                if max(covered, low) <= begin and end <= min(first - 1, high):
+                    yield begin, end, *self._meaning(end)
+            if max(covered, first - 1) < last:
+                yield max(covered, first - 1), last, _SKIP_MARKS.get(reason, SlotMark.SKIPPED), reason
+            covered = max(covered, last)
 
     def _meaning(self, at: Instant) -> tuple[SlotMark, str | None]:
-        state = self.line.state
+        state = self._state
         if state.paused_at is not None and at > state.paused_at:
             return SlotMark.PAUSED, None
-        if at > self.now or (at > self._decided and at > self._late):
+        if at > self._now or (at > self._decided and at > self._late):
             return SlotMark.UPCOMING, None
         if state.manual_start is not None and at <= state.manual_start:
             return SlotMark.SKIPPED, "manual"
-        return (SlotMark.MISSED, "undecided") if at > self._decided else (SlotMark.SKIPPED, "not_recorded")
+        if at > self._decided:
+            return SlotMark.MISSED, "undecided"
+        return SlotMark.SKIPPED, "not_recorded"
 
 
-_MARKS = {str(reason): reason.rule.mark or SlotMark.SKIPPED for reason in SkipReason}
+_SKIP_MARKS = {str(reason): reason.rule.mark or SlotMark.SKIPPED for reason in SkipReason}
 _WITH_RUN = frozenset(str(reason) for reason in SkipReason if reason.has_run)
 
 
-def _has_no_run(skip: Record) -> bool:
-    return skip["reason"] not in _WITH_RUN
+def _spans(skips: Iterable[Record], after: Instant, until: Instant) -> Iterator[tuple[Instant, Instant, str]]:
+    """Yield what of the skipped spans lies in ``(after, until]``, except slots that already had a run."""
+    for one in skips:
+        first, last = max(int(one["first"]), after + 1), min(int(one["last"]), until)
+        if first <= last and one["reason"] not in _WITH_RUN:
+            yield first, last, str(one["reason"])
 
 
-def _span(skip: Record) -> Span:
-    return Span(int(skip["first"]), int(skip["last"]), int(skip["count"]), str(skip["reason"]))
+def _unknown_skips(
+    table: Timetable, skips: Iterable[Record], after: Instant, until: Instant
+) -> Iterator[_Piece]:
+    """Yield skipped spans in which the schedule has no slots, because it was another one then."""
+    for one in skips:
+        for first, last, reason in _spans([one], after, until):
+            if not table.count(first - 1, last):
+                mark = _SKIP_MARKS.get(reason, SlotMark.SKIPPED)
+                yield _Piece(first, last, int(one["count"]), mark, reason)
 
 
-def _slots(span: Span, mark: SlotMark, reason: str | None, **run: Any) -> TimelineSlots:
-    return TimelineSlots(to_datetime(span.first), to_datetime(span.last), span.count, mark, reason, **run)
-
-
-def _place(one: TimelineSlots) -> tuple[datetime, datetime]:
-    return one.first, one.last
-
-
-def _instant(text: str | None) -> Instant:
-    return int(text) if text is not None and text.isdecimal() else 0
+def _free_slots(
+    table: Timetable, low: Instant, high: Instant, taken: set[Instant]
+) -> Iterator[tuple[Instant, Instant, int]]:
+    """Yield the slots of ``(low, high]`` without a run, one by one; if there are very many, count those
+    between two runs."""
+    if table.count(low, high) <= _LISTED:
+        yield from ((at, at, 1) for at in table.slots(low, high) if at not in taken)
+        return
+    for at in [*sorted(at for at in taken if low < at <= high), high + 1]:
+        first, last = table.next_after(low), table.previous_before(at)
+        if first is not None and last is not None and first <= last:
+            yield first, last, table.count(low, at - 1)
+        low = at
 
 
 # -- merging -----------------------------------------------------------------------------------
 
 
-def _merged(slots: list[TimelineSlots], *, most: int, dense: int) -> list[TimelineSlots]:
-    """The same slots as no more than about ``most`` values; ``dense`` is how close, in milliseconds,
-    neighbours must be to be merged."""
-    if len(slots) <= most:
-        return slots
-    near = timedelta(milliseconds=dense)
-    alike = _joined(slots, near, lambda a, b: (a.mark, a.reason) == (b.mark, b.reason))
-    return alike if len(alike) <= most else _joined(alike, near, lambda a, b: b.last - a.first <= near)
+def _merge(pieces: list[_Piece], *, most: int, near: int) -> list[_Piece]:
+    """Merge neighbours that are at most ``near`` milliseconds apart, until about ``most`` are left."""
+    if len(pieces) <= most:
+        return pieces
+    alike = _join(pieces, near, lambda one, two: one.mark is two.mark and one.reason == two.reason)
+    return alike if len(alike) <= most else _join(alike, near, lambda one, two: two.last - one.first <= near)
 
 
-def _joined(
-    slots: Iterable[TimelineSlots], near: timedelta, fits: Callable[[TimelineSlots, TimelineSlots], bool]
-) -> list[TimelineSlots]:
-    found: list[TimelineSlots] = []
-    for one in slots:
+def _join(pieces: Iterable[_Piece], near: int, fits: Callable[[_Piece, _Piece], bool]) -> list[_Piece]:
+    """Merge neighbours that are near and fit; of several marks the worst is shown."""
+    found: list[_Piece] = []
+    for one in pieces:
         if found and one.first - found[-1].last <= near and fits(found[-1], one):
             found[-1] = _both(found[-1], one)
         else:
@@ -260,21 +254,11 @@ def _joined(
     return found
 
 
-def _both(one: TimelineSlots, other: TimelineSlots) -> TimelineSlots:
-    graver = min((one, other), key=lambda each: WORST_FIRST.index(each.mark))
-    several = one.mark is not other.mark or one.counts or other.counts
-    return TimelineSlots(
-        first=one.first,
-        last=max(one.last, other.last),
-        count=one.count + other.count,
-        mark=graver.mark,
-        reason=graver.reason,
-        counts=_added(one, other) if several else None,
-    )
-
-
-def _added(one: TimelineSlots, other: TimelineSlots) -> dict[str, int]:
-    counts = dict(one.counts or {str(one.mark): one.count})
-    for mark, count in (other.counts or {str(other.mark): other.count}).items():
-        counts[mark] = counts.get(mark, 0) + count
-    return counts
+def _both(one: _Piece, two: _Piece) -> _Piece:
+    last, number = max(one.last, two.last), one.number + two.number
+    if one.mark is two.mark and not (one.counts or two.counts):
+        return _Piece(one.first, last, number, one.mark, one.reason)
+    counts = Counter(one.counts or {str(one.mark): one.number})
+    counts.update(two.counts or {str(two.mark): two.number})
+    worst = min((one, two), key=lambda each: WORST_FIRST.index(each.mark))
+    return _Piece(one.first, last, number, worst.mark, worst.reason, counts=dict(counts))

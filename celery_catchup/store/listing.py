@@ -155,24 +155,6 @@ class Listing(StorePart):
             found += _decoded(part, kept)
         return found
 
-    def between(self, entries: Iterable[str], first: Instant, last: Instant) -> dict[str, list[Record]]:
-        """Return each entry's runs with slots from ``first`` to ``last``, oldest first; of more than
-        `LOOKED_AT` runs the newest."""
-        names = list(entries)
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zrevrangebyscore(self._keys.runs_of(name), last, first, start=0, num=LOOKED_AT)
-            ids = {
-                name: [run_id.decode() for run_id in reversed(found)]
-                for name, found in zip(names, pipe.execute(), strict=True)
-            }
-        asked = [name for name in names if ids[name]]
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in asked:
-                pipe.hmget(self._keys.ledger, ids[name])
-            stored = dict(zip(asked, pipe.execute(), strict=True))
-        return {name: _decoded(ids[name], stored.get(name, ())) for name in names}
-
     def ids_like(self, beginning: str, *, most: int) -> list[str]:
         """Return up to ``most`` ids of runs with this prefix, newest slots first."""
         if self._client.hexists(self._keys.ledger, beginning):

@@ -1,106 +1,109 @@
-"""Survey: what became of many runs at once, told by the server without sending their records."""
+"""Survey many runs at once for timelines: the server summarises them instead of sending their records."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from celery_catchup.model import Instant, RunState, Trigger
 from celery_catchup.store.store import StorePart
 
-LOOKED_AT = 120_000
-"""Runs that one survey looks at, shared by its entries: a day of fifty entries that run every 40 seconds."""
-_AT_ONCE = 2000
-"""Runs that one call looks at: the server does nothing else meanwhile, for five to forty milliseconds."""
+MOST_RUNS = 120_000
+"""Runs that one survey reads, shared by its entries: a day of fifty entries that run every 40 seconds."""
 
-Marks = Mapping[tuple[RunState, Trigger, bool], str]
-"""What to call runs by their state, their trigger, and whether they are unreported."""
+_AT_ONCE = 2000
+"""Runs that one call reads: the server serves no other client meanwhile, for five to forty milliseconds."""
+
+UNREPORTED = "unreported"
+_STATES, _TRIGGERS = frozenset((*RunState, UNREPORTED)), frozenset(Trigger)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Runs of one of an entry's schedules that follow each other and have one mark; of a lone one
-    also its id and when it started."""
+class RunGroup:
+    """Neighbouring runs of one schedule, state and trigger; a single run has its id and start.
+
+    ``state`` is a `RunState`, or `UNREPORTED` for a queued run whose end no worker reports.
+    """
 
     slots: Sequence[Instant]
-    mark: str
-    schedule: int | None
+    state: str
+    trigger: str
+    schedule: int
     run_id: str | None = None
     started: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A part of an entry's runs: how many to pass over, and how many to look at."""
+@dataclass(slots=True)
+class SurveyedRuns:
+    """An entry's runs, the oldest first; ``skipped`` older ones of the range were not read."""
 
-    name: str
+    skipped: int
+    groups: list[RunGroup] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of an entry's runs that one call reads."""
+
+    entry: str
     skipped: int
     count: int
+    grouped: bool
 
 
 class Survey(StorePart):
-    """Reads the ledger for drawings."""
+    """Summarises runs of the ledger."""
 
-    def counts(self, entries: Iterable[str], first: Instant, last: Instant) -> dict[str, int]:
-        """How many runs each entry has with slots from ``first`` to ``last``."""
-        names = list(entries)
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zcount(self._keys.runs_of(name), first, last)
-            return dict(zip(names, pipe.execute(), strict=True))
+    def runs(
+        self, entries: Sequence[str], first: Instant, last: Instant, *, single: int
+    ) -> dict[str, SurveyedRuns]:
+        """Survey the runs of these entries with slots from ``first`` to ``last``.
 
-    def stretches(
-        self, counts: Mapping[str, int], first: Instant, last: Instant, *, marks: Marks
-    ) -> dict[str, list[Stretch]]:
-        """These entries' runs with slots from ``first`` to ``last``, the oldest first; of more than an
-        entry's `share` the newest. ``counts`` is how many each has, ``marks`` what they mean."""
-        told = json.dumps({_kind(*kind): mark for kind, mark in marks.items()})
-        found: dict[str, list[Stretch]] = {name: [] for name in counts}
-        for looks in _calls(_looks(counts)):
-            keys = [self._keys.runs_of(one.name) for one in looks]
+        Neighbours that are alike are grouped if an entry has more than ``single`` runs.
+        """
+        counts = self._counts(entries, first, last)
+        share = MOST_RUNS // max(len(counts), 1)
+        found = {name: SurveyedRuns(max(count - share, 0)) for name, count in counts.items()}
+        parts = (
+            _Part(name, skipped, min(_AT_ONCE, count - skipped), count > single)
+            for name, count in counts.items()
+            for skipped in range(found[name].skipped, count, _AT_ONCE)
+        )
+        for batch in _batches(parts):
             answers = self._store.call(
                 "survey",
-                {"first_ms": first, "last_ms": last, "marks": told},
-                more_keys=keys,
-                more_args=[number for one in looks for number in (one.skipped, one.count)],
+                {"first_ms": first, "last_ms": last},
+                more_keys=[self._keys.runs_of(one.entry) for one in batch],
+                more_args=[arg for one in batch for arg in (one.skipped, one.count, int(one.grouped))],
             )
-            for one, answer in zip(looks, answers, strict=True):
-                found[one.name] += _read(*answer)
+            for one, answer in zip(batch, answers, strict=True):
+                found[one.entry].groups += _groups(*answer)
         return found
 
-
-def share(entries: int) -> int:
-    """How many runs of each entry a survey of so many looks at."""
-    return LOOKED_AT // max(entries, 1)
-
-
-def _looks(counts: Mapping[str, int]) -> Iterator[_Look]:
-    most = share(len(counts))
-    for name, count in counts.items():
-        for skipped in range(max(count - most, 0), count, _AT_ONCE):
-            yield _Look(name, skipped, min(_AT_ONCE, count - skipped))
+    def _counts(self, entries: Sequence[str], first: Instant, last: Instant) -> Mapping[str, int]:
+        with self._client.pipeline(transaction=False) as pipe:
+            for name in entries:
+                pipe.zcount(self._keys.runs_of(name), first, last)
+            return dict(zip(entries, pipe.execute(), strict=True))
 
 
-def _calls(looks: Iterable[_Look]) -> Iterator[list[_Look]]:
-    """As many looks in each call as the server has time for."""
-    held: list[_Look] = []
-    for one in looks:
-        if held and sum(each.count for each in held) + one.count > _AT_ONCE:
-            yield held
-            held = []
-        held.append(one)
-    if held:
-        yield held
+def _batches(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+    """Gather as many parts for each call as the server has time for."""
+    batch: list[_Part] = []
+    for one in parts:
+        if batch and sum(each.count for each in batch) + one.count > _AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
 
 
-def _kind(state: RunState, trigger: Trigger, unreported: bool) -> str:  # noqa: FBT001
-    return f"{state} {trigger}{' unreported' if unreported else ''}"
-
-
-def _read(slots: bytes, stretches: bytes) -> Iterator[Stretch]:
+def _groups(slots: bytes, groups: bytes) -> Iterator[RunGroup]:
     instants = list(map(int, slots.split(b","))) if slots else []
-    begin = 0
-    for mark, schedule, count, *alone in json.loads(stretches):
-        yield Stretch(instants[begin : begin + count], mark, schedule, *alone)
-        begin += count
+    end = 0
+    for state, trigger, schedule, count, *single in json.loads(groups):
+        begin, end = end, end + count
+        if state in _STATES and trigger in _TRIGGERS:  # a newer version may write others
+            yield RunGroup(instants[begin:end], state, trigger, int(schedule), *single)

@@ -1,71 +1,56 @@
--- Tell what became of many runs without sending their records: their slots, and stretches of runs of one mark.
+-- Summarise many runs without sending their records: their slots, and groups of neighbours of one kind.
 --
 -- KEYS ledger     hash    run id -> run as JSON
 -- KEYS ...                zsets of run ids by slot (ms), one for each entry
--- ARGV first_ms, last_ms  runs with other slots are left out
--- ARGV marks              JSON: "state trigger" -> its mark; with " unreported" behind it, of those
--- ARGV ...                for each zset how many of these runs to pass over, and how many to look at
--- RETURNS for each zset {slots in order, parted by commas,
---         JSON [[mark, schedule, how many; of a lone one its id and when it started]…]};
---         a run that cannot be read is left out
-local marks, find, sub = cjson.decode(args.marks), string.find, string.sub
+-- ARGV first_ms, last_ms  the range of slots
+-- ARGV ...                for each zset: how many runs of the range to skip, how many to read, '1' to group neighbours
+-- RETURNS for each zset {slots in order, separated by commas, JSON [[state, trigger, schedule, count; for a single run its
+--         id and when it started]…]}; the state 'unreported' is that of a queued run whose end nobody reports;
+--         runs that cannot be read are left out
+local find, match = string.find, string.match
 
--- Whether a word stands in a text. Records of one shape have it in the same place, so that is where to look first.
-local function stands(text, word)
-  if sub(text, word.at, word.to) == word.text then return true end
-  local at, to = find(text, word.text, 1, true)
-  if at then word.at, word.to = at, to end
-  return at ~= nil
+-- Read one field of a record that contains no other record: names occur once, and quotes inside values are escaped.
+local function field(text, name)
+  local _, to = find(text, name, 1, true)
+  return to and match(text, '^"?([%w_]+)', to + 1)
 end
 
--- Whether a record tells the same as the one before, without reading it; false when only reading can tell. Inside of
--- a text quotes are escaped, and a record without another one in it has each name once.
-local function alike(text, words)
-  if find(text, '{', 2, true) then return false end
-  if not (stands(text, words.state) and stands(text, words.trigger) and stands(text, words.schedule)) then return false end
-  local behind = sub(text, words.schedule.to + 1, words.schedule.to + 1)
-  return (behind == ',' or behind == '}') and not (words.doubtful and find(text, '"unreported"', 1, true))
+-- Return state, trigger and schedule of a run; and the run, if its record had to be decoded, which takes twice as long.
+local function summary(text)
+  if text and not find(text, '{', 2, true) then
+    local state, trigger, schedule = field(text, '"state":'), field(text, '"trigger":'), field(text, '"schedule":')
+    if state == 'queued' and find(text, '"unreported":true', 1, true) then state = 'unreported' end
+    if state and trigger and schedule then return state, trigger, schedule end
+  end
+  local run = read_run(text)
+  if not run then return nil end
+  local state = run.state == 'queued' and run.unreported and 'unreported' or run.state
+  return state, tostring(run.trigger), string.format('%d', run.schedule or -1), run
 end
 
-local function words_of(run, mark)
-  if run.unreported or type(run.schedule) ~= 'number' then return nil end
-  return {
-    state = { text = '"state":"' .. run.state .. '"', at = 1, to = 1 },
-    trigger = { text = '"trigger":"' .. run.trigger .. '"', at = 1, to = 1 },
-    schedule = { text = '"schedule":' .. string.format('%d', run.schedule), at = 1, to = 1 },
-    doubtful = marks[run.state .. ' ' .. run.trigger .. ' unreported'] ~= mark,
-  }
-end
-
-local function mark_of(run)
-  return run and marks[run.state .. ' ' .. tostring(run.trigger) .. (run.unreported and ' unreported' or '')]
-end
-
-local function look(key, skipped, count)
+local function summarise(key, skipped, count, grouped)
   local found = redis.call('ZRANGEBYSCORE', key, args.first_ms, args.last_ms, 'WITHSCORES', 'LIMIT', skipped, count)
-  local ids, slots, stretches, last, words = {}, {}, {}, nil, nil
+  local ids, slots, groups, last = {}, {}, {}, {}
   for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
   for i, text in ipairs(fields_of(keys.ledger, ids)) do
-    local joins, run, mark = text and words and alike(text, words), nil, nil
-    if not joins then
-      run = read_run(text)
-      mark = mark_of(run)
-      joins = mark and last and last[1] == mark and last[2] == (run.schedule or -1)
-      words = mark and words_of(run, mark)
+    local state, trigger, schedule, run = summary(text)
+    if state then
+      slots[#slots + 1] = found[2 * i]
+      if grouped and last[1] == state and last[2] == trigger and last[3] == schedule then
+        last[4], last[5], last[6] = last[4] + 1, nil, nil
+      else
+        local started = run and run.started or not run and tonumber(field(text, '"started":') or '')
+        last = { state, trigger, schedule, 1, ids[i], started or cjson.null }
+        groups[#groups + 1] = last
+      end
     end
-    if joins then
-      last[3], last[4], last[5] = last[3] + 1, nil, nil
-    elseif mark then
-      last = { mark, run.schedule or -1, 1, ids[i], run.started or cjson.null }
-      stretches[#stretches + 1] = last
-    end
-    if joins or mark then slots[#slots + 1] = found[2 * i] end
   end
-  return { table.concat(slots, ','), cjson.encode(stretches) }
+  return { table.concat(slots, ','), cjson.encode(groups) }
 end
 
 local answers = {}
 for i = 0, #KEYS - first_key do
-  answers[i + 1] = look(KEYS[first_key + i], ARGV[first_arg + 2 * i], ARGV[first_arg + 2 * i + 1])
+  local at = first_arg + 3 * i
+  answers[i + 1] = summarise(KEYS[first_key + i], ARGV[at], ARGV[at + 1], ARGV[at + 2] == '1')
 end
 return answers

@@ -17,8 +17,8 @@ from celery_catchup.flower.drawing.lanes import DownTime, draw_lane, merge_touch
 from celery_catchup.flower.drawing.starts import draw_starts
 from celery_catchup.flower.drawing.time_axis import MOST_LABELS, TimeAxis, hour_labels
 from celery_catchup.flower.markup import duration, element, percent, plural, timestamp
-from celery_catchup.model import SlotMark
-from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _joined
+from celery_catchup.model import SlotMark, to_instant
+from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _merge, _Piece
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 DAY = TimeAxis(NOON - timedelta(days=1), NOON)
@@ -156,10 +156,10 @@ def test_a_cell_of_several_slots_shows_the_worst_of_them() -> None:
 def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
     worse: SlotMark, better: SlotMark
 ) -> None:
-    both = [TimelineSlots(NOON, NOON, 1, mark) for mark in (better, worse)]
+    both = [_Piece(to_instant(NOON), to_instant(NOON), 1, mark) for mark in (better, worse)]
 
-    (row,) = draw_heat_map(days_until(NOON, 1), both, columns=columns_for(24))
-    (stretch,) = _joined(both, timedelta(hours=1), lambda a, b: True)
+    (row,) = draw_heat_map(days_until(NOON, 1), [one.shown() for one in both], columns=columns_for(24))
+    (stretch,) = _merge(both, most=1, near=1)
 
     assert [cell for cell in shapes(row.drawing, stretch.mark) if cell.tag == "rect"]
     assert stretch.mark is worse
