@@ -1,6 +1,6 @@
 """The clock: the only place that reads the wall clock.
 
-Everything else is handed the time, so that a test can hand it another one.
+All other code receives the time or a clock, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, and how much of it has passed."""
+    """Wall-clock and monotonic time."""
 
     def now(self) -> datetime:
-        """The present moment, aware and in UTC; slots are compared with it."""
+        """Return the current time, aware and in UTC; slots are compared with it."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment, never running backwards; for deadlines only."""
+        """Return seconds that never run backwards; for deadlines only."""
 
 
 class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The present moment by the system's wall clock."""
+        """Return the time of the system's wall clock."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that no change of the system's date can disturb."""
+        """Return seconds that a change of the system's date does not affect."""
         return time.monotonic()

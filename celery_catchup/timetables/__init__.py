@@ -1,5 +1,5 @@
-"""When does a schedule fire? Cron tables and their parser, intervals, time zones.
+"""Timetables: when does a schedule fire? Cron parser and tables, intervals, time zones.
 
-Pure: no clock, no I/O. Imports only the model and the errors. Start reading in `timetable.py`, which says
-what a timetable can do; daylight saving of cron strings is in `cron_table.py`.
+Pure: no clock, no I/O. May import the model and the errors only. Start reading in `timetable.py`, the
+interface; daylight saving is in `cron_table.py`.
 """

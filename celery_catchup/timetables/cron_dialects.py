@@ -1,10 +1,9 @@
-"""Cron strings in two dialects, read into cron tables.
+"""Parse cron strings of two dialects into cron tables.
 
-``extended`` is what croniter accepts in five fields: names, steps, macros, ``L``, ``W``
-and ``#``. ``posix`` is what IEEE 1003.1 has: numbers, ranges, lists and ``*``. croniter
-does the expansion; the strict dialect is checked before it, because croniter accepts
-much that POSIX does not, and a few forms that it reads differently from every cron are
-put plainly first.
+``extended`` is what croniter accepts in five fields: names, steps, macros, ``L``, ``W`` and ``#``.
+``posix`` is what IEEE 1003.1 has: numbers, ranges, lists and ``*``. croniter expands the fields. The
+posix dialect is checked first, because croniter accepts more; and a few forms that croniter reads
+differently from every cron are rewritten first.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from celery_catchup.timetables.days import LAST_OF_MONTH, Days
 
 
 class Dialect(StrEnum):
-    """Which cron strings are understood."""
+    """The syntax of cron strings."""
 
     EXTENDED = "extended"
     POSIX = "posix"
@@ -39,7 +38,7 @@ class _Field:
     names: tuple[str, ...] = ()
 
     def number(self, text: str) -> int | None:
-        """The value that a number or a name stands for."""
+        """Return the value of a number or a name."""
         if text in self.names:
             return self.low + self.names.index(text)
         return int(text) if re.fullmatch(r"[0-9]{1,4}", text) else None
@@ -70,14 +69,14 @@ _LONGEST = 1000
 
 
 def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.EXTENDED) -> CronTable:
-    """The table of a cron string, its times read in ``zone``; else a `CronError` naming the token.
+    """Return the table of a cron string in ``zone``; raise `CronError` naming the wrong token.
 
-    Day of month and day of week: either matches when both are restricted; a field that
-    starts with ``*`` is not. Minutes or hours that start with ``*`` follow real time
-    where the clock changes, fixed times run once.
+    Day of month and day of week: either matches if both are restricted; a field that starts with
+    ``*`` is not. Minutes or hours that start with ``*`` follow real time at a change of the clock;
+    fixed times run once (see `DaylightSaving`).
     """
     if not isinstance(text, str):
-        raise CronError(f"a cron expression is a text of five fields, got {shown(text)}")
+        raise CronError(f"expected a cron expression of five fields, got {shown(text)}")
     fields = _posix_fields(text) if dialect is Dialect.POSIX else _extended_fields(text)
     minutes, hours, days = _expand(fields, text)
     follows_real_time = fields[0].startswith("*") or fields[1].startswith("*")
@@ -85,7 +84,7 @@ def parse_cron(text: object, *, zone: tzinfo = UTC, dialect: Dialect = Dialect.E
     return cron_table(minutes, hours, days, zone, rule)
 
 
-# -- the strict dialect ----------------------------------------------------------------------
+# -- the posix dialect ----------------------------------------------------------------------
 
 
 def _posix_fields(text: str) -> tuple[str, ...]:
@@ -109,7 +108,7 @@ def _check_posix_element(text: str, field: _Field, element: str) -> None:
     named = f"{field.name} {shown(element)}"
     numbers = element.split("-")
     if "/" in element:
-        _refuse(text, f"{named} is a step, which POSIX has not", _step_advice(field, element))
+        _refuse(text, f"{named} is a step, which POSIX does not have", _step_advice(field, element))
     if not all(re.fullmatch(r"[0-9]+", number) for number in numbers) or len(numbers) > 2:
         _refuse(
             text,
@@ -126,7 +125,7 @@ def _check_posix_element(text: str, field: _Field, element: str) -> None:
 
 
 def _step_advice(field: _Field, element: str) -> str:
-    """The list that the step stands for, when it stands for one."""
+    """Return the list that replaces a step, if it is a valid one."""
     start, _, step = element.partition("/")
     low, high = (
         [*start.split("-"), str(field.high)][:2] if start != "*" else (str(field.low), str(field.high))
@@ -149,22 +148,22 @@ def _extended_fields(text: str) -> tuple[str, ...]:
         stripped = _MACROS[stripped.lower()]
     fields = tuple(stripped.split())
     _check_count(text, fields)
-    return tuple(_plain(text, field, value.lower()) for field, value in zip(_FIELDS, fields, strict=True))
+    return tuple(_rewritten(text, field, value.lower()) for field, value in zip(_FIELDS, fields, strict=True))
 
 
-def _plain(text: str, field: _Field, value: str) -> str:
-    """The field without the forms that croniter reads in its own way."""
+def _rewritten(text: str, field: _Field, value: str) -> str:
+    """Rewrite the forms that croniter reads in its own way."""
     if re.search(r"(?<![a-z])[rh](?![a-z])", value):
         _refuse(
             text,
             f"{field.name} {shown(value)} is random or hashed, so its slots would not be the same twice",
             "write fixed values",
         )
-    return ",".join(_plain_element(field, element) for element in value.split(","))
+    return ",".join(_rewritten_element(field, element) for element in value.split(","))
 
 
-def _plain_element(field: _Field, element: str) -> str:
-    # To croniter 5-5 is the whole field, and 59/15 too; every cron reads one value.
+def _rewritten_element(field: _Field, element: str) -> str:
+    # croniter reads 5-5 and 59/15 as the whole field; every cron reads one value.
     parts = re.fullmatch(r"(\w+)(?:-(\w+))?(/[1-9]\d*)?", element)
     if parts is None:
         return element
@@ -219,7 +218,7 @@ def _nth(number: object) -> int:
 
 
 def _refuse_field(text: str, fields: tuple[str, ...]) -> NoReturn:
-    """Find the field that croniter does not take, and name it."""
+    """Find the field that croniter rejects, and name it."""
     for index, (field, value) in enumerate(zip(_FIELDS, fields, strict=True)):
         alone = ["*"] * 5
         alone[index] = value

@@ -8,39 +8,36 @@ offset changes. What happens there is the table's `DaylightSaving`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
-from typing import Any, TypeVar
 
 from celery_catchup.model import Instant
 from celery_catchup.timetables.days import DAY, Days
 from celery_catchup.timetables.zones import FIRST_INSTANT, LAST_INSTANT, OffsetPeriod, offset_period_at
 
-Answer = TypeVar("Answer")
-
 _MINUTE = 60_000
-# Answers that a table remembers: a tick asks for a handful of them.
-_REMEMBERED = 64
+# Answers of each kind that a table caches: a tick asks for a handful of them.
+_ANSWERS = 64
 # A wall time and its instant are never farther apart than the offset, which is below a day.
 _SAFE = 2 * DAY
-# The changes of offset that the minimum distance looks at: all that zone data knows by
-# name, and enough of the rules behind them.
+# The changes of offset that the minimum distance considers: all that zone data lists, and enough of
+# those that follow from its rules.
 _KNOWN_CHANGES = (0, 130 * 365 * DAY)
 
 
 class DaylightSaving(Enum):
-    """What becomes of slots where the wall clock jumps.
+    """The rule for slots at a change of the clock: a gap (spring) or a repeated hour (autumn).
 
-    REAL_TIME  Debian's cron for wildcard minutes or hours: nothing extra at a gap, both
-               passes of a repeated hour.
+    REAL_TIME  Debian's cron for wildcard minutes or hours: no extra slot at a gap; both passes
+               of a repeated hour run.
     FIXED      Debian's cron for fixed times: a time that does not exist runs once, at the
-               instant the gap ends; one that occurs twice runs at its first occurrence.
-    CELERY     Celery's beat: the first slot in a gap is shifted by the gap and hides what
-               lies before it; of a repeated hour only the first pass.
+               instant the gap ends; a time that occurs twice runs at its first occurrence.
+    CELERY     Celery's beat: the first slot in a gap is shifted by the gap and hides the slots
+               before it; of a repeated hour only the first pass runs.
     """
 
     REAL_TIME = "real time"
@@ -58,95 +55,76 @@ class CronTable:
     zone: tzinfo
     daylight_saving: DaylightSaving
 
+    def __post_init__(self) -> None:
+        # Thousands of entries may share one table, and ask the same question in the same tick.
+        for question in ("count", "next_after", "previous_before"):
+            object.__setattr__(self, question, lru_cache(_ANSWERS)(getattr(self, question)))
+
     @cached_property
     def _times(self) -> tuple[int, ...]:
-        """The milliseconds of a day at which it runs, ascending."""
+        """The times of a day, in milliseconds, ascending."""
         return tuple(sorted((hour * 60 + minute) * _MINUTE for hour in self.hours for minute in self.minutes))
 
     # -- the timetable ---------------------------------------------------------------
 
     def slots(self, after: Instant, until: Instant, *, newest_first: bool = False) -> Iterator[Instant]:
-        """The slots in ``(after, until]``, lazily."""
+        """Yield the slots in ``(after, until]``."""
         low, high = max(after + 1, FIRST_INSTANT), min(until, LAST_INSTANT) + 1
-        pieces = self._pieces(low, high)
-        ordered = reversed(list(pieces)) if newest_first else pieces
+        periods = self._periods(low, high)
+        ordered = reversed(list(periods)) if newest_first else periods
         return chain.from_iterable(
-            self._piece_slots(*piece, high, newest_first=newest_first) for piece in ordered
+            self._period_slots(*period, high, newest_first=newest_first) for period in ordered
         )
 
     def count(self, after: Instant, until: Instant) -> int:
-        """How many slots are in ``(after, until]``, by arithmetic over whole days."""
-        return self._remembered(self._count, after, until)
-
-    def _count(self, after: Instant, until: Instant) -> int:
+        """Count the slots in ``(after, until]`` by arithmetic over whole days."""
         low, high = max(after + 1, FIRST_INSTANT), min(until, LAST_INSTANT) + 1
         total = 0
-        for piece, begin in self._pieces(low, high):
-            extra, start = self._border(piece)
+        for period, begin in self._periods(low, high):
+            extra, start = self._clock_change(period)
             total += extra is not None and begin <= extra < high
-            first = max(start, begin + piece.offset)
-            total += self._count_walls(first, min(piece.end, high) + piece.offset)
+            first = max(start, begin + period.offset)
+            total += self._count_walls(first, min(period.end, high) + period.offset)
         return total
 
     def next_after(self, instant: Instant) -> Instant | None:
-        """The first slot later than the instant, or None before the year 10000."""
-        return self._remembered(self._next_after, instant)
-
-    def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than the instant."""
-        return self._remembered(self._previous_before, instant)
-
-    def _remembered(self, ask: Callable[..., Answer], *range_: Instant) -> Answer:
-        """The answer to a question that thousands of entries with this table ask in the same tick."""
-        question = (ask.__name__, *range_)
-        if question not in self._answers:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            self._answers[question] = ask(*range_)
-        answer: Answer = self._answers[question]
-        return answer
-
-    @cached_property
-    def _answers(self) -> dict[tuple[Any, ...], Any]:
-        return {}
-
-    def _next_after(self, instant: Instant) -> Instant | None:
+        """Return the first slot later than the instant, or None if there is none before the year 10000."""
         low = max(instant + 1, FIRST_INSTANT)
         while low <= LAST_INSTANT:
-            piece = offset_period_at(self.zone, low)
-            extra, start = self._border(piece)
+            period = offset_period_at(self.zone, low)
+            extra, start = self._clock_change(period)
             if extra is not None and extra >= low:
                 return extra
-            wall = self._first_wall(max(start, low + piece.offset))
-            if wall is not None and wall - piece.offset < piece.end:
-                return wall - piece.offset
-            # Behind the daylight_saving the wall clock may repeat up to a day; before that there is nothing.
-            later = self._first_wall(piece.end + piece.offset - DAY)
+            wall = self._first_wall(max(start, low + period.offset))
+            if wall is not None and wall - period.offset < period.end:
+                return wall - period.offset
+            # After a change the wall clock may repeat up to a day; before that there is no slot.
+            later = self._first_wall(period.end + period.offset - DAY)
             if later is None:
                 return None
-            low = max(piece.end, later - _SAFE)
+            low = max(period.end, later - _SAFE)
         return None
 
-    def _previous_before(self, instant: Instant) -> Instant | None:
+    def previous_before(self, instant: Instant) -> Instant | None:
+        """Return the last slot earlier than the instant."""
         high = min(instant, LAST_INSTANT + 1)
         while high > FIRST_INSTANT:
-            piece = offset_period_at(self.zone, high - 1)
-            extra, start = self._border(piece)
-            wall = self._last_wall(high + piece.offset)
+            period = offset_period_at(self.zone, high - 1)
+            extra, start = self._clock_change(period)
+            wall = self._last_wall(high + period.offset)
             if wall is not None and wall >= start:
-                return wall - piece.offset
+                return wall - period.offset
             if extra is not None and extra < high:
                 return extra
-            earlier = self._last_wall(piece.begin + piece.offset + DAY)
+            earlier = self._last_wall(period.begin + period.offset + DAY)
             if earlier is None:
                 return None
-            high = min(piece.begin, earlier + _SAFE)
+            high = min(period.begin, earlier + _SAFE)
         return None
 
     def minimum_distance(self) -> int | None:
-        """The shortest time between neighbouring slots, exact: over all shapes of the
-        calendar, and over every change of the zone's offset from 1970 on. Some ms of work the
-        first time; `wall_distance` has none."""
+        """Return the shortest time between neighbouring slots: exact, over all shapes of the calendar
+        and every change of the zone's offset from 1970 on. It takes some ms the first time."""
         return self._minimum_distance
 
     @cached_property
@@ -154,12 +132,12 @@ class CronTable:
         wall = self.wall_distance()
         if wall is None:
             return None
-        return min(chain([wall], self._distances_at_borders()))
+        return min(chain([wall], self._distances_at_clock_changes()))
 
     # -- on the wall clock -------------------------------------------------------------
 
     def _walk(self, start: int, stop: int, offset: int, *, newest_first: bool) -> Iterator[Instant]:
-        """The wall times in ``[start, stop)``, as instants: day by day over one tuple."""
+        """Yield the wall times in ``[start, stop)`` as instants, day by day over one tuple."""
         first, last = start // DAY, (stop - 1) // DAY
         forward, backward = self._times, self._times[::-1]
 
@@ -185,7 +163,7 @@ class CronTable:
         return total
 
     def _first_wall(self, start: int) -> int | None:
-        """The first wall time at or after ``start``."""
+        """Return the first wall time at or after ``start``."""
         day, time = divmod(start, DAY)
         if self.days.matches(day):
             index = bisect_left(self._times, time)
@@ -195,7 +173,7 @@ class CronTable:
         return None if following is None else following * DAY + self._times[0]
 
     def _last_wall(self, stop: int) -> int | None:
-        """The last wall time before ``stop``."""
+        """Return the last wall time before ``stop``."""
         day, time = divmod(stop, DAY)
         if self.days.matches(day):
             index = bisect_left(self._times, time)
@@ -205,7 +183,7 @@ class CronTable:
         return None if preceding is None else preceding * DAY + self._times[-1]
 
     def wall_distance(self) -> int | None:
-        """The shortest time between neighbouring slots on a wall clock that never jumps."""
+        """Return the shortest time between neighbouring slots on a wall clock that never changes."""
         times = self._times
         within = min((b - a for a, b in pairwise(times)), default=None)
         over_night = DAY - (times[-1] - times[0])
@@ -217,49 +195,54 @@ class CronTable:
         across = over_night + (apart - 1) * DAY
         return across if within is None else min(within, across)
 
-    # -- at the borders ----------------------------------------------------------------
+    # -- daylight saving ---------------------------------------------------------------
 
-    def _pieces(self, low: Instant, high: Instant) -> Iterator[tuple[OffsetPeriod, Instant]]:
-        """The pieces of constant offset that ``[low, high)`` touches, and where each is entered."""
+    def _clock_change(self, period: OffsetPeriod) -> tuple[Instant | None, int]:
+        """Apply the daylight-saving rule at the beginning of a period.
+
+        Returns the slot that the change of the clock adds, if any, and the wall time from which the
+        period's own slots count. The added slot is before all of them.
+        """
+        start = period.begin + period.offset
+        if not period.shift or self.daylight_saving is DaylightSaving.REAL_TIME:
+            return None, start
+        if period.shift < 0:  # a repeated hour: the first pass has run
+            return None, start - period.shift
+        missing = self._first_wall(start - period.shift)
+        if missing is None or missing >= start:
+            return None, start
+        if self.daylight_saving is DaylightSaving.CELERY:
+            shifted = missing + period.shift
+            return shifted - period.offset, shifted + 1
+        return (None if self._first_wall(start) == start else period.begin), start
+
+    def _periods(self, low: Instant, high: Instant) -> Iterator[tuple[OffsetPeriod, Instant]]:
+        """Yield the periods of constant offset in ``[low, high)``, and the instant each is entered."""
         while low < high:
-            piece = offset_period_at(self.zone, low)
-            yield piece, low
-            low = piece.end
+            period = offset_period_at(self.zone, low)
+            yield period, low
+            low = period.end
 
-    def _piece_slots(
-        self, piece: OffsetPeriod, low: Instant, high: Instant, *, newest_first: bool
+    def _period_slots(
+        self, period: OffsetPeriod, low: Instant, high: Instant, *, newest_first: bool
     ) -> Iterator[Instant]:
-        """The slots of one piece that lie in ``[low, high)``."""
-        extra, start = self._border(piece)
-        start = max(start, low + piece.offset)
-        stop = min(piece.end, high) + piece.offset
-        walls = self._walk(start, stop, piece.offset, newest_first=newest_first) if start < stop else iter(())
+        """Yield the slots of one period that lie in ``[low, high)``."""
+        extra, start = self._clock_change(period)
+        start = max(start, low + period.offset)
+        stop = min(period.end, high) + period.offset
+        walls = (
+            self._walk(start, stop, period.offset, newest_first=newest_first) if start < stop else iter(())
+        )
         if extra is None or not low <= extra < high:
             return walls
         return chain(walls, [extra]) if newest_first else chain([extra], walls)
 
-    def _border(self, piece: OffsetPeriod) -> tuple[Instant | None, int]:
-        """What the piece's beginning adds (one slot at most), and the wall time from
-        which on its own slots count. The added slot is before all of them."""
-        start = piece.begin + piece.offset
-        if not piece.shift or self.daylight_saving is DaylightSaving.REAL_TIME:
-            return None, start
-        if piece.shift < 0:
-            return None, start - piece.shift
-        missing = self._first_wall(start - piece.shift)
-        if missing is None or missing >= start:
-            return None, start
-        if self.daylight_saving is DaylightSaving.CELERY:
-            shifted = missing + piece.shift
-            return shifted - piece.offset, shifted + 1
-        return (None if self._first_wall(start) == start else piece.begin), start
-
-    def _distances_at_borders(self) -> Iterator[int]:
-        for piece, entered in self._pieces(*_KNOWN_CHANGES):
-            if not piece.shift or entered > piece.begin:
+    def _distances_at_clock_changes(self) -> Iterator[int]:
+        for period, entered in self._periods(*_KNOWN_CHANGES):
+            if not period.shift or entered > period.begin:
                 continue
-            first = self.previous_before(piece.begin)
-            last = self.next_after(piece.begin + abs(piece.shift))
+            first = self.previous_before(period.begin)
+            last = self.next_after(period.begin + abs(period.shift))
             if first is not None and last is not None:
                 yield from (b - a for a, b in pairwise(self.slots(first - 1, last)))
 
@@ -268,5 +251,5 @@ class CronTable:
 def cron_table(
     minutes: frozenset[int], hours: frozenset[int], days: Days, zone: tzinfo, daylight_saving: DaylightSaving
 ) -> CronTable:
-    """The one table of these values: entries that share a schedule share what it has worked out."""
+    """Return the one table of these values, so that entries with the same schedule share its caches."""
     return CronTable(minutes, hours, days, zone, daylight_saving)

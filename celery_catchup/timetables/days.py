@@ -1,11 +1,12 @@
-"""Days of the calendar that a cron expression names, counted from 1970-01-01.
+"""The days that a cron expression matches, as numbers counted from 1970-01-01.
 
 The days of a month that match depend only on the month's shape: which month it is, on
-which weekday it begins, how long it is. There are 91 shapes, so masks are made once.
+which weekday it begins, how long it is. There are 91 shapes, so each mask is computed once.
 """
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -37,13 +38,16 @@ class Days:
     nearest_weekday: int | None = None
     nth: frozenset[tuple[int, int]] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_mask_of_shape", lru_cache(maxsize=None)(self._mask_of_shape))
+
     def matches(self, day: int) -> bool:
-        """Whether the day is one of them."""
+        """Return whether the day matches."""
         year, month, number = _civil(day)
         return bool(self._mask(year, month) >> (number - 1) & 1)
 
     def between(self, first: int, last: int, *, newest_first: bool = False) -> Iterator[int]:
-        """The matching days from ``first`` to ``last``, both included."""
+        """Yield the matching days from ``first`` to ``last``, both included."""
         months = _months(first, last)
         ordered = reversed(list(months)) if newest_first else months
         return chain.from_iterable(
@@ -51,11 +55,11 @@ class Days:
         )
 
     def count(self, first: int, last: int) -> int:
-        """How many days ``between(first, last)`` gives."""
+        """Count the matching days from ``first`` to ``last``."""
         return sum(self._clipped(*month, first, last).bit_count() for month in _months(first, last))
 
     def next_after(self, day: int) -> int | None:
-        """The first matching day later than this one."""
+        """Return the first matching day later than this one."""
         if not self.possible:
             return None
         year, month, number = _civil(day)
@@ -68,7 +72,7 @@ class Days:
         return _number(year, month, (mask & -mask).bit_length())
 
     def previous_before(self, day: int) -> int | None:
-        """The last matching day earlier than this one."""
+        """Return the last matching day earlier than this one."""
         if not self.possible:
             return None
         year, month, number = _civil(day)
@@ -82,7 +86,7 @@ class Days:
 
     @cached_property
     def possible(self) -> bool:
-        """Whether any day matches at all; 31 February does not."""
+        """Whether any day ever matches; 31 February does not."""
         shapes = product(range(1, 13), range(7), (28, 29, 30, 31))
         return any(
             self._mask_of_shape(month, weekday, length)
@@ -91,7 +95,7 @@ class Days:
         )
 
     def minimum_distance(self) -> int | None:
-        """The fewest days between two that match: exact, over the calendar's whole cycle."""
+        """Return the fewest days between two that match: exact, over the calendar's whole cycle."""
         return _minimum_distance(self)
 
     # -- masks ---------------------------------------------------------------------------
@@ -104,30 +108,20 @@ class Days:
         return map(start.__add__, reversed(numbers) if newest_first else numbers)
 
     def _clipped(self, year: int, month: int, first: int, last: int) -> int:
-        """The mask of a month without the days before ``first`` and after ``last``."""
+        """Return the mask of a month without the days before ``first`` and after ``last``."""
         mask, start = self._mask(year, month), _number(year, month, 1)
         if first > start:
             mask = mask >> (first - start) << (first - start)
         return mask & ((1 << max(last - start + 1, 0)) - 1) if last < start + 30 else mask
 
     def _mask(self, year: int, month: int) -> int:
-        """Bit 0 is the first of the month."""
+        """Return the mask of a month; bit 0 is its first day."""
         if month not in self.months:
             return 0
         return self._mask_of_shape(month, *_shape(year, month))
 
     def _mask_of_shape(self, month: int, weekday: int, length: int) -> int:
-        shape = month, weekday, length
-        if shape not in self._masks:
-            self._masks[shape] = self._make_mask(*shape)
-        return self._masks[shape]
-
-    @cached_property
-    def _masks(self) -> dict[tuple[int, int, int], int]:
-        return {}
-
-    def _make_mask(self, month: int, weekday: int, length: int) -> int:
-        """``weekday`` is that of the first day, 0 is Sunday."""
+        """Return the mask of a month of this length that begins on this weekday (0 is Sunday)."""
         if month not in self.months:
             return 0
         by_month = self._month_days(weekday, length)
@@ -163,15 +157,13 @@ def _number(year: int, month: int, day: int) -> int:
 
 @lru_cache(maxsize=65536)
 def _shape(year: int, month: int) -> tuple[int, int]:
-    """The weekday of the first (0 is Sunday), and the length."""
+    """Return the weekday of the month's first day (0 is Sunday), and its length."""
     first = date(year, month, 1)
-    following = date(year, month + 1, 1) if month < 12 else first.replace(day=31)
-    length = (following - first).days + (month == 12)
-    return first.isoweekday() % 7, length
+    return first.isoweekday() % 7, monthrange(year, month)[1]
 
 
 def _months(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The months that the days from ``first`` to ``last`` touch."""
+    """Yield the months of the days from ``first`` to ``last``."""
     if first > last:
         return
     year, month, _ = _civil(first)
@@ -191,7 +183,7 @@ def _mask_of(days: set[int]) -> int:
 
 
 def _nearest_weekday(day: int, weekday: int, length: int) -> int:
-    """The working day nearest to ``day`` inside the month."""
+    """Return the working day nearest to ``day`` in the same month."""
     of_week = (weekday + day - 1) % 7
     if of_week == 6:
         return day - 1 if day > 1 else day + 2
@@ -201,15 +193,14 @@ def _nearest_weekday(day: int, weekday: int, length: int) -> int:
 
 
 def _nth_days(of_week: int, n: int, weekday: int, length: int) -> list[int]:
-    """The n-th such weekday of a month, or its last one."""
+    """Return the n-th such weekday of a month, or its last one."""
     days = range(1 + (of_week - weekday) % 7, length + 1, 7)
     return list(days[-1:]) if n == LAST_OF_MONTH else list(days[n - 1 : n])
 
 
 @lru_cache(maxsize=1024)
 def _minimum_distance(days: Days) -> int | None:
-    """The calendar repeats after 400 years; neighbours on the way from one cycle into the
-    next are in the 401st."""
+    """Compare neighbours over 401 years: the calendar repeats after 400, and one pair spans the cycles."""
     smallest: int | None = None
     cycle = days.between(_number(1970, 1, 1), _number(2371, 12, 31))
     for before, after in pairwise(cycle):

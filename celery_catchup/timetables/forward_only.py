@@ -1,7 +1,7 @@
-"""Stepped timetables: for schedules that only say what comes after a given instant.
+"""Timetables that can only walk forwards: schedules that answer nothing but "what comes after this instant?".
 
-Sunrises, relative intervals and users' own schedule classes cannot be counted or walked
-backwards. They are walked forwards, and what was seen is remembered within bounds.
+Solar events, relative intervals and users' own schedule classes cannot be counted or walked backwards.
+The table walks them forwards, and remembers points of the walk within bounds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from datetime import tzinfo
+from functools import lru_cache
 from itertools import chain, islice, pairwise, takewhile
 from typing import TypeAlias
 
@@ -18,15 +19,17 @@ from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.timetables.zones import LAST_INSTANT, offset_period_at
 
 Step: TypeAlias = Callable[[Instant], Instant | None]
-"""The slot after an instant, or None when there will be no more; the same answer every time."""
+"""Returns the slot after an instant, or None if there are no more; the same answer every time."""
 
 # Steps. A million is 11 days of seconds or two years of minutes, and some minutes of work.
 _BUDGET = 1_000_000
-# Slots. As many are remembered one by one at the end of the chain; of those before, one in as many.
-_RECENT = 1024
-# Slots. Marks are thinned out beyond this: four million slots, then two in a row are one.
-_MARKS = 4096
-# Slots. What the minimum distance is taken from.
+# Steps whose answers are cached.
+_CACHED = 4096
+# Slots between two remembered points of the chain.
+_SPACING = 64
+# Remembered points; beyond this every second one is dropped.
+_MOST_POINTS = 4096
+# Slots. The sample for the minimum distance.
 _SAMPLE = 100
 # Milliseconds. Where a search backwards begins, at least.
 _SECOND = 1000
@@ -35,15 +38,15 @@ _SECOND = 1000
 class ForwardOnlyTable:
     """One chain of slots: ``step(anchor)``, ``step(step(anchor))``, and so on.
 
-    The anchor itself is no slot. It may be replaced by any slot of the chain without
-    changing what follows, which saves the walk from an anchor of long ago.
+    The anchor itself is not a slot. Any slot of the chain can replace it without changing what
+    follows, which saves the walk from an old anchor.
 
-    Before the anchor there is no chain; a range is walked from its own ``after``, so
-    there the schedule is taken to be memoryless: for one that is not, two ranges that
-    begin at different instants need not agree.
+    Before the anchor there is no chain; a range is walked from its own ``after``. There the
+    schedule is assumed to be memoryless: if it is not, two ranges that begin at different
+    instants need not agree.
 
     ``steady_in`` is the zone of a step that always takes the same time while the offset of that
-    zone stays the same. Long ways of such a chain are added up instead of walked.
+    zone stays the same. Long stretches of such a chain are computed instead of walked.
 
     A step that does not move forward, and a call that takes more than ``budget`` steps
     without an answer, raise `ScheduleError` under the given name.
@@ -58,27 +61,24 @@ class ForwardOnlyTable:
         budget: int = _BUDGET,
         steady_in: tzinfo | None = None,
     ) -> None:
-        self._step = step
+        self._step = lru_cache(_CACHED)(step)
         self._steady_in = steady_in
         self._anchor = anchor
         self._name = name
         self._budget = budget
-        # The end of the known chain without a gap, and sparse points of it before that.
-        self._recent = [anchor]
-        self._marks: list[Instant] = []
-        self._ended = False
+        self._points = [anchor]  # of the chain, ascending
 
     # -- the timetable ---------------------------------------------------------------
 
     def slots(self, after: Instant, until: Instant, *, newest_first: bool = False) -> Iterator[Instant]:
-        """The slots in ``(after, until]``, lazily; in reverse they are listed once, at 8 bytes each."""
+        """Yield the slots in ``(after, until]``; in reverse they are listed first, at 8 bytes each."""
         if not newest_first:
             yield from self._forward(after, until)
         else:
             yield from reversed(array("q", self._limited(self._forward(after, until))))
 
     def count(self, after: Instant, until: Instant) -> int:
-        """How many slots are in ``(after, until]``; they have to be walked, unless the step is steady."""
+        """Count the slots in ``(after, until]`` by walking them, unless the step is steady."""
         if self._steady_in is None or after < self._anchor:
             early = min(until, self._anchor) if self._steady_in is not None else until
             total = sum(1 for _ in self._limited(self._forward(after, early)))
@@ -92,23 +92,22 @@ class ForwardOnlyTable:
         return total
 
     def next_after(self, instant: Instant) -> Instant | None:
-        """The first slot later than the instant."""
+        """Return the first slot later than the instant."""
         return next(self._forward(instant, LAST_INSTANT), None)
 
     def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than the instant; before the chain it is searched from ever farther back."""
+        """Return the last slot earlier than the instant; before the anchor, search from ever farther back."""
         if instant > self._anchor:
-            known = self._reached(instant - 1)
+            known = self._point_before(instant - 1)
             slot = _last(self._limited(_until(instant - 1, self._chain(known))), default=known)
             if slot > self._anchor:
                 return slot
         return self._look_back(min(instant - 1, self._anchor))
 
     def minimum_distance(self) -> int | None:
-        """The shortest distance among the next 100 slots after the anchor.
+        """Return the shortest distance among the next 100 slots after the anchor.
 
-        That is a sample and no proof: a schedule of this kind can be asked for the next
-        slot only, and may come closer together later.
+        That is a sample, not a proof: later slots may be closer together.
         """
         sample = islice(self._chain(self._anchor), _SAMPLE)
         return min((later - earlier for earlier, later in pairwise(sample)), default=None)
@@ -121,8 +120,8 @@ class ForwardOnlyTable:
             after = self._anchor
         if until <= after:
             return
-        points = self._chain(self._reached(after))
-        # Only the way to the range is limited: inside it, the caller decides how far to go.
+        points = self._chain(self._point_before(after))
+        # Only the walk to the range is limited: inside it, the caller decides how far to go.
         first = next((point for point in self._limited(points) if point > after), None)
         if first is not None:
             yield from _until(until, chain([first], points))
@@ -149,17 +148,18 @@ class ForwardOnlyTable:
                 )
             yield point
 
-    def _loose(self, point: Instant) -> Iterator[Instant]:
-        """The slots after any instant, off the chain."""
-        while (following := self._checked_step(point)) is not None:
+    def _loose(self, after: Instant) -> Iterator[Instant]:
+        """Yield the slots after any instant, outside the chain."""
+        while (following := self._checked_step(after)) is not None:
             yield following
-            point = following
+            after = following
 
-    def _chain(self, point: Instant) -> Iterator[Instant]:
-        """The slots after a point of the chain."""
-        while (following := self._link(point)) is not None:
-            yield following
-            point = following
+    def _chain(self, after: Instant) -> Iterator[Instant]:
+        """Yield the slots after a point of the chain; remember one point in `_SPACING`."""
+        for number, point in enumerate(self._loose(after), start=1):
+            if number % _SPACING == 0:
+                self._remember(point)
+            yield point
 
     def _checked_step(self, point: Instant) -> Instant | None:
         following = self._step(point)
@@ -168,24 +168,21 @@ class ForwardOnlyTable:
         if following <= point:
             raise ScheduleError(
                 f"{self._name}: the slot after {to_rfc3339(point)} is {point - following} ms before it "
-                f"instead of later; mend the schedule's class, its slots must increase"
+                f"instead of later; correct the schedule class, its slots must increase"
             )
         return following
 
-    # -- adding up ---------------------------------------------------------------------
+    # -- remembering -------------------------------------------------------------------
 
-    def _reached(self, instant: Instant) -> Instant:
-        """A point of the chain at or before the instant, as near as can be had without a walk."""
-        point = self._known_at(instant)
-        leapt, added = self._leap(point, instant)
-        if leapt > self._recent[-1]:
-            # What is remembered one by one has no gap, so it begins again there.
-            self._marks.append(self._recent[0])
-            self._recent = [leapt]
-        return leapt if added else point
+    def _point_before(self, instant: Instant) -> Instant:
+        """Return a point of the chain at or before an instant, as near as possible without a walk."""
+        point = self._points[bisect_right(self._points, instant) - 1]
+        reached, _ = self._leap(point, instant)
+        self._remember(reached)
+        return reached
 
     def _leap(self, point: Instant, until: Instant) -> tuple[Instant, int]:
-        """The last slot up to an instant that follows from a point by addition, and how many slots on."""
+        """Return the last slot up to an instant that addition gives, and how many slots it is ahead."""
         if self._steady_in is None:
             return point, 0
         first = self._checked_step(point)
@@ -196,33 +193,11 @@ class ForwardOnlyTable:
         steps = (end - point) // (first - point)
         return point + steps * (first - point), steps
 
-    # -- remembering -------------------------------------------------------------------
-
-    def _link(self, point: Instant) -> Instant | None:
-        """What follows a point of the chain, from memory where it is known."""
-        if point < self._recent[0]:
-            return self._checked_step(point)
-        if point < self._recent[-1]:
-            return self._recent[bisect_right(self._recent, point)]
-        following = None if self._ended else self._checked_step(point)
-        if following is None:
-            self._ended = True
-        else:
-            self._remember(following)
-        return following
-
     def _remember(self, point: Instant) -> None:
-        self._recent.append(point)
-        if len(self._recent) > 2 * _RECENT:
-            self._marks.append(self._recent[0])
-            del self._recent[:_RECENT]
-        if len(self._marks) > _MARKS:
-            del self._marks[1::2]
-
-    def _known_at(self, instant: Instant) -> Instant:
-        """The last known point of the chain at or before an instant that is not before the anchor."""
-        known = self._recent if self._recent[0] <= instant else self._marks
-        return known[bisect_right(known, instant) - 1]
+        if point > self._points[-1]:
+            self._points.append(point)
+            if len(self._points) > _MOST_POINTS:
+                del self._points[1::2]
 
 
 def _until(instant: Instant, points: Iterator[Instant]) -> Iterator[Instant]:

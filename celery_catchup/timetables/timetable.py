@@ -1,7 +1,7 @@
-"""Timetables: strictly increasing slots of one schedule, forwards and backwards.
+"""Timetables: the strictly increasing slots of one schedule, forwards and backwards.
 
-Every kind of schedule becomes one of these, and live ticks, catch-up, preview and
-backfill read the same one, so they cannot disagree about when an entry runs.
+Every kind of schedule becomes a timetable. Live ticks, catch-up, preview and backfill read the same
+one, so they cannot disagree about when an entry runs.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _SHORTEST = timedelta(milliseconds=1)
 
 @runtime_checkable
 class Timetable(Protocol):
-    """When a schedule runs. Ranges are ``(after, until]`` and are enumerated lazily."""
+    """The slots of a schedule. Ranges are ``(after, until]`` and are enumerated lazily."""
 
     def slots(self, after: Instant, until: Instant, *, newest_first: bool = False) -> Iterator[Instant]:
-        """The slots in ``(after, until]``, each once, in order (or in reverse)."""
+        """Yield the slots in ``(after, until]``, each once, in order (or in reverse)."""
 
     def count(self, after: Instant, until: Instant) -> int:
-        """How many slots ``slots(after, until)`` would give, without listing them where possible."""
+        """Count the slots in ``(after, until]``, without listing them where possible."""
 
     def next_after(self, instant: Instant) -> Instant | None:
-        """The first slot later than ``instant``; None when there is none before the year 10000."""
+        """Return the first slot later than ``instant``; None if there is none before the year 10000."""
 
     def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than ``instant``; None when there is none."""
+        """Return the last slot earlier than ``instant``; None if there is none."""
 
     def minimum_distance(self) -> int | None:
-        """The shortest time between two neighbouring slots in milliseconds; None without two slots."""
+        """Return the shortest time between two neighbouring slots in milliseconds; None without two slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +66,35 @@ class IntervalTable:
         return self.anchor + index * self._step // 1000
 
     def _index_after(self, instant: Instant) -> int:
-        """The index of the first slot later than the instant."""
+        """Return the index of the first slot later than the instant."""
         return -((self.anchor - instant - 1) * 1000 // self._step)
 
     def _indexes(self, after: Instant, until: Instant) -> range:
         return range(self._index_after(max(after, -1)), self._index_after(min(until, LAST_INSTANT)))
 
     def slots(self, after: Instant, until: Instant, *, newest_first: bool = False) -> Iterator[Instant]:
-        """The slots in ``(after, until]``, lazily."""
+        """Yield the slots in ``(after, until]``."""
         indexes = self._indexes(after, until)
         if self._step % 1000:
             return map(self._at, reversed(indexes) if newest_first else indexes)
-        # Whole milliseconds are a range of their own: no Python code runs per slot.
+        # Whole milliseconds are a range: no Python code runs per slot.
         instants = range(self._at(indexes.start), self._at(indexes.stop), self._step // 1000)
         return reversed(instants) if newest_first else iter(instants)
 
     def count(self, after: Instant, until: Instant) -> int:
-        """How many slots are in ``(after, until]``, by one subtraction."""
+        """Count the slots in ``(after, until]`` by one subtraction."""
         return len(self._indexes(after, until))
 
     def next_after(self, instant: Instant) -> Instant | None:
-        """The first slot later than the instant."""
+        """Return the first slot later than the instant."""
         slot = self._at(self._index_after(max(instant, -1)))
         return slot if slot <= LAST_INSTANT else None
 
     def previous_before(self, instant: Instant) -> Instant | None:
-        """The last slot earlier than the instant."""
+        """Return the last slot earlier than the instant."""
         slot = self._at(self._index_after(min(instant - 1, LAST_INSTANT)) - 1)
         return slot if slot >= 0 else None
 
     def minimum_distance(self) -> int | None:
-        """The interval; of one that is no whole number of milliseconds, its shorter steps."""
+        """Return the interval, rounded down to whole milliseconds."""
         return self._step // 1000

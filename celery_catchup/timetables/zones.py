@@ -1,8 +1,7 @@
-"""Time zones as pieces of constant UTC offset, in integer milliseconds.
+"""Time zones as periods of constant UTC offset, in integer milliseconds.
 
-A cron expression speaks in wall-clock time. Between two changes of a zone's offset the
-wall clock is UTC plus a constant, so a walk over slots needs the zone only at the
-borders of such pieces, and not once per slot.
+A cron expression is in wall-clock time. Between two changes of a zone's offset the wall clock is UTC
+plus a constant, so a walk over slots needs the zone once per period, not once per slot.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from celery_catchup.model import Instant
 from celery_catchup.timetables.days import DAY
 
 # Offsets are looked up in blocks of days, so that a zone costs about half a millisecond
-# per block once per process and nothing for years that nobody asks for.
+# per block once per process, and unused years cost nothing.
 _BLOCK_DAYS = 400
 _BLOCK = _BLOCK_DAYS * DAY
 # datetime ends with the year 9999; two days of margin keep every conversion inside.
@@ -29,8 +28,8 @@ LAST_INSTANT: Instant = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp()) * 10
 
 @dataclass(frozen=True, slots=True)
 class OffsetPeriod:
-    """A stretch ``[begin, end)`` of constant offset; ``shift`` is how far the wall clock
-    jumped at ``begin``: positive over a gap, negative into a repeated hour."""
+    """A period ``[begin, end)`` of constant offset. ``shift`` is the change of the wall clock at ``begin``:
+    positive over a gap, negative into a repeated hour."""
 
     begin: Instant
     end: Instant
@@ -39,7 +38,7 @@ class OffsetPeriod:
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """The zone of an IANA name, spelt exactly; anything else is a `ScheduleError`."""
+    """Return the zone of an IANA name, spelt exactly; raise `ScheduleError` for any other name."""
     if name not in _names():
         hint = get_close_matches(name, _names(), n=1) or [n for n in _names() if n.lower() == name.lower()]
         advice = f"did you mean {hint[0]!r}?" if hint else "use an IANA name such as 'Europe/Berlin'"
@@ -50,10 +49,10 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def usable_zone(zone: tzinfo) -> tzinfo:
-    """The zone as the rest of the package needs it: hashable, and right for every wall-clock time.
+    """Return a zone that is hashable and right for every wall-clock time.
 
     A pytz zone gives wrong offsets until a time is localised, and a dateutil zone cannot be hashed.
-    Where such a zone has an IANA name, the zone of that name takes its place; otherwise it is wrapped.
+    If such a zone has an IANA name, the zone of that name replaces it; if not, it is wrapped.
     """
     hashable = zone.__hash__ is not None
     if hashable and not hasattr(zone, "zone"):
@@ -65,7 +64,7 @@ def usable_zone(zone: tzinfo) -> tzinfo:
 
 
 def _iana_name(zone: tzinfo) -> str | None:
-    """The IANA name of a pytz or dateutil zone; dateutil keeps the file that it was read from."""
+    """Return the IANA name of a pytz or dateutil zone; dateutil keeps the name of its file."""
     if type(zone).__name__ == "tzutc":
         return "UTC"
     written = str(getattr(zone, "zone", None) or getattr(zone, "_filename", None) or "")
@@ -76,7 +75,7 @@ def _iana_name(zone: tzinfo) -> str | None:
 
 
 class _Hashable(tzinfo):
-    """A zone that can be a key of a cache; two of them are equal only when they are the same object."""
+    """Wraps an unhashable zone, so that it can be a cache key; equality is identity."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
@@ -106,18 +105,18 @@ def _names() -> dict[str, None]:
 
 
 def offset_period_at(zone: tzinfo, instant: Instant) -> OffsetPeriod:
-    """The piece that contains the instant.
+    """Return the period that contains the instant.
 
-    Its border is exact when it lies within a year of the instant; farther away the
-    piece is cut, with no jump, which no schedule can tell from a longer one.
+    Its ends are exact if they lie within a year of the instant. Farther away the period is cut, with
+    a shift of 0, which no schedule can distinguish from a longer period.
     """
-    begins, pieces = _pieces(zone, instant // _BLOCK)
-    return pieces[bisect_right(begins, instant) - 1]
+    begins, periods = _periods(zone, instant // _BLOCK)
+    return periods[bisect_right(begins, instant) - 1]
 
 
 @lru_cache(maxsize=8192)
-def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[OffsetPeriod, ...]]:
-    """The pieces of a block and of its two neighbours: so a border is never too near to see."""
+def _periods(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[OffsetPeriod, ...]]:
+    """Return the periods of a block and its two neighbours, so that the ends near the block are exact."""
     begins, offsets = [(block - 1) * _BLOCK], [_offset(zone, (block - 1) * _BLOCK)]
     for number in (block - 1, block, block + 1):
         for change, offset in _changes(zone, number):
@@ -125,18 +124,18 @@ def _pieces(zone: tzinfo, block: int) -> tuple[tuple[Instant, ...], tuple[Offset
             offsets.append(offset)
     ends = [*begins[1:], (block + 2) * _BLOCK]
     before = [offsets[0], *offsets[:-1]]
-    pieces = tuple(
+    periods = tuple(
         OffsetPeriod(begin, end, offset, offset - previous)
         for begin, end, offset, previous in zip(begins, ends, offsets, before, strict=True)
     )
-    return tuple(begins), pieces
+    return tuple(begins), periods
 
 
 @lru_cache(maxsize=8192)
 def _changes(zone: tzinfo, block: int) -> tuple[tuple[Instant, int], ...]:
-    """When the offset changes inside a block, and to what.
+    """Return when the offset changes inside a block, and its new values.
 
-    A probe a day finds them all: no zone has ever changed twice within a week.
+    One probe per day finds them all: no zone has ever changed twice within a week.
     """
     changes = []
     begin = block * _BLOCK
@@ -150,7 +149,7 @@ def _changes(zone: tzinfo, block: int) -> tuple[tuple[Instant, int], ...]:
 
 
 def _change_between(zone: tzinfo, low: Instant, high: Instant) -> Instant:
-    """The first second of the new offset, by bisection."""
+    """Find the first second of the new offset by bisection."""
     before = _offset(zone, low)
     while high - low > 1000:
         middle = (low + high) // 2000 * 1000
@@ -162,7 +161,7 @@ def _change_between(zone: tzinfo, low: Instant, high: Instant) -> Instant:
 
 
 def _offset(zone: tzinfo, instant: Instant) -> int:
-    """Milliseconds to add to UTC for the wall clock; constant beyond the years 2 and 9999."""
+    """Return the milliseconds to add to UTC for the wall clock; constant beyond the years 2 and 9999."""
     seconds = min(max(instant, FIRST_INSTANT), LAST_INSTANT) // 1000
     offset = datetime.fromtimestamp(seconds, zone).utcoffset()
     return 0 if offset is None else int(offset.total_seconds()) * 1000

@@ -24,7 +24,6 @@ OPENINGS = re.compile(r"(?:What|Who|Whoever|Whatever)\b(?!.*\?)")
 
 NOT_YET_CLEAN = {
     "celery_catchup/beat",
-    "celery_catchup/clock.py",
     "celery_catchup/config",
     "celery_catchup/demo",
     "celery_catchup/dispatch",
@@ -39,7 +38,6 @@ NOT_YET_CLEAN = {
     "celery_catchup/signals.py",
     "celery_catchup/store",
     "celery_catchup/testing",
-    "celery_catchup/timetables",
     "celery_catchup/worker_plugin",
     "docs/explanation",
     "docs/how-to",

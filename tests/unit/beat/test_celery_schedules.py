@@ -505,7 +505,7 @@ def test_a_relative_interval_is_counted_without_being_walked(monkeypatch: pytest
 
     assert table.count(start, start + 14 * 86_400_000) == 14 * 1440
     assert isinstance(table, ForwardOnlyTable)
-    assert len(table._recent) < 10
+    assert len(table._points) < 10
 
 
 def test_a_class_that_goes_backwards_is_refused_at_once() -> None:

@@ -120,7 +120,7 @@ def test_slots_are_lazy() -> None:
 
 
 def test_two_walks_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_only, "_RECENT", 4)
+    monkeypatch.setattr(forward_only, "_SPACING", 4)
     table = ForwardOnlyTable(uneven, anchor=NOON)
 
     walks = [table.slots(NOON, LAST_INSTANT) for _ in range(3)]
@@ -156,15 +156,14 @@ def test_asking_far_back_costs_few_steps() -> None:
 
 
 def test_what_is_remembered_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_only, "_RECENT", 8)
-    monkeypatch.setattr(forward_only, "_MARKS", 8)
+    monkeypatch.setattr(forward_only, "_SPACING", 8)
+    monkeypatch.setattr(forward_only, "_MOST_POINTS", 8)
     table = ForwardOnlyTable(uneven, anchor=NOON)
     slots = chain_from(NOON, 3_000)
 
     assert table.count(NOON, slots[-1]) == 3_000
 
-    assert len(table._recent) <= 16
-    assert len(table._marks) <= 8
+    assert len(table._points) <= 8
     assert all(table.next_after(slot - 1) == slot for slot in slots[::37])
 
 
@@ -247,5 +246,5 @@ def test_a_schedule_of_one_slot_has_no_distance() -> None:
     assert table.minimum_distance() is None
 
 
-def test_a_stepped_table_is_a_timetable() -> None:
+def test_a_forward_only_table_is_a_timetable() -> None:
     assert isinstance(ForwardOnlyTable(hourly, anchor=NOON), Timetable)
