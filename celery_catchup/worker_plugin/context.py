@@ -1,34 +1,38 @@
-"""What a task can ask about the run that it executes.
+"""The run that a task executes: `RunContext`, which `current_run` returns inside of a task.
 
-The worker sets the run around the task; outside of a run there is none.
+The worker sets it before the task and removes it afterwards; outside of a run there is none.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery_catchup.clock import Clock
 from celery_catchup.errors import LeaseLostError
 from celery_catchup.model import Instant, Trigger, attempt_id, to_datetime, to_rfc3339
 
+if TYPE_CHECKING:  # tasks import this module in every process; it needs no Redis for that
+    from celery_catchup.store import Notes
+
 
 class DataInterval(NamedTuple):
-    """What a run is about: the time in ``(start, end]``; no start when there is no slot before."""
+    """The time ``(start, end]`` that a run covers; no start when there is no slot before."""
 
     start: datetime | None
     end: datetime
 
 
 class LeaseWatch:
-    """Whether this process may still act for a run, as far as it can tell without asking.
+    """Tell whether this process may still act for a run, without asking the store.
 
-    A lease is lost when somebody else has taken the run, and cannot be relied on when it has
-    not been renewed for its length by this process's own clock. The latter passes when a
-    renewal gets through: then nobody has taken the run meanwhile.
+    A lease is lost when another worker has taken the run. It is also lost, for the time being, when this
+    process has not renewed it for its length: a renewal that succeeds later shows that no other worker has
+    taken the run.
     """
 
     def __init__(self, clock: Clock, *, seconds: float) -> None:
@@ -37,28 +41,39 @@ class LeaseWatch:
         self.taken = False
 
     def renewed(self, *, begun: float) -> None:
-        """A renewal that was sent at ``begun`` got through."""
+        """Note a renewal that was sent at ``begun`` and succeeded."""
         self._until = max(self._until, begun + self._seconds)
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has the run, or may have it."""
+        """Whether another worker has the run, or may have it."""
         return self.taken or self._clock.monotonic() > self._until
 
 
-class Notebook(Protocol):
-    """Where a run keeps what it wants to find again; the worker gives it one."""
+class Notebook:
+    """Read and write what one execution of a run notes in the store; it is read once."""
+
+    def __init__(self, notes: Notes, run_id: str, *, owner: str) -> None:
+        self._notes, self._run_id, self._owner = notes, run_id, owner
+        self._known: dict[str, dict[str, Any]] | None = None
 
     def read(self) -> Mapping[str, Mapping[str, Any]]:
-        """Everything kept so far: by kind, then by name."""
+        """Return all notes: by kind, then by name."""
+        if self._known is None:
+            self._known = self._notes.read(self._run_id)
+        return self._known
 
     def write(self, kind: str, name: str, value: Any, *, once: bool = False) -> Any:
-        """Keep a value, and return what is kept: with ``once`` that is the first one."""
+        """Note a value and return what is kept: with ``once`` that is the first one."""
+        kept = self._notes.write(self._run_id, kind, name, value, owner=self._owner, once=once)
+        if self._known is not None:
+            self._known.setdefault(kind, {})[name] = kept
+        return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The run that is being executed, and its present attempt."""
+    """The run that a task executes, and its current attempt."""
 
     entry: str
     run_id: str
@@ -79,7 +94,7 @@ class RunContext:
         lease: LeaseWatch | None,
         notebook: Notebook | None = None,
     ) -> RunContext:
-        """From the ledger's record of a claimed run."""
+        """Read the ledger's record of a claimed run."""
         return cls(
             entry=record["entry"],
             run_id=run_id,
@@ -94,22 +109,22 @@ class RunContext:
 
     @property
     def scheduled_time(self) -> datetime:
-        """The slot: for when the run was due."""
+        """The slot: when the run was due."""
         return to_datetime(self.slot)
 
     @property
     def is_catchup(self) -> bool:
-        """Whether the slot was missed and is being made up for."""
+        """Whether the run catches up a missed slot."""
         return self.trigger.is_catchup
 
     @property
     def attempt_id(self) -> str:
-        """The identity of this execution; the next attempt has another."""
+        """The id of this execution; the next attempt has another one."""
         return attempt_id(self.run_id, self.attempt)
 
     @property
     def data_interval(self) -> DataInterval:
-        """From the slot before to this one; the end belongs to it, the start does not."""
+        """The time from the slot before (exclusive) to this one (inclusive)."""
         start = None if self.previous is None else to_datetime(self.previous)
         return DataInterval(start, self.scheduled_time)
 
@@ -120,13 +135,13 @@ class RunContext:
 
     @property
     def lost(self) -> bool:
-        """Whether another worker has this run by now, or may have it."""
+        """Whether another worker has this run, or may have it."""
         return self.lease is not None and self.lease.lost
 
     def check(self) -> None:
-        """Go on only while the run is this worker's; raises `LeaseLostError` otherwise.
+        """Raise `LeaseLostError` unless the run is still this worker's.
 
-        For the places before something that must not happen twice.
+        Call it before anything that must not happen twice.
         """
         if self.lost:
             raise LeaseLostError(
@@ -134,11 +149,11 @@ class RunContext:
                 "stop here: what is reported from now on is refused"
             )
 
-    # -- what is kept --------------------------------------------------------------------------
+    # -- notes ---------------------------------------------------------------------------------
 
     @property
     def checkpoints(self) -> Mapping[str, Any]:
-        """What this and earlier attempts have noted."""
+        """The checkpoints of this and earlier attempts, by name."""
         return {} if self.notebook is None else self.notebook.read().get("checkpoints", {})
 
     def checkpoint(self, name: str, value: Any) -> None:
@@ -146,14 +161,14 @@ class RunContext:
         self._write("checkpoints", name, value)
 
     def snapshot(self, name: str, loader: Callable[[], Any]) -> Any:
-        """The value that ``loader`` gave the first attempt; later ones, replays too, get the same."""
+        """Return what ``loader`` returned in the first attempt; later attempts and replays get the same."""
         if self.notebook is None:
             return loader()
         known = self.notebook.read().get("snapshots", {})
         return known[name] if name in known else self._write("snapshots", name, loader(), once=True)
 
     def output(self, name: str, pointer: Any) -> None:
-        """Note what the run made and where it is; shown with the run."""
+        """Note a result of the run and where it is; shown with the run."""
         self._write("outputs", name, pointer)
 
     def progress(self, done: float, total: float | None = None) -> None:
@@ -166,7 +181,7 @@ class RunContext:
         return self.notebook.write(kind, name, value, once=once)
 
     def environ(self) -> dict[str, str]:
-        """The run as environment variables, for subprocesses."""
+        """Return the run as environment variables, for subprocesses."""
         variables = {
             "CATCHUP_ENTRY": self.entry,
             "CATCHUP_RUN_ID": self.run_id,
@@ -186,7 +201,7 @@ _current: ContextVar[RunContext | None] = ContextVar("celery_catchup_run", defau
 
 
 def current_run() -> RunContext | None:
-    """The run that is executed here and now; None outside of one.
+    """Return the run that is executed here; None outside of one.
 
     A thread that a task starts is outside, unless it is started in a copy of the task's
     context (`contextvars.copy_context`).
@@ -195,10 +210,27 @@ def current_run() -> RunContext | None:
 
 
 def enter_run(run: RunContext) -> None:
-    """For the worker: from now on this is the current run."""
+    """Make this the current run, and put it on the current span of OpenTelemetry."""
     _current.set(run)
+    trace = sys.modules.get("opentelemetry.trace")  # only where it was imported already
+    span = None if trace is None else trace.get_current_span()
+    if span is not None and span.is_recording():
+        span.set_attributes(span_attributes(run))
 
 
 def leave_run() -> None:
-    """For the worker: the run has ended here."""
+    """Leave the current run."""
     _current.set(None)
+
+
+def span_attributes(run: RunContext) -> dict[str, str | bool | int | float]:
+    """Return the attributes of a run's span."""
+    return {
+        "catchup.entry": run.entry,
+        "catchup.run_id": run.run_id,
+        "catchup.attempt": run.attempt,
+        "catchup.trigger": str(run.trigger),
+        "catchup.is_catchup": run.is_catchup,
+        "catchup.scheduled_time": to_rfc3339(run.slot),
+        "catchup.lag_seconds": run.lag.total_seconds(),
+    }

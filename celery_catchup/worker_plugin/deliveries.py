@@ -1,9 +1,8 @@
-"""Which run a message belongs to, and the token that one delivery of it was given.
+"""Deliveries: which run a message belongs to, and the token of one delivery of it.
 
-The token is the owner under which the run is claimed. Where a pool has processes, it is
-given in the main process when the message arrives, so that the main process can renew and
-report for a child that cannot. It travels among the message's properties: unlike headers,
-they are not copied into retries.
+The token is the owner under which the run is claimed. Where a pool has processes, the main process gives it
+when the message arrives, so that it can renew and report for a child that cannot. It travels among the
+message's properties, which are not copied into retries as headers are.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of a message with a run's headers; it has no token when it was refused on arrival.
+    """One delivery of a message with a run's headers; one that was refused on arrival has no token.
 
-    ``own``: whether it can be the run's own message, by its task id. Headers can be passed on to
-    other tasks, which have nothing to do with the run. Messages with `run_headers` have an id of
-    their own: the ledger knows which of them is the run's.
+    ``own``: by its task id it can be the run's own message. Headers can be passed on to other tasks,
+    which have nothing to do with the run. Messages with `run_headers` have an id of their own: the ledger
+    knows which of them is the run's.
     """
 
     run_id: str
@@ -42,64 +41,41 @@ class Delivery:
     own: bool = True
 
 
+def read_delivery(headers: Mapping[str, object], properties: object) -> Delivery | None:
+    """Read a delivery from a message; None when its headers cannot have been written by us."""
+    run_id, entry = headers.get(RUN_ID), headers.get(ENTRY)
+    if not (_is_name(run_id) and _is_name(entry)):
+        return None
+    token = properties.get(TOKEN, "") if isinstance(properties, Mapping) else ""
+    own = headers.get(TRIGGER_TYPE) == Trigger.MANUAL or is_message_of(str(run_id), headers.get("id"))
+    return Delivery(str(run_id), str(entry), str(token), own)
+
+
+def delivery_of(request: Any) -> Delivery | None:
+    """Read the delivery that a task's request came with."""
+    headers = {name: header(request, name) for name in (RUN_ID, ENTRY, TRIGGER_TYPE)}
+    return read_delivery({**headers, "id": request.id}, request.properties)
+
+
 def header(request: Any, name: str) -> object:
-    """A header of a request, whichever protocol brought it."""
+    """Return a header of a request, whichever protocol brought it."""
     found = request.get(name)
     if found is None and isinstance(request.headers, Mapping):
         return request.headers.get(name)
     return found
 
 
-def read_delivery(
-    run_id: object, entry: object, properties: object, *, task_id: object = None, trigger: object = None
-) -> Delivery | None:
-    """A delivery as its message tells it; None when its headers cannot have been written by us."""
-    if not (_is_name(run_id) and _is_name(entry)):
-        return None
-    token = properties.get(TOKEN, "") if isinstance(properties, Mapping) else ""
-    own = trigger == Trigger.MANUAL or is_message_of(str(run_id), task_id)
-    return Delivery(str(run_id), str(entry), str(token), own)
-
-
-def delivery_of(request: Any) -> Delivery | None:
-    """The delivery that a task's request came with."""
-    return read_delivery(
-        header(request, RUN_ID),
-        header(request, ENTRY),
-        request.properties,
-        task_id=request.id,
-        trigger=header(request, TRIGGER_TYPE),
-    )
-
-
-def delivery_among(headers: Mapping[str, Any], properties: object) -> Delivery | None:
-    """The delivery of a message by its headers."""
-    return read_delivery(
-        headers.get(RUN_ID),
-        headers.get(ENTRY),
-        properties,
-        task_id=headers.get("id"),
-        trigger=headers.get(TRIGGER_TYPE),
-    )
-
-
 def is_message_of(run_id: str, task_id: object) -> bool:
-    """Whether a task's id is one that a run's messages have: the run's own, with the attempt behind
-    it from the second on."""
+    """Tell whether a task's id is one that the run's messages have: the run's own, followed by the attempt
+    from the second on."""
     if not isinstance(task_id, str) or not task_id.startswith(run_id):
         return False
     rest = task_id.removeprefix(run_id)
     return not rest or (rest.startswith("-") and rest[1:].isdecimal())
 
 
-def routing_key(request: Any) -> str:
-    """Where a request's message came from; "" when that is not known."""
-    info = request.delivery_info
-    return str(info.get("routing_key") or "") if isinstance(info, Mapping) else ""
-
-
 def new_token() -> str:
-    """A token that no other delivery has, on any machine."""
+    """Make a token that no other delivery has, on any machine."""
     return secrets.token_hex(8)
 
 
@@ -113,7 +89,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._requests: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        self._told_at: dict[str, float] = {}
+        self._renewed_at: dict[str, float] = {}
 
     def arrived(self, request: Any) -> None:
         """Give a new message its token, when it belongs to a run."""
@@ -123,51 +99,54 @@ class Arrivals:
             self._mine()[token] = request
 
     def forget(self, token: str) -> None:
-        """It was refused, or its end is reported."""
+        """Forget a message that was refused, or whose end is reported."""
         self._mine().pop(token, None)
 
     def started(self, task_id: str) -> list[Delivery]:
-        """The deliveries of a task that a pool has accepted, whatever became of them."""
+        """List the deliveries of a task that a pool has accepted, even when they have ended."""
         return self._those(lambda request: request.id == task_id and request.time_start is not None)
 
     def executed_now(self) -> list[Delivery]:
-        """What a pool has accepted and not ended, by Celery's own books."""
+        """List what a pool has accepted and not ended, as Celery counts it."""
         return self._those(active_requests.__contains__)
 
     def waiting_longer_than(self, seconds: float) -> list[Delivery]:
-        """What has waited for a while to be accepted by a pool: behind other tasks, for its ETA, for a
-        rate limit. Each is told once in ``seconds``."""
-        now, found, told_at = time.monotonic(), list[Any](), dict[str, float]()
-        for reference in self._mine().valuerefs():  # a list of its own: the heartbeat's thread asks, too
-            request, token = reference(), reference.key
-            if request is None or request in active_requests:
-                continue
-            told_at[token] = self._told_at.get(token, now)
-            if now - told_at[token] >= seconds:
-                told_at[token] = now
-                found.append(request)
-        self._told_at = told_at
-        deliveries = [_delivery_among(request.request_dict) for request in found]
-        return [one for one in deliveries if one is not None and one.own]
+        """List what no pool has accepted for a while: it waits for other tasks, its ETA or a rate limit. Each
+        is listed once in ``seconds``."""
+        now, renewed_at = time.monotonic(), dict[str, float]()
+
+        def is_due(request: Any) -> bool:
+            if request in active_requests:
+                return False
+            token = request.request_dict["properties"][TOKEN]
+            since = self._renewed_at.get(token, now)
+            due = now - since >= seconds
+            renewed_at[token] = now if due else since
+            return due
+
+        found = self._those(is_due)
+        self._renewed_at = renewed_at
+        return [delivery for delivery in found if delivery.own]
 
     def _those(self, wanted: Callable[[Any], bool]) -> list[Delivery]:
-        requests = [request for request in list(self._mine().values()) if wanted(request)]
-        found = [_delivery_among(request.request_dict) for request in requests]
+        # A list of its own: the heartbeat's thread asks, too.
+        requests = [reference() for reference in self._mine().valuerefs()]
+        found = [_delivery_in(one.request_dict) for one in requests if one is not None and wanted(one)]
         return [delivery for delivery in found if delivery is not None]
 
     def _mine(self) -> WeakValueDictionary[str, Any]:
-        """A forked child inherits what is its parent's business."""
+        """Forget in a forked child what its parent is responsible for."""
         if self._pid != os.getpid():
             self._pid, self._requests = os.getpid(), WeakValueDictionary()
         return self._requests
 
 
 def _nested(headers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the older of Celery's message protocols has them."""
+    """Return the headers of the older of Celery's message protocols."""
     nested = headers.get("headers")
     return nested if isinstance(nested, Mapping) else {}
 
 
-def _delivery_among(headers: Mapping[str, Any]) -> Delivery | None:
-    told = headers if RUN_ID in headers else {**_nested(headers), "id": headers.get("id")}
-    return delivery_among(told, headers["properties"])
+def _delivery_in(headers: Mapping[str, Any]) -> Delivery | None:
+    own = headers if RUN_ID in headers else {**_nested(headers), "id": headers.get("id")}
+    return read_delivery(own, headers["properties"])

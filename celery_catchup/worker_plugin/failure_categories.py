@@ -1,4 +1,4 @@
-"""Categories of failures: whether another attempt may help."""
+"""Categories of failures: can another attempt help?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PERMANENT = (TypeError, ValueError, LookupError, AttributeError, NotImplemented
 
 
 class Categories:
-    """Tells the category of an exception: ``transient``, ``permanent`` or ``unknown``.
+    """Classify exceptions as ``transient``, ``permanent`` or ``unknown``.
 
     The attribute ``catchup_category`` of an exception decides, then the settings (the class that is
     nearest to the exception's own), then the built-in lists.
@@ -35,7 +35,7 @@ class Categories:
                     self._configured[found] = setting.removesuffix("_errors")
 
     def of(self, error: BaseException) -> str:
-        """The category of this exception."""
+        """Return the category of an exception."""
         declared = getattr(error, "catchup_category", None)
         if declared in ("transient", "permanent", "unknown"):
             return str(declared)
@@ -48,7 +48,7 @@ class Categories:
 
 
 def _resolved(named: str | type[BaseException], setting: str) -> type[BaseException] | None:
-    """The class, imported; None, with a warning, when there is none of that name."""
+    """Import the class; warn and return None when there is none of that name."""
     if isinstance(named, type):
         return named
     fields = {"setting": PREFIX + setting, "name": named}

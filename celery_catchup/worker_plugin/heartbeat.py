@@ -1,11 +1,11 @@
-"""The heartbeat of a worker process: renews the leases of its runs, and delivers late reports."""
+"""The heartbeat of a worker process: renew the leases of its runs, and deliver reports, late ones too."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from celery_catchup.clock import Clock
@@ -13,6 +13,7 @@ from celery_catchup.events import Events, LeaseLost
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.store import Leases
+from celery_catchup.store.batches import portions
 from celery_catchup.store.connection import explain
 from celery_catchup.worker_plugin.context import RunContext
 from celery_catchup.worker_plugin.reports import STORE_TROUBLE, Report
@@ -20,13 +21,10 @@ from celery_catchup.worker_plugin.reports import STORE_TROUBLE, Report
 logger = logging.getLogger(__name__)
 
 MOST_REPORTS = 10_000
-"""Reports kept while the store is away; beyond, the oldest is dropped and its run done again."""
-
-_BATCH = 500
-"""Leases renewed in one call, so that the script stays short."""
+"""Reports kept while the store is down; beyond, the oldest is dropped and its run is executed again."""
 
 _TICK = 2.0
-"""Seconds between two looks for something to do: a chain may wait for a late report."""
+"""Seconds between two checks of the thread: a chain may wait for a late report."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,18 +34,18 @@ class Execution:
     run: RunContext
     owner: str
     shadowed: dict[str, str | None] = field(default_factory=dict)
-    """Environment variables that were set for it, and what they were before."""
+    """Environment variables that were set for it, with their values before."""
     replaced: bool = False
     """Whether another task was sent to go on with the run."""
 
     @property
     def renewable(self) -> bool:
-        """Whether there is a lease to be kept."""
+        """Whether there is a lease to renew."""
         return self.run.lease is not None and not self.run.lease.taken
 
 
 class Heartbeat:
-    """What this process executes, kept alive by a thread that starts with the first claim."""
+    """Keep the runs that this process executes alive, in a thread that starts with the first claim."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class Heartbeat:
         clock: Clock,
         interval: float,
         events: Events,
-        received: Callable[[], Sequence[tuple[str, str]]] = tuple,
+        received: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
         self._leases, self._deliver, self._clock, self._events = leases, deliver, clock, events
         self._received = received
@@ -70,10 +68,10 @@ class Heartbeat:
         self._due = 0.0
         self.trouble = RecurringProblem("Redis cannot be used", logger=logger, monotonic=clock.monotonic)
 
-    # -- what is executed ------------------------------------------------------------------
+    # -- executions ------------------------------------------------------------------
 
     def hold(self, key: str, execution: Execution) -> None:
-        """Renew this run from now on."""
+        """Renew a run from now on."""
         with self._lock:
             self._held[key] = execution
             if self._thread is None:
@@ -82,19 +80,15 @@ class Heartbeat:
                 self._thread.start()
 
     def drop(self, key: str) -> Execution | None:
-        """It has ended here; None when it was not held, or not any more."""
+        """Stop renewing; None when it was not held."""
         with self._lock:
             return self._held.pop(key, None)
 
     def held(self, key: str) -> Execution | None:
-        """What is executed here under this key."""
+        """Return the execution with this key; None when this process does not execute it."""
         return self._held.get(key)
 
-    def holds(self, key: str) -> bool:
-        """Whether it is executed here."""
-        return key in self._held
-
-    # -- what is reported ------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------
 
     def report(self, report: Report) -> None:
         """Deliver a report, now or as soon as the store can be reached."""
@@ -102,7 +96,7 @@ class Heartbeat:
         self.attempt(self.flush)
 
     def flush(self) -> None:
-        """Deliver what waits; what cannot be delivered waits on."""
+        """Deliver the reports that wait; what cannot be delivered stays."""
         for _ in range(len(self._backlog)):
             try:
                 report = self._backlog.popleft()
@@ -111,26 +105,24 @@ class Heartbeat:
             try:
                 self._deliver(report)
             except BaseException:
-                # Whatever strikes here, a time limit even: a report is not lost half-way. At
-                # the end of the line it does not stand in the way of the others.
+                # No report is lost, even when a time limit strikes here. At the end of the queue it does
+                # not hold up the others.
                 self._backlog.append(report)
                 raise
 
     # -- beating ---------------------------------------------------------------------------
 
     def beat(self, others: Sequence[tuple[str, str]] = ()) -> None:
-        """Deliver what waits, then renew: the runs held here, ``others`` by run id and owner, and messages
-        that were received and not started."""
+        """Deliver the reports that wait, then renew: the runs held here, ``others`` by run id and owner, and
+        messages that were received and not started."""
         self.flush()
-        held = [execution for execution in list(self._held.values()) if execution.renewable]
-        for first in range(0, len(held), _BATCH):
-            self._renew(held[first : first + _BATCH])
-        elsewhere = [pair for pair in others if not self.holds(pair[1])] + [*self._received()]
-        for first in range(0, len(elsewhere), _BATCH):
-            self._leases.renew(elsewhere[first : first + _BATCH])
+        for some in portions([one for one in list(self._held.values()) if one.renewable]):
+            self._renew(some)
+        for pairs in portions([*(pair for pair in others if not self.held(pair[1])), *self._received()]):
+            self._leases.renew(pairs)
 
     def attempt(self, action: Callable[[], None]) -> bool:
-        """Do what needs the store; trouble with it is told in the log, and passes."""
+        """Do what needs the store; log an error of the store, and return False."""
         try:
             action()
         except STORE_TROUBLE as error:
@@ -140,7 +132,7 @@ class Heartbeat:
         return True
 
     def stop(self) -> None:
-        """End the thread; for the end of a process."""
+        """End the thread."""
         self._stopped.set()
 
     def _renew(self, held: list[Execution]) -> None:
@@ -148,8 +140,8 @@ class Heartbeat:
         lost = set(self._leases.renew([(execution.run.run_id, execution.owner) for execution in held]))
         for execution in held:
             run = execution.run
-            if run.lease is None or not self.holds(execution.owner):
-                continue  # it ended while the renewal was under way
+            if run.lease is None or not self.held(execution.owner):
+                continue  # it ended during the renewal
             if run.run_id in lost:
                 run.lease.taken = True
                 self._events.emit(LeaseLost(run.entry, run.run_id, run.attempt))

@@ -1,37 +1,43 @@
-"""Installation: the claim goes before every task, and the worker's main process keeps the pulse."""
+"""Installation: put the claim before every task, and start the pulse of the worker's main process.
+
+The only file of the plugin that uses private names of Celery: ``app._tasks`` (the registry before the app is
+finalized), ``celery._state.connect_on_app_finalize`` and ``_get_active_apps`` (apps of this process).
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from celery import bootsteps, signals
-from celery._state import connect_on_app_finalize
+from celery import bootsteps, current_app, signals, states
+from celery._state import _get_active_apps, connect_on_app_finalize
 
 from celery_catchup.config.report_masking import mask_redis_url
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.store.opening import store_url
 from celery_catchup.worker_plugin.claims import begin
 from celery_catchup.worker_plugin.outcomes import listen
-from celery_catchup.worker_plugin.started_state import store_started, store_started_after_claim
 from celery_catchup.worker_plugin.worker_process import worker_process, worker_settings
 
 logger = logging.getLogger(__name__)
 
 _HOOK = "before_start"
 _OURS = "__catchup_claims__"
+_TRACKED = "__catchup_tracked__"
+_STORED = "catchup_started"
 
 _installed: WeakSet[Any] = WeakSet()
 
 
 def install(app: Any) -> None:
-    """Let the workers of ``app`` claim, report and release runs; twice is as good as once.
+    """Let the workers of ``app`` claim, report and release runs; idempotent.
 
-    The one line for a project without a settings module; otherwise
-    ``imports = ["celery_catchup.worker"]`` does the same.
+    For a project without a settings module; in settings, ``imports = ["celery_catchup.worker"]`` does
+    the same.
     """
     if app in _installed:
         return
@@ -44,14 +50,32 @@ def install(app: Any) -> None:
     connect_on_app_finalize(partial(_install_copy, app.main))
 
 
+def install_everywhere() -> None:
+    """Install into the current app, and into those of workers that are starting.
+
+    In a process that was spawned for a pool, the worker's app is not the current one yet.
+    """
+    install(current_app._get_current_object())
+    for app in list(_get_active_apps()):
+        loader = vars(app).get("loader")
+        if loader is not None and loader.worker_initialized:
+            install(app)
+    signals.worker_init.connect(_on_worker_init, weak=False, dispatch_uid="celery_catchup.worker_init")
+
+
+def _on_worker_init(sender: Any = None, **_: Any) -> None:
+    """Install into the app of a worker that starts later."""
+    install(sender.app)
+
+
 def _install_copy(name: str | None, app: Any) -> None:
-    """A pool that spawns its processes makes a copy of the app in each of them."""
+    """Install into the copy of the app that a pool makes in each process that it spawns."""
     if app.main == name:
         install(app)
 
 
 def _on_process_init(**_: Any) -> None:
-    """In a child of a pool, before its first task."""
+    """Prepare a child of a pool before its first task."""
     for app in list(_installed):
         store_started_after_claim(app)
 
@@ -62,8 +86,8 @@ def _on_process_init(**_: Any) -> None:
 def _watch(registry: Any) -> None:
     """Wrap the tasks that are registered, and each that will be, however late.
 
-    No signal tells of a task that is registered after the app was finalized, so the registry
-    itself does. The app is not finalized here: others may still wait for that.
+    Celery has no signal for a task that is registered after the app was finalized, so the registry is
+    watched. The app is not finalized here: other code may still wait for that.
     """
     kind = type(registry)
 
@@ -81,7 +105,7 @@ def _watch(registry: Any) -> None:
 def claim_first(task: Any) -> None:
     """Put the claim before whatever the task does in ``before_start``.
 
-    It goes into the class, because Celery asks the class whether there is anything to call.
+    It goes into the class, because Celery looks there whether there is anything to call.
     """
     cls = type(task)
     if not hasattr(getattr(cls, _HOOK), _OURS):
@@ -92,7 +116,7 @@ def claim_first(task: Any) -> None:
 
 
 def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
-    """A hook for a class that had ``own``, or inherits one."""
+    """Make the hook of a class that had ``own``, or inherits one."""
 
     def before_start(self: Any, task_id: str, args: Any, kwargs: Any) -> Any:
         begin(self)
@@ -105,7 +129,7 @@ def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
 
 
 def _claiming_for(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook for a task that has one of its own, beside its class."""
+    """Make the hook of a task that has one of its own, beside its class."""
 
     def before_start(task_id: str, args: Any, kwargs: Any) -> Any:
         begin(task)
@@ -116,18 +140,44 @@ def _claiming_for(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
     return before_start
 
 
+# -- the state STARTED (task_track_started) is stored after the claim ----------------------------
+
+
+def store_started_after_claim(app: Any) -> None:
+    """Take the state over from Celery for the tasks of ``app``; again for those that are registered later.
+
+    Celery stores it before a task can be refused: a refused copy of a message would overwrite the result
+    of the run.
+    """
+    for task in app.tasks.values():
+        if task.track_started:
+            task.track_started = False
+            setattr(task, _TRACKED, True)
+
+
+def store_started(task: Any) -> None:
+    """Store that a task has started, as Celery does; once for each message."""
+    request = task.request
+    if not getattr(task, _TRACKED, False) or request.is_eager or getattr(request, _STORED, False):
+        return
+    setattr(request, _STORED, True)
+    ignored = vars(request).get("ignore_result")  # of this message; the class has a default of its own
+    if not (task.ignore_result if ignored is None else ignored):
+        meta = {"pid": os.getpid(), "hostname": request.hostname}
+        task.backend.store_result(request.id, meta, states.STARTED, request=request)
+
+
 # -- the pulse -------------------------------------------------------------------------------
 
 
 class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Shows beat that this worker has the plugin, and renews the leases of its children's runs.
+    """Show beat that this worker has the plugin, and renew the leases of its children's runs.
 
-    A timer of the main process and no thread: a thread would be there when children are
-    forked. It is a second source beside each child's own heartbeat, which is silent during a
-    call that does not let go of the interpreter.
+    A timer of the main process, not a thread: a thread would exist while children are forked. It renews in
+    addition to each child's own heartbeat, which stops during a call that holds the interpreter lock.
     """
 
-    requires = ("celery.worker.consumer.tasks:Tasks",)  # they know which queues are consumed
+    requires = ("celery.worker.consumer.tasks:Tasks",)  # it knows which queues are consumed
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self.enabled = _has_store(consumer.app)
@@ -135,9 +185,9 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(consumer, **kwargs)
 
     def start(self, consumer: Any) -> None:
-        """Again after each loss of the connection, for Celery clears its timers then."""
+        """Start the timer; again after each loss of the connection, because Celery clears its timers then."""
         if self._timer is not None:
-            # A green timer hands out the greenlet of the first call; what is repeated is its entry.
+            # A green timer returns the greenlet of the first call; its entry is what is repeated.
             getattr(self._timer, "entry", self._timer).cancel()
         store_started_after_claim(consumer.app)
         _pulse(consumer)
@@ -145,24 +195,24 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
         self._timer = consumer.timer.call_repeatedly(interval, _pulse, (consumer,))
 
     def stop(self, consumer: Any) -> None:
-        """Nothing: while a stopping worker waits for its children, their runs are renewed."""
+        """Keep the timer: while a stopping worker waits for its children, their runs are renewed."""
 
     def shutdown(self, consumer: Any) -> None:
-        """The worker has stopped."""
+        """Unregister the worker."""
         worker_process(consumer.app).leave(consumer.hostname)
 
 
 def _pulse(consumer: Any) -> None:
-    """Renew, and say which queues are consumed: that changes at run time."""
+    """Renew, and register the queues that are consumed, which change at run time."""
     consumed = consumer.task_consumer.queues if consumer.task_consumer else ()
     worker_process(consumer.app).pulse(consumer.hostname, [str(queue.name) for queue in consumed])
 
 
 def _has_store(app: Any) -> bool:
-    """Whether runs can be claimed. A worker that could not would break what beat promises, so
-    with a mistake in its settings, or none that says where the store is, it does not start.
+    """Tell whether runs can be claimed. A worker that cannot claim would break what beat promises, so
+    without a store in its settings, or with a mistake in them, it does not start.
 
-    A broker in memory is a test's, and no beat sends runs there.
+    A broker in memory belongs to a test, and beat sends no runs there.
     """
     settings = worker_settings(app)
     if settings.redis_url is None and str(app.conf.broker_url).startswith("memory:"):

@@ -1,7 +1,7 @@
-"""Endings: whoever learns how an execution ended reports it, and it is recorded once.
+"""Outcomes: report how an execution ended; the store records it once.
 
-Where the task was executed, that is postrun. The main process of a pool reports for children
-that were killed, and for messages that never came to be executed.
+The process that executed the task reports in ``task_postrun``. The main process of a pool reports for
+children that were killed, and for messages that were never executed.
 """
 
 from __future__ import annotations
@@ -16,42 +16,41 @@ from celery import signals, states
 from celery_catchup.dispatch.header_names import RUN_ID
 from celery_catchup.model import RunState
 from celery_catchup.worker_plugin.context import leave_run
-from celery_catchup.worker_plugin.deliveries import TOKEN, Delivery, delivery_among, delivery_of, header
+from celery_catchup.worker_plugin.deliveries import TOKEN, Delivery, delivery_of, header, read_delivery
 from celery_catchup.worker_plugin.heartbeat import Execution
-from celery_catchup.worker_plugin.replacements import follow_replacement
-from celery_catchup.worker_plugin.reports import LONGEST_ERROR, NOBODY, Report, in_a_line, letter_of
-from celery_catchup.worker_plugin.retry_badge import keep_badge
-from celery_catchup.worker_plugin.worker_process import WorkerProcess, arrivals, flush, worker_process
+from celery_catchup.worker_plugin.replacements import keep_run
+from celery_catchup.worker_plugin.reports import LONGEST_ERROR, UNCLAIMED, Report, dead_letter_of, error_line
+from celery_catchup.worker_plugin.worker_process import WorkerProcess, arrivals, flush_reports, worker_process
 
 # -- where the task was executed -------------------------------------------------------------
 
 
 def end(task: Any, *, state: str | None, outcome: object) -> None:
-    """Report what became of the run, when this process executed one."""
+    """Report the outcome of the run, when this process executed one."""
     token = (task.request.properties or {}).get(TOKEN)
     if token is None:
         return
-    post = worker_process(task.app)
-    execution = post.heartbeat.drop(token)
+    process = worker_process(task.app)
+    execution = process.heartbeat.drop(token)
     arrivals.forget(token)
     if execution is None:
         return
     leave_run()
     _restore_environment(execution.shadowed)
-    report = _report_of(task, post, execution, state, outcome)
+    report = _report_of(task, process, execution, state, outcome)
     if report is not None:
-        post.heartbeat.report(report)
+        process.heartbeat.report(report)
 
 
 def _report_of(
-    task: Any, post: WorkerProcess, execution: Execution, state: str | None, outcome: object
+    task: Any, process: WorkerProcess, execution: Execution, state: str | None, outcome: object
 ) -> Report | None:
-    """The report of an execution; None when it was cut off and nobody here knows how it ended."""
+    """Make the report of an execution; None when it was cut off and its outcome is not known here."""
     final: RunState | None = None
     match state:
         case states.IGNORED if execution.replaced:
             pass  # the run goes on with the task that replaces this one
-        case states.SUCCESS | states.IGNORED:  # a task that wants to be ignored has done what it wanted
+        case states.SUCCESS | states.IGNORED:  # a task that raises Ignore has done its work
             final = RunState.SUCCEEDED
         case states.RETRY:
             pass
@@ -68,14 +67,14 @@ def _report_of(
         entry=run.entry,
         owner=execution.owner,
         state=final,
-        error=in_a_line(outcome) if went_wrong else "",
-        letter=letter_of(outcome, post.categories) if went_wrong else "",
-        delay_ms=_delay_ms(outcome, now=post.clock.now()),
+        error=error_line(outcome) if went_wrong else "",
+        letter=dead_letter_of(outcome, process.categories) if went_wrong else "",
+        delay_ms=_delay_ms(outcome, now=process.clock.now()),
     )
 
 
 def _delay_ms(retry: object, *, now: datetime) -> int:
-    """How long it takes until a retry is delivered."""
+    """Return how long it takes until a retry is delivered."""
     when = getattr(retry, "when", None)
     if isinstance(when, datetime):
         seconds = ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()
@@ -102,51 +101,52 @@ def listen() -> None:
 
 
 def _on_publish(headers: Any = None, **_: Any) -> None:
-    """Wherever a message is published: what replaces or retries a run's task stays of the run."""
-    follow_replacement(headers)
-    keep_badge(headers)
+    """Before any message is published: what replaces or retries a run's task keeps the run."""
+    keep_run(headers)
 
 
 def _on_received(request: Any = None, **_: Any) -> None:
-    """In the main process, for every message: those of runs get a token."""
+    """In the main process, for every message: give those of runs a token."""
     arrivals.arrived(request)
 
 
 def _on_postrun(task: Any = None, state: str | None = None, retval: object = None, **_: Any) -> None:
-    """Where the task was executed, whatever became of it."""
+    """In the process that executed the task, whatever its outcome."""
     end(task, state=state, outcome=retval)
 
 
 def _on_failure(sender: Any = None, task_id: str = "", exception: object = None, **_: Any) -> None:
     """In the main process: a child was killed, or overran its time limit.
 
-    It is sent where the task is executed, too; there postrun follows and is left to report.
+    Celery sends it in the process that executes the task, too; there postrun follows and reports.
     """
     for delivery in arrivals.started(task_id):
-        post = worker_process(sender.app)
-        if not post.heartbeat.holds(delivery.token):
+        process = worker_process(sender.app)
+        if not process.heartbeat.held(delivery.token):
             arrivals.forget(delivery.token)
-            details = {"error": in_a_line(exception), "letter": letter_of(exception, post.categories)}
+            details = {
+                "error": error_line(exception),
+                "letter": dead_letter_of(exception, process.categories),
+            }
             _report(sender.app, delivery, RunState.FAILED, **details)
 
 
 def _on_retry(sender: Any = None, request: Any = None, reason: object = None, **_: Any) -> None:
-    """In the main process: a lost or cancelled execution comes again. Elsewhere postrun follows."""
-    delivery = _delivery(request)
-    if delivery is not None and delivery.token:
-        post = worker_process(sender.app)
-        if not post.heartbeat.holds(delivery.token):
-            delay_ms = _delay_ms(reason, now=post.clock.now())
-            _report(sender.app, delivery, None, error=in_a_line(reason), delay_ms=delay_ms)
+    """In the main process: a lost or cancelled execution comes again. In other processes postrun follows."""
+    delivery = _own_delivery(request)
+    process = worker_process(sender.app) if delivery is not None and delivery.token else None
+    if delivery is not None and process is not None and not process.heartbeat.held(delivery.token):
+        delay_ms = _delay_ms(reason, now=process.clock.now())
+        _report(sender.app, delivery, None, error=error_line(reason), delay_ms=delay_ms)
 
 
 def _on_revoked(
     sender: Any = None, request: Any = None, *, terminated: Any = None, expired: Any = None, **_: Any
 ) -> None:
     """In the main process: revoked or expired before it was executed, or terminated while it was."""
-    delivery = _delivery(request)
+    delivery = _own_delivery(request)
     if delivery is not None:
-        owner = delivery.token if terminated else NOBODY
+        owner = delivery.token if terminated else UNCLAIMED
         error = "expired" if expired else "terminated" if terminated else "revoked"
         _report(sender.app, delivery, RunState.REVOKED, owner=owner, error=error, even_unclaimed=True)
 
@@ -155,8 +155,8 @@ def _on_rejected(sender: Any = None, message: Any = None, exc: object = None, **
     """In the main process: a message that no task understands, now or the next time."""
     delivery = _delivery_in(message)
     if delivery is not None:
-        error = in_a_line(exc) or "the message was rejected"
-        _report(sender.app, delivery, RunState.FAILED, owner=NOBODY, error=error)
+        error = error_line(exc) or "the message was rejected"
+        _report(sender.app, delivery, RunState.FAILED, owner=UNCLAIMED, error=error)
 
 
 def _on_unknown(sender: Any = None, message: Any = None, name: object = None, **_: Any) -> None:
@@ -164,12 +164,12 @@ def _on_unknown(sender: Any = None, message: Any = None, name: object = None, **
     delivery = _delivery_in(message)
     if delivery is not None:
         error = f"NotRegistered: {str(name)[:LONGEST_ERROR]}"
-        _report(sender.app, delivery, None, owner=NOBODY, error=error)
+        _report(sender.app, delivery, None, owner=UNCLAIMED, error=error)
 
 
 def _on_process_shutdown(**_: Any) -> None:
     """In a child that ends: the last moment for reports that wait."""
-    flush()
+    flush_reports()
 
 
 _RECEIVERS: dict[Any, Callable[..., None]] = {
@@ -185,16 +185,16 @@ _RECEIVERS: dict[Any, Callable[..., None]] = {
 }
 
 
-def _delivery(request: Any) -> Delivery | None:
-    """The delivery of a run's own message."""
+def _own_delivery(request: Any) -> Delivery | None:
+    """Read the delivery of a run's own message."""
     delivery = None if header(request, RUN_ID) is None else delivery_of(request)
     return delivery if delivery is not None and delivery.own else None
 
 
 def _delivery_in(message: Any) -> Delivery | None:
-    """The same of a message that never became a request."""
+    """Read the same from a message that never became a request."""
     headers = getattr(message, "headers", None)
-    delivery = delivery_among(headers, {}) if isinstance(headers, dict) else None
+    delivery = read_delivery(headers, {}) if isinstance(headers, dict) else None
     return delivery if delivery is not None and delivery.own else None
 
 

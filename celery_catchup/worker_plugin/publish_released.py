@@ -1,10 +1,10 @@
-"""What a worker's report releases, on a broker that is not the state's Redis: it publishes it itself.
+"""Publish the runs that a worker's report has released, on a broker that is not the state's Redis.
 
-Otherwise a chain would go on at the pace of the leader's ticks. What fails here is left in the
-outbox, and the leader publishes it a moment later.
+Without it a chain would go on at the pace of the leader's ticks. What fails stays in the outbox, and the
+leader publishes it a moment later.
 
 One connection serves all threads of the process (pool threads or greenlets, the heartbeat, the main
-thread), one at a time. A forked child has a station of its own, and with it its own connection.
+thread), one at a time. A forked child has its own `WorkerProcess`, and with it its own connection.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from celery_catchup.store import Ledger, Store
 
 logger = logging.getLogger(__name__)
 
-
 _TURN = 1.5
-"""Seconds that a thread waits for its turn: less than the leader leaves to the worker, after which it
-publishes the run itself."""
+"""Seconds that a thread waits for its turn: less than the leader waits before it publishes the run itself."""
 
 
 class ReleasedPublisher:
-    """Publishes released runs; connects when there is one for the first time. Thread-safe."""
+    """Publish released runs; connect when the first one comes. Thread-safe."""
 
     def __init__(self, app: Any, store: Store, clock: Clock) -> None:
         self._ledger = Ledger(store)
@@ -46,8 +44,8 @@ class ReleasedPublisher:
         self._retry_at = 0.0
 
     def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
-        """Publish these runs, and remove them from the outbox. Those that are ``pushed`` already are
-        announced, where the app wants that."""
+        """Publish these runs, and remove them from the outbox. Send events of those that are ``pushed``
+        already, where the app wants that."""
         if pushed and self._dispatcher.sent_events.wanted:
             with self._turn() as granted:
                 if granted:
@@ -79,8 +77,8 @@ class ReleasedPublisher:
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:
-        """Wait until no other thread publishes; False when that takes too long, or the broker failed
-        a moment ago: a task that has ended does not wait for a broker that is away."""
+        """Wait until no other thread publishes; False when that takes too long, or the broker has just
+        failed: a task that has ended does not wait for a broker that is down."""
         if not self._lock.acquire(timeout=_TURN):
             yield False
             return

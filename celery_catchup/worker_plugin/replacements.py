@@ -1,4 +1,8 @@
-"""A run stays with the task that replaces its own: ``self.replace()`` sends it with the same task id."""
+"""Keep a run on the messages that replace or retry its task.
+
+``self.replace()`` sends another task with the same id, and the run goes on with it. A retry is a copy of the
+message; Celery makes the representation of its arguments again, so that its badge has to be put back.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any
 from celery import current_task
 
 from celery_catchup.dispatch import header_names as names
+from celery_catchup.dispatch.badges import badge_of, badged_kwargs
 from celery_catchup.worker_plugin.deliveries import TOKEN, header
 from celery_catchup.worker_plugin.worker_process import worker_process
 
@@ -21,17 +26,20 @@ _HEADERS = (
 )
 
 
-def follow_replacement(headers: Any) -> None:
-    """Before a message is published: when it replaces the task of the run that is executed, give it the run.
+def keep_run(headers: Any) -> None:
+    """Change the headers of a message that replaces or retries the current task, before it is published."""
+    if current_task and isinstance(headers, dict):
+        request = current_task.request
+        _follow_replacement(headers, request)
+        _keep_badge(headers, request)
 
-    A chain, group or chord begins with a message of another id: the run ends with the task that
-    was replaced by it.
-    """
-    if not current_task or not isinstance(headers, dict):
-        return
-    request = current_task.request
+
+def _follow_replacement(headers: dict[str, Any], request: Any) -> None:
+    """Give the run to a message that replaces its task. A chain, group or chord begins with a message of
+    another id: then the run ends with the task that was replaced."""
     token = (request.properties or {}).get(TOKEN)
-    if token is None or not _replaces(headers, request):
+    nesting = headers.get("replaced_task_nesting") or 0
+    if token is None or headers.get("id") != request.id or nesting <= (request.replaced_task_nesting or 0):
         return
     execution = worker_process(current_task.app).heartbeat.held(token)
     if execution is not None:
@@ -40,6 +48,8 @@ def follow_replacement(headers: Any) -> None:
         execution.replaced = True
 
 
-def _replaces(headers: dict[str, Any], request: Any) -> bool:
-    nesting = headers.get("replaced_task_nesting") or 0
-    return headers.get("id") == request.id and nesting > (request.replaced_task_nesting or 0)
+def _keep_badge(headers: dict[str, Any], request: Any) -> None:
+    scheduled_time, shown = badge_of(request.get("kwargsrepr")), headers.get("kwargsrepr")
+    same_run = names.RUN_ID in headers and header(request, names.RUN_ID) == headers[names.RUN_ID]
+    if scheduled_time is not None and isinstance(shown, str) and same_run:
+        headers["kwargsrepr"] = badged_kwargs(shown, scheduled_time)

@@ -1,46 +1,51 @@
-"""One process of a worker, as the store sees it: its leases, its heartbeat, its place on the roll."""
+"""One process of a worker: its leases, its heartbeat, its reports to the store."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.settings import Settings
+from celery_catchup.events import AttemptEnded, ReportRefused, RunDied
 from celery_catchup.events.log_lines import process_events
-from celery_catchup.model import to_milliseconds
+from celery_catchup.model import RunState, to_milliseconds
 from celery_catchup.store import Leases, Notes
+from celery_catchup.store.leases import Ending, Finish
 from celery_catchup.store.opening import open_store, read_settings
 from celery_catchup.store.workers import Workers
 from celery_catchup.worker_plugin.deliveries import Arrivals
 from celery_catchup.worker_plugin.failure_categories import ERROR_SETTINGS, Categories
 from celery_catchup.worker_plugin.heartbeat import Heartbeat
 from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
-from celery_catchup.worker_plugin.reports import NOBODY, Report, deliver
+from celery_catchup.worker_plugin.reports import UNCLAIMED, Report
 
 logger = logging.getLogger(__name__)
 
 SETTINGS = ("redis_url", "namespace", "run_lease_ttl", "on_store_failure", "export_env", *ERROR_SETTINGS)
-"""What a worker needs to know; mistakes in the rest are beat's to complain about."""
+"""The settings that a worker reads; beat reports mistakes in the others."""
 
 _RENEW_RECEIVED = 60.0
 """Seconds between two renewals of a message that waits in this worker: its lease lasts five minutes."""
 
 _MOST_WARNINGS = 1000
-"""Different warnings remembered as said; a flood of forged names must not fill the memory."""
+"""Different warnings that are remembered; a flood of forged names must not fill the memory."""
+
+arrivals = Arrivals()
+"""The messages of runs that this process has received."""
 
 
 def worker_settings(app: Any) -> Settings:
-    """The settings that workers read; raises `ConfigurationError`."""
+    """Read the settings of workers; raises `ConfigurationError`."""
     return read_settings(app, only=SETTINGS)
 
 
 class WorkerProcess:
-    """What one process needs to claim, renew and report runs."""
+    """Claim, renew and report runs for one process."""
 
     def __init__(self, app: Any, *, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -60,11 +65,11 @@ class WorkerProcess:
             events=self.events,
             received=_received,
         )
-        self._outflow = ReleasedPublisher(app, store, self.clock)
+        self._publisher = ReleasedPublisher(app, store, self.clock)
         self._warned: set[str] = set()
 
     def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
-        """Show that the worker is there and consumes these queues, and renew what its children execute."""
+        """Show that the worker consumes these queues, and renew the runs that its children execute."""
         elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
 
         def beat() -> None:
@@ -74,7 +79,7 @@ class WorkerProcess:
         self.heartbeat.attempt(beat)
 
     def leave(self, worker: str) -> None:
-        """The worker stops: deliver what waits, and strike it off the roll."""
+        """Deliver the reports that wait, and unregister the worker."""
 
         def part() -> None:
             self.heartbeat.flush()
@@ -83,23 +88,59 @@ class WorkerProcess:
         self.heartbeat.attempt(part)
 
     def warn_once(self, about: str, line: str) -> None:
-        """A warning that one message may cause, and a thousand must not repeat."""
+        """Warn once about what a thousand messages may repeat; afterwards log at debug level."""
         level = logging.DEBUG if about in self._warned else logging.WARNING
         if len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
         logger.log(level, line)
 
+    # -- reports ---------------------------------------------------------------------------
+
     def _deliver(self, report: Report) -> None:
-        deliver(report, self.leases, self.workers, self._outflow.publish, self.events)
+        """Record a report in the store, and publish the runs that it released. Idempotent: a run that has
+        ended stays as it is."""
+        recorded: Mapping[str, Any] = {"state": RunState.QUEUED}
+        if report.state is None:
+            outcome = self.workers.retry(
+                report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
+            )
+        else:
+            outcome, released, recorded, pushed = self._finish(report, report.state)
+            self._publisher.publish(released, pushed)
+        if outcome is Finish.SUPERSEDED:
+            self.events.emit(ReportRefused(report.entry, report.run_id, report.state))
+        elif outcome is Finish.RECORDED:
+            self._emit_ended(report, recorded)
 
+    def _finish(self, report: Report, state: RunState) -> Ending:
+        def finish(owner: str) -> Ending:
+            return self.leases.finish(
+                report.run_id,
+                entry=report.entry,
+                owner=owner,
+                state=state,
+                error=report.error,
+                letter=report.letter,
+            )
 
-arrivals = Arrivals()
-"""The messages of runs that this process has received."""
+        ending = finish(report.owner)
+        if ending.outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != UNCLAIMED:
+            return finish(UNCLAIMED)
+        return ending
+
+    def _emit_ended(self, report: Report, recorded: Mapping[str, Any]) -> None:
+        state = RunState(recorded["state"])
+        self.events.emit(AttemptEnded(report.entry, report.run_id, state, report.error))
+        if state is RunState.DEAD:
+            decided = recorded.get("decided", {})
+            early = decided.get("reason") == "permanent" and decided["failures"] < decided["max_attempts"]
+            error = f"{report.error} (permanent: not attempted again)" if early else report.error
+            self.events.emit(RunDied(report.entry, report.run_id, recorded["slot"], error))
 
 
 def _received() -> list[tuple[str, str]]:
-    """Messages that wait in this process, to be renewed."""
-    return [(one.run_id, NOBODY) for one in arrivals.waiting_longer_than(_RENEW_RECEIVED)]
+    """List the messages that wait in this process, to be renewed."""
+    return [(one.run_id, UNCLAIMED) for one in arrivals.waiting_longer_than(_RENEW_RECEIVED)]
 
 
 _processes: WeakKeyDictionary[Any, tuple[int, WorkerProcess]] = WeakKeyDictionary()
@@ -107,7 +148,7 @@ _opening = threading.Lock()
 
 
 def worker_process(app: Any) -> WorkerProcess:
-    """The station of this process; a forked child opens its own."""
+    """Return this process's own; a forked child opens another."""
     pid = os.getpid()
     with _opening:
         opened = _processes.get(app)
@@ -116,8 +157,8 @@ def worker_process(app: Any) -> WorkerProcess:
         return opened[1]
 
 
-def flush() -> None:
-    """Deliver what waits in this process; for its end."""
-    for pid, opened in list(_processes.values()):
+def flush_reports() -> None:
+    """Deliver the reports that wait in this process, before it ends."""
+    for pid, process in list(_processes.values()):
         if pid == os.getpid():
-            opened.heartbeat.attempt(opened.heartbeat.flush)
+            process.heartbeat.attempt(process.heartbeat.flush)

@@ -23,8 +23,7 @@ from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Operator
 from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
-from celery_catchup.worker_plugin.context import RunContext
-from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
+from celery_catchup.worker_plugin.context import Notebook, RunContext
 
 HOURLY = {"task": "proj.etl", "schedule": crontab(minute=0)}
 ALL = {"window": "6h", "overlap_policy": "all"}
@@ -139,7 +138,7 @@ class Project:
             leases = Leases(operator.store, ttl_ms=60_000, now_ms=now)
             (run_id,) = operator.ledger.active(entry)
             claim = leases.claim(run_id, owner="w", task="proj.etl", worker="celery@here", entry=entry)
-            notebook = StoredNotebook(operator.notes, run_id, owner="w")
+            notebook = Notebook(operator.notes, run_id, owner="w")
             yield RunContext.of(run_id, claim.run, lease=None, notebook=notebook)
 
     def slots(self, entry: str) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from celery_catchup.config.settings import Settings
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
 from celery_catchup.worker_plugin.failure_categories import Categories
-from celery_catchup.worker_plugin.reports import LONGEST_ERROR, LONGEST_TRACEBACK, in_a_line, letter_of
+from celery_catchup.worker_plugin.reports import LONGEST_ERROR, LONGEST_TRACEBACK, dead_letter_of, error_line
 from tests.integration.beats import Beat
 from tests.integration.operating import Project
 
@@ -34,16 +34,16 @@ def failing(password: str, *, size: int = 0) -> Exception:
 def test_neither_line_nor_letter_has_a_value_that_is_named_like_a_secret() -> None:
     error = failing(CANARY)
 
-    assert CANARY not in in_a_line(error)
-    assert CANARY not in letter_of(error, CATEGORIES)
-    assert "login failed" in in_a_line(error)
+    assert CANARY not in error_line(error)
+    assert CANARY not in dead_letter_of(error, CATEGORIES)
+    assert "login failed" in error_line(error)
 
 
 def test_both_have_a_greatest_length() -> None:
     error = failing("", size=100_000)
 
-    assert len(in_a_line(error)) <= LONGEST_ERROR
-    assert len(json.loads(letter_of(error, CATEGORIES))["traceback"]) <= LONGEST_TRACEBACK + 100
+    assert len(error_line(error)) <= LONGEST_ERROR
+    assert len(json.loads(dead_letter_of(error, CATEGORIES))["traceback"]) <= LONGEST_TRACEBACK + 100
 
 
 @pytest.mark.parametrize("way", ["discarded", "forgotten by age"])

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_catchup.config.settings import MOST_PER_BATCH
+from celery_catchup.dispatch.header_names import ENTRY, RUN_ID
 from celery_catchup.errors import CronError
 from celery_catchup.store.records import read_json, read_run
 from celery_catchup.store.scripts import all_scripts
@@ -102,7 +103,7 @@ anything = st.recursive(
 @settings(max_examples=300)
 @given(anything, anything, anything)
 def test_headers_of_any_type_are_a_delivery_of_ours_or_none(run: Any, entry: Any, properties: Any) -> None:
-    delivery = read_delivery(run, entry, properties)
+    delivery = read_delivery({RUN_ID: run, ENTRY: entry}, properties)
 
     fits = all(isinstance(value, str) and 0 < len(value) <= LONGEST for value in (run, entry))
     assert (delivery is not None) == fits

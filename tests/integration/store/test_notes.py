@@ -11,8 +11,7 @@ from redis import Redis
 from celery_catchup.errors import LeaseLostError
 from celery_catchup.store import Notes, Store, connect
 from celery_catchup.store.notes import LONGEST_NOTE, MOST_BYTES, MOST_NOTES
-from celery_catchup.worker_plugin.context import RunContext
-from celery_catchup.worker_plugin.stored_notebook import StoredNotebook
+from celery_catchup.worker_plugin.context import Notebook, RunContext
 
 RUN = "8c8a2f2e-7f0c-5d55-8a55-0f5f3a4d2f10"
 RECORD = {
@@ -41,7 +40,7 @@ def attempt(client: Redis, number: int) -> RunContext:
     client.hset(store.keys.ledger, RUN, json.dumps({**RECORD, "attempt": number, "owner": owner}))
     notes = Notes(store)
     record = {**RECORD, "attempt": number}
-    return RunContext.of(RUN, record, lease=None, notebook=StoredNotebook(notes, RUN, owner=owner))
+    return RunContext.of(RUN, record, lease=None, notebook=Notebook(notes, RUN, owner=owner))
 
 
 def test_the_next_attempt_finds_the_checkpoints_of_the_one_before(client: Redis) -> None:

@@ -13,13 +13,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from celery_catchup.model import Trigger
-from celery_catchup.worker_plugin.context import RunContext
-from celery_catchup.worker_plugin.tracing import annotate, attributes
+from celery_catchup.worker_plugin.context import RunContext, enter_run, leave_run, span_attributes
 from tests.integration.workers import PROJECT, SLOT, Site, Worker
 
 RUN = RunContext(
     entry="hourly-etl", run_id="a1b2", trigger=Trigger.CATCHUP, attempt=2, slot=SLOT, started=SLOT + 90_500
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_run() -> Iterator[None]:
+    yield
+    leave_run()
 
 
 @pytest.fixture
@@ -34,8 +39,8 @@ def test_the_current_span_gets_the_run() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
 
     with provider.get_tracer("tests").start_as_current_span("run/proj.etl"):
-        annotate(RUN)
-    annotate(RUN)  # outside of a span it goes nowhere
+        enter_run(RUN)
+    enter_run(RUN)  # outside of a span it goes nowhere
 
     (span,) = exporter.get_finished_spans()
     assert span.attributes is not None
@@ -54,10 +59,10 @@ def test_without_opentelemetry_nothing_is_imported_and_nothing_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[RunContext] = []
-    monkeypatch.setattr("celery_catchup.worker_plugin.tracing.attributes", made.append)
+    monkeypatch.setattr("celery_catchup.worker_plugin.context.span_attributes", made.append)
     monkeypatch.delitem(sys.modules, "opentelemetry.trace")
 
-    annotate(RUN)
+    enter_run(RUN)
 
     assert made == []
     assert "opentelemetry.trace" not in sys.modules
@@ -65,9 +70,9 @@ def test_without_opentelemetry_nothing_is_imported_and_nothing_is_made(
 
 def test_a_span_that_is_not_recorded_costs_no_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[RunContext] = []
-    monkeypatch.setattr("celery_catchup.worker_plugin.tracing.attributes", made.append)
+    monkeypatch.setattr("celery_catchup.worker_plugin.context.span_attributes", made.append)
 
-    annotate(RUN)
+    enter_run(RUN)
 
     assert made == []
 
@@ -86,7 +91,7 @@ def test_a_worker_under_celerys_instrumentation_puts_each_attempt_on_its_span(si
     attempts = spans(site, f"run/{PROJECT}.retrying")
     assert [one["catchup.attempt"] for one in attempts] == [1, 2, 3]
     assert {one["catchup.run_id"] for one in attempts} == {run_id}
-    assert all(set(attributes(RUN)) <= set(one) for one in attempts)
+    assert all(set(span_attributes(RUN)) <= set(one) for one in attempts)
     ordinary = spans(site, f"run/{PROJECT}.autoretrying")
     assert ordinary
     assert not any("catchup" in name for one in ordinary for name in one)

@@ -11,12 +11,13 @@ from celery import Celery, Task, shared_task
 from celery.app.trace import build_tracer
 
 from celery_catchup.config.settings import Settings
+from celery_catchup.dispatch.header_names import ENTRY, RUN_ID
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.worker_plugin import installation, started_state
+from celery_catchup.worker_plugin import installation
 from celery_catchup.worker_plugin.deliveries import TOKEN, Arrivals, read_delivery
 from celery_catchup.worker_plugin.failure_categories import Categories
 from celery_catchup.worker_plugin.installation import install
-from celery_catchup.worker_plugin.reports import in_a_line, letter_of
+from celery_catchup.worker_plugin.reports import dead_letter_of, error_line
 
 CATEGORIES = Categories(Settings())
 
@@ -280,33 +281,33 @@ def test_an_ordinary_message_is_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("strange", [None, 1, [], {}, "", "x" * 201, b"x"])
 def test_a_strange_name_makes_no_delivery(strange: object) -> None:
-    assert read_delivery(strange, "entry", {}) is None
-    assert read_delivery("run", strange, {}) is None
+    assert read_delivery({RUN_ID: strange, ENTRY: "entry"}, {}) is None
+    assert read_delivery({RUN_ID: "run", ENTRY: strange}, {}) is None
 
 
 # -- what is reported ------------------------------------------------------------------------
 
 
 def test_an_error_is_told_in_a_line() -> None:
-    assert in_a_line(ValueError("one\ntwo")) == "ValueError: one"
-    assert in_a_line(ValueError()) == "ValueError"
-    assert in_a_line("no error") == ""
-    assert len(in_a_line(ValueError("x" * 1000))) == 300
+    assert error_line(ValueError("one\ntwo")) == "ValueError: one"
+    assert error_line(ValueError()) == "ValueError"
+    assert error_line("no error") == ""
+    assert len(error_line(ValueError("x" * 1000))) == 300
 
 
 def test_an_error_with_a_name_that_is_no_utf_8_can_be_reported() -> None:
     error = FileNotFoundError(2, "No such file", "caf\udce9.csv")
 
-    assert in_a_line(error) == "FileNotFoundError: [Errno 2] No such file: 'caf\\udce9.csv'"
-    assert "\\\\udce9" in letter_of(error, CATEGORIES)
+    assert error_line(error) == "FileNotFoundError: [Errno 2] No such file: 'caf\\udce9.csv'"
+    assert "\\\\udce9" in dead_letter_of(error, CATEGORIES)
 
 
 def test_a_letter_keeps_the_end_of_a_long_traceback() -> None:
-    letter = letter_of(ValueError("x" * 20_000 + "the end"), CATEGORIES)
+    letter = dead_letter_of(ValueError("x" * 20_000 + "the end"), CATEGORIES)
 
     assert len(letter) < 10_000
     assert "the end" in letter
-    assert letter_of(None, CATEGORIES) == ""
+    assert dead_letter_of(None, CATEGORIES) == ""
 
 
 @pytest.mark.parametrize(
@@ -320,13 +321,13 @@ def test_started_is_stored_once_by_us_unless_the_result_is_ignored(
     def tracked() -> None: ...
 
     app.finalize()
-    started_state.store_started_after_claim(app)
+    installation.store_started_after_claim(app)
     backend = Mock()
     tracked.backend = backend
     tracked.push_request(id="t1", hostname="w1", **message)
 
     for _ in range(2):  # a class and its base
-        started_state.store_started(tracked)
+        installation.store_started(tracked)
 
     assert not tracked.track_started  # Celery does not store it
     assert [call.args[::2] for call in backend.store_result.call_args_list] == [("t1", "STARTED")] * stored
