@@ -30,7 +30,6 @@ NOT_YET_CLEAN = {
     "celery_catchup/engine",
     "celery_catchup/error_text.py",
     "celery_catchup/errors.py",
-    "celery_catchup/flower",
     "celery_catchup/metrics",
     "celery_catchup/model.py",
     "celery_catchup/operations",

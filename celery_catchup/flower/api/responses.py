@@ -15,7 +15,7 @@ from celery_catchup.operations.timeline import TimelineSlots
 
 @dataclass(frozen=True, slots=True)
 class PreviewList:
-    """What the next catch-up would do, by entry."""
+    """Previews of the next catch-up, by entry."""
 
     previews: list[Preview]
 
@@ -57,7 +57,7 @@ class BackfillList:
 
 @dataclass(frozen=True, slots=True)
 class Timelines:
-    """What happened to each slot, by entry."""
+    """The outcome of each slot, by entry."""
 
     entries: dict[str, list[TimelineSlots]]
 

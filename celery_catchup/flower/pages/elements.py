@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from urllib.parse import quote
 
-from celery_catchup.flower import markup
 from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.model import RunState, Trigger
 from celery_catchup.operations.dead_letters import DeadLetter
@@ -132,25 +130,3 @@ def discard_button(run_id: str, *, label: str | None = None) -> Markup:
     question = "Discard this dead letter? The run stays in the ledger as failed."
     body = {"runIds": [run_id]}
     return api_button("Discard", "/discard", body, label=label, kind="cu-danger", confirm=question)
-
-
-HELPERS: Mapping[str, Any] = {
-    helper.__name__: helper
-    for helper in (
-        markup.duration,
-        markup.plural,
-        markup.slot_time,
-        markup.time_of_day,
-        markup.timestamp,
-        dead_letter_error,
-        discard_button,
-        is_late,
-        pause_button,
-        replay_button,
-        run_state,
-        run_task_id,
-        state_badge,
-        trigger_badge,
-    )
-}
-"""The functions that templates call."""

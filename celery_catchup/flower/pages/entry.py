@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from shlex import quote
@@ -14,7 +14,7 @@ from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_hea
 from celery_catchup.flower.drawing.lanes import DownTime
 from celery_catchup.flower.drawing.starts import draw_starts
 from celery_catchup.flower.drawing.time_axis import TimeAxis, hour_labels
-from celery_catchup.flower.markup import DASH, Markup, duration, element, join, plural, slot_time, time_of_day
+from celery_catchup.flower.markup import plural
 from celery_catchup.flower.pages.backfills import app_name, backfill_form
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
 from celery_catchup.flower.pages.notes import down_times, notes
@@ -55,9 +55,10 @@ class EntryDetailsPage(Page):
         return {
             "heading": name,
             "entry": name,
+            "page": page,
             "row": page.entry,
             "notes": notes(summary.status, _own_banner(operator, name, summary.banner), entry=name),
-            "facts": list(_facts(page, timezone=str(operator.app.timezone))),
+            "app_timezone": operator.app.timezone,
             "triggers": _trigger_links(page, chosen, link),
             "runs": list_runs(operator, [name], triggers=triggers, limit=ROWS).runs,
             "dead_letters": page.dead_letters,
@@ -81,30 +82,6 @@ def _own_banner(operator: Operator, name: str, banner: Banner | None) -> Banner 
     )
     slots = [run.scheduled_time for run in found.runs]
     return replace(banner, dispatched=len(slots), first=min(slots), last=max(slots)) if slots else None
-
-
-def _facts(page: EntryPage, *, timezone: str) -> Iterator[tuple[str, Markup]]:
-    row = page.entry
-    yield "Schedule", join([element("code", row.schedule), f" ({timezone})"])
-    if row.catchup is None:
-        yield "Policy", join(["none: as in Celery's own scheduler"])
-    else:
-        window = f", window {row.window}" if row.window else ""
-        yield "Policy", join([f"{row.catchup}{window}"])
-        yield "Overlap", join([row.overlap_policy or ""])
-    yield "Watermark", slot_time(row.watermark)
-    yield "First seen", slot_time(row.first_seen_at)
-    if row.paused:
-        reason = f": {row.pause_reason}" if row.pause_reason else ""
-        yield "Paused since", join([slot_time(row.paused_at), reason])
-    if row.failing:
-        yield "Failing since", join([slot_time(row.failing_since), f": {row.failing}"])
-    yield "Lag now", join([f"{duration(page.lag)} (max 24 h: {duration(row.max_lag)})"])
-    yield "Missed, 24 h", join([f"{row.missed:,}"])
-    yield "In flight", join([f"{plural(row.active, 'run')}, {row.waiting:,} waiting"])
-    times = [part for slot in page.next for part in (" · ", time_of_day(slot))]
-    yield "Next slots", join(times[1:] or [DASH])
-    yield "Dead letters", join([f"{len(page.dead_letters)}"])
 
 
 def _trigger_links(page: EntryPage, chosen: str, link: Links) -> list[FilterLink]:

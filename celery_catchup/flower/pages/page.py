@@ -15,9 +15,9 @@ from celery_catchup import __version__
 from celery_catchup.config.times import parse_time
 from celery_catchup.error_text import did_you_mean, listed, shown
 from celery_catchup.errors import CatchupError, ConfigurationError
-from celery_catchup.flower import host
+from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
-from celery_catchup.flower.pages.elements import HELPERS
+from celery_catchup.flower.pages import elements
 from celery_catchup.operations import Operator, UnknownEntryError, UnknownRunError
 from celery_catchup.operations.refusals import RefusedError
 
@@ -96,7 +96,10 @@ class Page(AuthenticatedHandler):
         return self.get_query_argument(name, "") or ""
 
     def _render(self, template: str, link: Links, values: Values) -> None:
+        # Few names, because Flower's own functions must not have the same.
         defaults = {
+            "markup": markup,
+            "elements": elements,
             "heading": self.heading,
             "eyebrow": self.heading,
             "of": "",
@@ -108,7 +111,7 @@ class Page(AuthenticatedHandler):
             "may_change": self.why_read_only is None,
             "why_read_only": self.why_read_only,
         }
-        self.render(template, **{**HELPERS, **defaults, **values})
+        self.render(template, **{**defaults, **values})
 
 
 class Links:

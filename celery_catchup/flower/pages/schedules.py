@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 
 from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
 from celery_catchup.flower.drawing.lanes import draw_lane
 from celery_catchup.flower.drawing.time_axis import TimeAxis, hour_labels
-from celery_catchup.flower.markup import Markup, duration, element, join, time_of_day
+from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.flower.pages.notes import down_times, notes
-from celery_catchup.flower.pages.page import DEAD_LETTERS, RUNS, SCHEDULES, Links, Page, Values, query_string
+from celery_catchup.flower.pages.page import SCHEDULES, Links, Page, Values, query_string
 from celery_catchup.model import SlotMark, to_datetime
 from celery_catchup.operations import Operator
 from celery_catchup.operations.entries import EntryRow, EntryRows, list_entry_rows
-from celery_catchup.operations.status import Health, Overview, Status, list_outages, overview
+from celery_catchup.operations.status import list_outages, overview
 from celery_catchup.operations.timeline import timeline
 
 ROWS = 50
 _LANE = timedelta(hours=24)
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One number with its name and an explanation."""
-
-    name: str
-    value: str
-    more: Markup
-    path: str = ""
-    kind: str = ""
 
 
 class SchedulesPage(Page):
@@ -53,7 +40,8 @@ class SchedulesPage(Page):
         down = down_times(list_outages(operator, since=axis.since), summary.status)
         return {
             "notes": notes(summary.status, summary.banner),
-            "cards": list(_cards(summary)),
+            "summary": summary,
+            "status": summary.status,
             "search": search,
             "total": found.total,
             "known": len(operator.schedule),
@@ -93,50 +81,3 @@ def _pager(found: EntryRows, search: str) -> Values:
 
 def _page_path(search: str, offset: int) -> str:
     return SCHEDULES + query_string(search=search, offset=str(offset) if offset > 0 else None)
-
-
-def _cards(summary: Overview) -> Iterator[Card]:
-    status = summary.status
-    colour = {Health.RUNNING: "cu-fine", Health.DOWN: "cu-attention"}.get(status.scheduler, "")
-    yield Card("Scheduler", str(status.scheduler), _leader(status), kind=colour)
-    yield _catchup_card(summary)
-    yield Card(
-        "Caught up · 24 h",
-        f"{summary.caught_up:,}",
-        join([f"{summary.skipped_by_policy:,} skipped by policy"]),
-        path=RUNS + query_string(triggerType="catchup", since="24h"),
-    )
-    yield Card(
-        "Not recovered · 24 h",
-        f"{summary.not_recovered:,}",
-        join(["catch-up off, capped, removed or outside window"]),
-        path=RUNS + query_string(state="missed", since="24h"),
-        kind="cu-attention" if summary.not_recovered else "",
-    )
-    yield Card(
-        "Dead letters",
-        f"{summary.dead_letters:,}",
-        join(["waiting for replay" if summary.dead_letters else "nothing to replay"]),
-        path=DEAD_LETTERS,
-        kind="cu-attention" if summary.dead_letters else "",
-    )
-    lag = "none" if summary.largest_lag is None else duration(summary.largest_lag)
-    yield Card("Largest lag · 24 h", lag, join(["scheduled → started"]))
-
-
-def _leader(status: Status) -> Markup:
-    if status.last_tick is None:
-        return join(["never started"])
-    return join([f"{status.leader or 'no leader'} · tick ", time_of_day(status.last_tick)])
-
-
-def _catchup_card(summary: Overview) -> Card:
-    progress, last = summary.status.catchup, summary.last_catchup
-    if progress is not None:
-        done = progress.dispatched + progress.skipped
-        more = f"{progress.dispatched:,} dispatched, {progress.skipped:,} skipped"
-        return Card("Catch-up", f"{done:,} of {progress.total:,}", join([more]))
-    if last is None:
-        return Card("Catch-up", "idle", join(["none so far"]))
-    more = join([f"last: {last.dispatched:,} dispatched, ", time_of_day(last.ended_at)])
-    return Card("Catch-up", "idle", more)
