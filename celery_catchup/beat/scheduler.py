@@ -31,6 +31,7 @@ from celery_catchup.beat.simulated_schedules import class_path
 from celery_catchup.beat.startup_checks import app_warnings
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.engine import DispatchFailedError, Engine
@@ -41,13 +42,7 @@ from celery_catchup.events.recurring_problems import BeatProblems
 from celery_catchup.model import Instant, Trigger, to_instant
 from celery_catchup.store import UnmanagedBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
-from celery_catchup.store.opening import (
-    masked_url,
-    misplaced_settings,
-    open_store,
-    raw_settings,
-    read_settings,
-)
+from celery_catchup.store.opening import masked_url, open_store
 
 # Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
 logger = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from celery_catchup.beat.declared_entries import (
 )
 from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
 from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
 from celery_catchup.config.drift import digest, is_current
 from celery_catchup.config.mistakes import Mistakes
@@ -37,12 +38,7 @@ from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Store, Stored
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
-from celery_catchup.store.opening import (
-    misplaced_settings,
-    open_store,
-    raw_settings,
-    read_settings,
-)
+from celery_catchup.store.opening import open_store
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.workers import Workers
 

@@ -1,4 +1,4 @@
-"""A connection that never hangs, never repeats a command by itself, and explains its errors."""
+"""Connect to Redis with a client that never hangs and never repeats a command by itself."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from celery_catchup.config.redis_urls import (
     check_hostname,
 )
 from celery_catchup.error_text import shown
-from celery_catchup.store.command_packing import Packer
 from celery_catchup.store.error_advice import STORE_FAILS, explain, is_refusal
-from celery_catchup.store.following_client import FollowingRedis
+from celery_catchup.store.redis_client import CommandPacker, RedirectedRedis
 
 __all__ = ["STORE_FAILS", "TIMEOUT", "connect", "evicted", "explain", "is_refusal", "unverified"]
 
@@ -36,18 +35,10 @@ TIMEOUT = 2.5
 network is noticed while the lease can still be saved."""
 
 _SENTINEL_PORT = 26379
-
-_BOUNDED: dict[str, Any] = {
-    "socket_timeout": TIMEOUT,
-    "socket_connect_timeout": TIMEOUT,
-    # redis-py repeats a timed-out command up to ten times by default, and each may have been executed.
-    "retry": Retry(NoBackoff(), 0),
-    "protocol": 2,
-}
 _NAMED: dict[str, Any] = {
     "client_name": "celery-catchup",
     "health_check_interval": 0,
-    "command_packer": Packer(),
+    "command_packer": CommandPacker(),
 }
 _OVER_TCP: dict[str, Any] = {"socket_keepalive": True}
 
@@ -55,57 +46,64 @@ _OVER_TCP: dict[str, Any] = {"socket_keepalive": True}
 def connect(
     url: str, *, sentinel_options: Mapping[str, Any] | None = None, patience: float = TIMEOUT
 ) -> Redis:
-    """A client for a ``redis://``, ``rediss://``, ``unix://``, kombu's ``redis+socket://`` or
-    ``sentinel://`` URL. Nothing is sent before the first command.
+    """Create a client for a ``redis://``, ``rediss://``, ``unix://``, kombu's ``redis+socket://`` or
+    ``sentinel://`` URL. It sends nothing before the first command.
 
-    No connect and no reply takes longer than ``patience`` seconds, nor than `TIMEOUT`.
-    Of the URL's options only login, database and TLS are taken: the others are kombu's, or would
-    undo what is promised here. A `ValueError` says what is wrong with the URL.
+    No connect and no reply takes longer than ``patience`` seconds, nor than `TIMEOUT`. Of the URL's
+    options only login, database and TLS count: the others are kombu's, or would break this promise.
+    A `ValueError` says what is wrong with the URL.
     """
+    limits = _limits(min(patience, TIMEOUT))
     if url.startswith("sentinel://"):
-        return _through_sentinels(url, sentinel_options or {}, patience)
+        return _through_sentinels(url, sentinel_options or {}, limits)
     place = _place(url)
     kind = place.pop("connection_class", Connection)
     more = {} if kind is UnixDomainSocketConnection else _OVER_TCP
-    pool = ConnectionPool(connection_class=kind, **place, **_bounded(patience), **_NAMED, **more)
-    # The client must know the provider too: it has open connections log in again before a token expires.
-    client = FollowingRedis(connection_pool=pool, credential_provider=place.get(CREDENTIAL_PROVIDER))
+    pool = ConnectionPool(connection_class=kind, **place, **limits, **_NAMED, **more)
+    # The client needs the provider, too: it authenticates open connections again before a token expires.
+    client = RedirectedRedis(connection_pool=pool, credential_provider=place.get(CREDENTIAL_PROVIDER))
     client.auto_close_connection_pool = True
     return client
 
 
-def _bounded(patience: float) -> dict[str, Any]:
-    """What keeps a call from hanging, and from being made twice."""
-    times = {name: min(value, patience) for name, value in _BOUNDED.items() if name.startswith("socket_")}
-    return {**_BOUNDED, **times}
+def _limits(seconds: float) -> dict[str, Any]:
+    """Return the options that keep a call from hanging, and from being repeated."""
+    return {
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        # By default redis-py repeats a timed-out command up to ten times; each may have been executed.
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
 
 
 def unverified(client: Redis) -> str | None:
-    """What TLS does not verify because the user said so, as a sentence; None when all is well."""
+    """Return a sentence if the user's options keep TLS from verifying the server, else None."""
     options = client.connection_pool.connection_kwargs
     if options.get("ssl_cert_reqs") == "none":
         return (
-            "ssl_cert_reqs=none: whoever is on the way to the server can read and change everything; "
-            "name its authority with ssl_ca_certs instead"
+            "ssl_cert_reqs=none: anyone on the network path can read and change everything; "
+            "name the certificate authority with ssl_ca_certs instead"
         )
     if options.get("ssl_check_hostname") is False:
         return (
-            "ssl_check_hostname=false: any certificate of the authority passes for the server's; leave it out"
+            "ssl_check_hostname=false: any certificate of the authority is accepted for the server; "
+            "remove the option"
         )
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What the server throws away when its memory is full: ``says`` as a sentence; ``deadly`` when that
-    is ours, and there is a limit to its memory."""
+    """The keys that the server evicts when its memory is full: ``says`` is a sentence about them; ``deadly``
+    means that they are ours and the memory is limited."""
 
     says: str
     deadly: bool
 
 
 def evicted(client: Redis) -> Eviction | None:
-    """What may be evicted; None when nothing, or when the user may not know."""
+    """Return what the server may evict; None for nothing, or if the user has no right to ask."""
     try:
         memory: Any = client.info("memory")
     except ResponseError:
@@ -113,45 +111,36 @@ def evicted(client: Redis) -> Eviction | None:
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
         return Eviction(
-            f"maxmemory-policy is {policy}: with its memory full the server throws away runs and watermarks "
-            "without a word, and slots are lost or run twice; set it to noeviction",
+            f"maxmemory-policy is {policy}: with its memory full the server silently evicts runs and "
+            "watermarks, and slots are lost or run twice; set it to noeviction",
             deadly=bool(memory.get("maxmemory")),
         )
     if policy.startswith("volatile"):
         return Eviction(
-            f"maxmemory-policy is {policy}: with its memory full the server throws away what has a TTL, "
-            "nothing of celery_catchup but perhaps your results and locks; set it to noeviction",
+            f"maxmemory-policy is {policy}: with its memory full the server evicts keys with a TTL, "
+            "none of celery_catchup but perhaps your results and locks; set it to noeviction",
             deadly=False,
         )
     return None
 
 
 @contextmanager
-def _discreet() -> Iterator[None]:
-    """A URL that cannot be read is not told in the words of the reader: they may repeat a password
-    that stands in the wrong place."""
+def _without_details() -> Iterator[None]:
+    """Replace the parser's message for an invalid URL: it may repeat a misplaced password."""
     try:
         yield
     except ValueError:
-        raise ValueError("host, port or database of the Redis URL cannot be right; mend it") from None
+        raise ValueError("host, port or database of the Redis URL are invalid; correct them") from None
 
 
 def _host(name: str | None) -> str | None:
-    """The name, when it could be looked up at all; else every connect would raise a `UnicodeError`."""
+    """Return a name that can be looked up; for another, every connect would raise a `UnicodeError`."""
     (name or "").encode("idna")
     return name
 
 
-def _spelt_for_redis_py(url: str) -> str:
-    """kombu spells a socket ``redis+socket:///path?virtual_host=1``, redis-py ``unix:///path?db=1``."""
-    address, _, query = url.partition("?")
-    if address.startswith("redis+socket://"):
-        address = f"unix://{address.removeprefix('redis+socket://')}"
-    return f"{address}?{urlencode(_options(query))}"
-
-
 def _options(query: str) -> dict[str, str]:
-    """The options that are taken, as redis-py names them."""
+    """Return the options that count, as redis-py names them."""
     given = dict(parse_qsl(query))
     if KOMBUS_DB in given:
         given.setdefault("db", given[KOMBUS_DB].strip("/"))
@@ -159,9 +148,12 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _place(url: str) -> dict[str, Any]:
-    """What redis-py needs to know of a place."""
-    with _discreet():
-        place: dict[str, Any] = parse_url(_spelt_for_redis_py(url))  # type: ignore[no-untyped-call]
+    """Read a URL of one server into the options of redis-py's connection."""
+    address, _, query = url.partition("?")
+    if address.startswith("redis+socket://"):  # kombu's name of unix://
+        address = f"unix://{address.removeprefix('redis+socket://')}"
+    with _without_details():
+        place: dict[str, Any] = parse_url(f"{address}?{urlencode(_options(query))}")  # type: ignore[no-untyped-call]
         _host(place.get("host"))
     place = _with_provider(place)
     tls = {name: place.pop(name) for name in TLS_OPTIONS if name in place}
@@ -169,7 +161,7 @@ def _place(url: str) -> dict[str, Any]:
 
 
 def _with_provider(place: dict[str, Any]) -> dict[str, Any]:
-    """Make the credential provider that the URL names; as in kombu, it replaces user and password."""
+    """Create the credential provider that the URL names; as in kombu, it replaces user and password."""
     path = place.get(CREDENTIAL_PROVIDER)
     if path is None:
         return place
@@ -179,7 +171,7 @@ def _with_provider(place: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         raise ValueError(
             f"{CREDENTIAL_PROVIDER} in the URL: {shown(path)} cannot be loaded ({type(error).__name__}); "
-            "write the path of a class without required arguments, such as package.module.Class"
+            "name a class without required arguments, such as package.module.Class"
         ) from error
     if not isinstance(provider, CredentialProvider):
         raise ValueError(
@@ -191,7 +183,7 @@ def _with_provider(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tls(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Certificates are verified, and that they are for the host, unless the user says otherwise."""
+    """Verify certificates and host names, unless the user's options say no."""
     required = cert_reqs(str(given.get("ssl_cert_reqs", "required")))
     named = check_hostname(str(given.get("ssl_check_hostname", True)))
     return {**given, "ssl_cert_reqs": required, "ssl_check_hostname": named and required != "none"}
@@ -200,41 +192,38 @@ def _tls(given: Mapping[str, Any]) -> dict[str, Any]:
 # -- Sentinel ----------------------------------------------------------------------------------
 
 
-def _through_sentinels(url: str, options: Mapping[str, Any], patience: float) -> Redis:
-    """kombu's ``sentinel://host:port/db;sentinel://host:port``, with ``master_name`` among the
-    broker's transport options. A login is the server's; that of the Sentinels is in
-    ``sentinel_kwargs``, there too."""
+def _through_sentinels(url: str, options: Mapping[str, Any], limits: Mapping[str, Any]) -> Redis:
+    """Create a client for kombu's ``sentinel://host:port/db;sentinel://host:port``.
+
+    ``master_name`` is among the broker's transport options. Logins in the URL are the server's;
+    ``sentinel_kwargs`` of the transport options has those of the Sentinels.
+    """
     name = options.get("master_name")
     if not name:
         raise ValueError(
             "a sentinel:// URL needs the name of the primary; set master_name in broker_transport_options"
         )
-    with _discreet():
+    with _without_details():
         nodes = [urlsplit(part if "://" in part else f"sentinel://{part}") for part in url.split(";")]
         addresses = [(_host(node.hostname), node.port or _SENTINEL_PORT) for node in nodes]
-        place = _behind(nodes)
+        place = _server_of(nodes)
     place = _with_provider(place)
+    # The client asks the Sentinels one after the other, so they share the time.
+    share = _limits(max(TIMEOUT / len(nodes), 0.5))
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         addresses,
-        sentinel_kwargs={**(options.get("sentinel_kwargs") or {}), **_one_of(len(nodes))},
+        sentinel_kwargs={**(options.get("sentinel_kwargs") or {}), **share, **_OVER_TCP},
         **place,
-        **_bounded(patience),
+        **limits,
         **_NAMED,
         **_OVER_TCP,
     )
-    client: Redis = sentinel.master_for(name, redis_class=FollowingRedis)  # type: ignore[no-untyped-call]
+    client: Redis = sentinel.master_for(name, redis_class=RedirectedRedis)  # type: ignore[no-untyped-call]
     return client
 
 
-def _one_of(count: int) -> dict[str, Any]:
-    """How a Sentinel is asked: they are asked one after the other, so they share the time."""
-    share = max(TIMEOUT / count, 0.5)
-    return {**_BOUNDED, **_OVER_TCP, "socket_timeout": share, "socket_connect_timeout": share}
-
-
-def _behind(nodes: Sequence[SplitResult]) -> dict[str, Any]:
-    """Login, database and TLS of the server that the Sentinels watch; it matters not which of
-    their URLs tells it."""
+def _server_of(nodes: Sequence[SplitResult]) -> dict[str, Any]:
+    """Return login, database and TLS of the server; the URL of any Sentinel may have them."""
     place: dict[str, Any] = {}
     for node in reversed(nodes):
         place |= _options(node.query)

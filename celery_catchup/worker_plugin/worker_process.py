@@ -10,13 +10,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.app_settings import read_settings
 from celery_catchup.config.settings import Settings
 from celery_catchup.events import AttemptEnded, ReportRefused, RunDied
 from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import RunState, to_milliseconds
 from celery_catchup.store import Leases, Notes
 from celery_catchup.store.leases import Ending, Finish
-from celery_catchup.store.opening import open_store, read_settings
+from celery_catchup.store.opening import open_store
 from celery_catchup.store.workers import Workers
 from celery_catchup.worker_plugin.deliveries import Arrivals
 from celery_catchup.worker_plugin.failure_categories import ERROR_SETTINGS, Categories

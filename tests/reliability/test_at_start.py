@@ -285,7 +285,7 @@ def test_a_missing_password_is_one_line_and_the_end(
     told = refused(capsys, clock, server.url())
 
     assert told.count("\n") == 1
-    assert "the server wants a password; put it into the URL" in told
+    assert "the server requires a password; put it into the URL" in told
 
 
 def test_a_wrong_password_is_one_line_without_it(
@@ -295,7 +295,7 @@ def test_a_wrong_password_is_one_line_without_it(
 
     told = refused(capsys, clock, server.url(user="app", password="hunter2"))
 
-    assert "refuses user name or password" in told
+    assert "authentication failed" in told
     assert "hunter2" not in told
 
 
@@ -316,7 +316,7 @@ def test_a_database_that_the_server_has_not_is_refused(
 ) -> None:
     told = refused(capsys, clock, server.url(db=99))
 
-    assert "the server has fewer databases; mend the number in the URL" in told
+    assert "the server has fewer databases; correct the number in the URL" in told
 
 
 @pytest.mark.parametrize("schema", [str(SCHEMA + 1), "garbage"])
@@ -327,7 +327,8 @@ def test_state_that_this_version_cannot_use_is_refused_and_the_lead_is_free(
 
     told = refused(capsys, clock, server.url())
 
-    assert f"has schema {schema}" in told or f"has schema {schema!r}" in told
+    assert "stored state" in told
+    assert schema in told
     assert admin.exists(Keys("proj").leader) == 0
 
 

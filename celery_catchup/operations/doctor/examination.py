@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import celery_catchup
 from celery_catchup.beat.startup_checks import app_warnings
+from celery_catchup.config.app_settings import read_settings
 from celery_catchup.config.drift import listed
 from celery_catchup.config.settings import OnDrift
 from celery_catchup.errors import CatchupError, ConfigurationError, StoreError
@@ -18,7 +19,7 @@ from celery_catchup.operations.doctor import history, memory, processes, repairs
 from celery_catchup.operations.doctor.findings import Examination, Finding, Verdict, failure, ok, warning
 from celery_catchup.operations.drift import show_drift
 from celery_catchup.store.connection import STORE_FAILS, explain
-from celery_catchup.store.opening import masked_url, open_store, read_settings
+from celery_catchup.store.opening import masked_url, open_store
 
 _PACKAGES = ("celery", "kombu", "redis", "flower")
 

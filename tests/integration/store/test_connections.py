@@ -24,10 +24,11 @@ from redis.exceptions import RedisError
 
 import celery_catchup
 from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.config.app_settings import read_settings
 from celery_catchup.dispatch import Mode
-from celery_catchup.store import Keys, connect
-from celery_catchup.store.connection import _BOUNDED, TIMEOUT, explain
-from celery_catchup.store.opening import open_store, read_settings
+from celery_catchup.store import Keys, connect, connection
+from celery_catchup.store.connection import TIMEOUT, explain
+from celery_catchup.store.opening import open_store
 from celery_catchup.testing import FakeClock
 from celery_catchup.worker_plugin.installation import install
 from tests.acceptance.proxies import Proxy
@@ -320,7 +321,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
 ) -> None:
     other = Authority(tmp_path / "other")
 
-    assert "name the right one with ssl_ca_certs" in refused(
+    assert "name its authority with ssl_ca_certs" in refused(
         secure.url(options=f"ssl_ca_certs={other.certificate}"), clock, caplog
     )
 
@@ -334,7 +335,7 @@ def test_without_a_named_authority_those_of_the_system_count(
 @pytest.mark.parametrize(
     ("flaw", "sentence"),
     [
-        ({"days": -1}, "the server's certificate is too old; have it renewed"),
+        ({"days": -1}, "the server's certificate has expired; renew it"),
         ({"host": "DNS:redis.example.com"}, "the certificate is for another host"),
         ({"host": "IP:127.0.0.2"}, "the certificate is for another host"),
     ],
@@ -397,7 +398,7 @@ def test_a_server_that_wants_a_certificate_gets_ours(
     ("options", "sentence"),
     [
         ("ssl_ca_certs=/nowhere/ca.pem", "a file of the ssl_ options of the URL is missing"),
-        (f"ssl_ca_certs={__file__}", "a certificate file is none"),
+        (f"ssl_ca_certs={__file__}", "a certificate file is invalid"),
     ],
     ids=["missing", "no certificate"],
 )
@@ -412,7 +413,7 @@ def test_tls_to_a_server_without_it_is_explained(
 ) -> None:
     url = server.url().replace("redis://", "rediss://")
 
-    assert "the server or the way to it is stuck" in refused(url, clock, caplog)
+    assert "the server or the network does not answer" in refused(url, clock, caplog)
 
 
 def test_a_server_with_tls_is_not_spoken_to_without(
@@ -420,7 +421,7 @@ def test_a_server_with_tls_is_not_spoken_to_without(
 ) -> None:
     url = secure.url().replace("rediss://", "redis://")
 
-    assert "write rediss:// if it wants TLS" in refused(url, clock, caplog)
+    assert "write rediss:// if it requires TLS" in refused(url, clock, caplog)
 
 
 # -- Sentinel ------------------------------------------------------------------------------------
@@ -566,8 +567,7 @@ SHORT = 0.4  # seconds, in place of the real time-out
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time-outs that a test can wait for."""
-    for name in ("socket_timeout", "socket_connect_timeout"):
-        monkeypatch.setitem(_BOUNDED, name, SHORT)
+    monkeypatch.setattr(connection, "TIMEOUT", SHORT)
 
 
 @contextmanager
@@ -661,7 +661,7 @@ def test_a_beat_whose_network_dies_says_so_in_time_and_goes_on_when_it_is_back(
     assert min(waits) > 0.5
     assert taken < 2 * (SHORT + SLACK)
     (line,) = lines(caplog, logging.ERROR)
-    assert "the server or the way to it is stuck" in line
+    assert "the server or the network does not answer" in line
 
 
 def test_a_commit_whose_reply_is_lost_is_not_made_twice(
@@ -739,7 +739,7 @@ def test_no_password_is_shown_when_it_is_wrong(
         admin.execute_command("ACL", "DELUSER", "user")
 
     told = capsys.readouterr().err
-    assert "the server refuses user name or password; mend the URL" in told
+    assert "authentication failed; correct user name or password in the URL" in told
     assert CANARY not in told
     assert not [record for record in caplog.records if CANARY in record.getMessage()]
 

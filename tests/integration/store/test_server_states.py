@@ -232,20 +232,20 @@ def is_away(site: Site) -> Cure:
 
 
 STATES: list[tuple[Callable[[Site], Cure], str]] = [
-    (locks_the_user_out, "the server refuses user name or password; mend the URL"),
-    (has_another_password, "the server refuses user name or password; mend the URL"),
-    (forbids_a_command, "rights are missing: ~{catchup:proj}:* +zadd; the user lacks a right; grant it"),
-    (forbids_scripts, "the user lacks a right; grant it with ACL SETUSER <user> +evalsha"),
-    (forbids_the_keys, "the user lacks a right; grant it with ACL SETUSER"),
-    (forbids_a_name, "the user lacks a right; grant it with ACL SETUSER <user> +client|setname"),
+    (locks_the_user_out, "authentication failed; correct user name or password in the URL"),
+    (has_another_password, "authentication failed; correct user name or password in the URL"),
+    (forbids_a_command, "rights are missing: ~{catchup:proj}:* +zadd; the user lacks a permission; grant it"),
+    (forbids_scripts, "the user lacks a permission; grant it with ACL SETUSER <user> +evalsha"),
+    (forbids_the_keys, "the user lacks a permission; grant it with ACL SETUSER"),
+    (forbids_a_name, "the user lacks a permission; grant it with ACL SETUSER <user> +client|setname"),
     (is_a_replica, "the server is a replica; name the primary in the URL"),
-    (is_a_replica_without_a_primary, "the replica has lost its primary; it is tried again"),
+    (is_a_replica_without_a_primary, "the replica has lost its primary; celery_catchup retries"),
     (is_out_of_memory, "the server is out of memory; raise maxmemory, or free some"),
-    (is_busy, "the server is busy with somebody's script; it is tried again"),
+    (is_busy, "the server is busy with another client's script; celery_catchup retries"),
     (cannot_save, "the server cannot write to its disk; free some space"),
-    (has_no_replicas, "the server has too few replicas to accept writes; it is tried again"),
+    (has_no_replicas, "the server has too few replicas to accept writes; celery_catchup retries"),
     (has_too_many_clients, "the server accepts no more clients; raise maxclients"),
-    (is_away, "nothing listens there; start the server, or mend the URL"),
+    (is_away, "nothing listens there; start the server, or correct the URL"),
 ]
 
 
@@ -295,7 +295,7 @@ def test_a_beat_waits_out_a_server_that_is_loading(
 
         assert site.sent() == [TEN, ELEVEN]
     (line,) = said(caplog, logging.ERROR)
-    assert "the server is still loading its data; it is tried again" in line
+    assert "the server is still loading its data; celery_catchup retries" in line
     assert min(waits) > 0.5
     assert unchanged
 
@@ -313,7 +313,7 @@ def test_a_beat_waits_out_a_server_that_wants_a_password_all_at_once(
 
         assert site.sent() == [TEN]
     (line,) = said(caplog, logging.ERROR)
-    assert "the server wants a password; put it into the URL" in line
+    assert "the server requires a password; put it into the URL" in line
     assert min(waits) > 0.5
 
 
@@ -500,10 +500,13 @@ def test_a_loss_that_cannot_be_dealt_with_at_once_is_not_forgotten(
     ("policy", "warning"),
     [
         ("noeviction", None),
-        ("allkeys-lru", "maxmemory-policy is allkeys-lru: with its memory full the server throws away runs"),
+        (
+            "allkeys-lru",
+            "maxmemory-policy is allkeys-lru: with its memory full the server silently evicts runs",
+        ),
         (
             "volatile-ttl",
-            "maxmemory-policy is volatile-ttl: with its memory full the server throws away what",
+            "maxmemory-policy is volatile-ttl: with its memory full the server evicts keys with a TTL",
         ),
     ],
 )

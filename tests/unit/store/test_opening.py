@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
 from celery_catchup.config.settings import Settings
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.store.opening import (
-    masked_url,
-    misplaced_settings,
-    open_store,
-    raw_settings,
-    read_settings,
-    store_url,
-)
+from celery_catchup.store.opening import masked_url, open_store, store_url
 
 apps: list[Celery] = []
 
@@ -41,23 +35,32 @@ def an_app(name: str | None = "proj", **conf: Any) -> Celery:
     ("conf", "url"),
     [
         ({"broker_url": "redis://localhost:6380/3"}, "redis://localhost:6380/3"),
-        ({"broker_url": "redis://"}, "redis://localhost"),
+        ({"broker_url": "redis://"}, "redis://"),
         ({"broker_url": ["redis://a/1", "redis://b/1"]}, "redis://a/1"),
         ({"broker_url": "redis://a/1;redis://b/1"}, "redis://a/1"),
         ({"broker_url": "redis://a/1", "broker_write_url": "redis://w/2"}, "redis://w/2"),
-        ({"broker_url": "redis://u:p%40ss@a/1?visibility_timeout=5"}, "redis://u:p%40ss@a/1"),
-        ({"broker_url": "redis://a?virtual_host=4"}, "redis://a?db=4"),
+        (
+            {"broker_url": "redis://u:p%40ss@a/1?visibility_timeout=5"},
+            "redis://u:p%40ss@a/1?visibility_timeout=5",
+        ),
+        ({"broker_url": "redis://a?virtual_host=4"}, "redis://a?virtual_host=4"),
         (
             {"broker_url": "redis+socket:///run/x.sock?virtual_host=1"},
             "redis+socket:///run/x.sock?virtual_host=1",
         ),
         ({"broker_url": "sentinel://a:1/2;sentinel://b:1"}, "sentinel://a:1/2;sentinel://b:1"),
-        ({"broker_url": "rediss://a/1?ssl_cert_reqs=CERT_REQUIRED"}, "rediss://a/1?ssl_cert_reqs=required"),
+        (
+            {"broker_url": "rediss://a/1?ssl_cert_reqs=CERT_REQUIRED"},
+            "rediss://a/1?ssl_cert_reqs=CERT_REQUIRED",
+        ),
         ({"broker_url": "rediss://a?ssl_cert_reqs=none"}, "rediss://a?ssl_cert_reqs=none"),
-        ({"broker_url": "redis://a/1?credential_provider=p.C&x=1"}, "redis://a/1?credential_provider=p.C"),
+        (
+            {"broker_url": "redis://a/1?credential_provider=p.C&x=1"},
+            "redis://a/1?credential_provider=p.C&x=1",
+        ),
         (
             {"broker_url": "redis://a", "broker_use_ssl": {"ssl_cert_reqs": ssl.CERT_OPTIONAL}},
-            "rediss://a?ssl_cert_reqs=optional",
+            "rediss://a?ssl_cert_reqs=CERT_OPTIONAL",
         ),
         (
             {"broker_url": "rediss://a", "broker_use_ssl": {"ssl_ca_certs": "/etc/ca.pem", "keyfile": "no"}},
