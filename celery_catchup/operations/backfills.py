@@ -1,4 +1,4 @@
-"""Backfills: ranges of slots that somebody asks for; the scheduler works on them."""
+"""Create, list, pause, resume and cancel backfills: ranges of slots that the scheduler runs on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
-from celery_catchup.operations.refusals import RefusedError, UnknownRunError
+from celery_catchup.operations.refusals import RefusedError, check_unique
 from celery_catchup.planning.entry import EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
@@ -30,7 +30,7 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
-    """What a backfill is asked to do; both ends of the range are part of it."""
+    """The range and options of a backfill; both ends belong to the range."""
 
     entry: str
     start: datetime
@@ -42,7 +42,7 @@ class BackfillRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackfillView:
-    """A backfill and how far it is. ``waiting`` of its runs have not been sent yet."""
+    """A backfill and its progress; ``waiting`` of its runs have not been sent yet."""
 
     id: str
     entry: str
@@ -65,18 +65,18 @@ class BackfillView:
 
     @property
     def sent(self) -> int:
-        """Slots that are through: skipped, or their message is on its way."""
+        """Slots that are skipped, or whose message is sent."""
         return self.decided - self.waiting
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether it dispatches nothing more."""
         return self.state in ("cancelled", "completed")
 
 
 def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int | None = None) -> Preview:
-    """What the backfill would do with each slot of its range; `BackfillError` for a range that cannot be,
-    and `RefusedError` for one of more than ``most`` slots."""
+    """Preview each slot of the range. Raise `BackfillError` for an impossible range, and `RefusedError`
+    for one of more than ``most`` slots."""
     line, scope, state = _planned(operator, request)
     if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
@@ -85,7 +85,7 @@ def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int 
 
 
 def count_slots(operator: Operator, request: BackfillRequest) -> int:
-    """How many slots the range has; `RefusedError` when it has none."""
+    """Count the slots of the range; raise `RefusedError` when it has none."""
     line, scope, _ = _planned(operator, request)
     total = survey(line.entry, scope)
     if not total:
@@ -94,7 +94,7 @@ def count_slots(operator: Operator, request: BackfillRequest) -> int:
 
 
 def create_backfill(operator: Operator, request: BackfillRequest) -> BackfillView:
-    """Ask for it; the leading beat begins with its next tick."""
+    """Create a backfill; the leading beat begins with its next tick."""
     operator.read_for_change()
     created = operator.backfills.create(
         {
@@ -113,26 +113,24 @@ def create_backfill(operator: Operator, request: BackfillRequest) -> BackfillVie
 
 
 def list_backfills(operator: Operator) -> list[BackfillView]:
-    """All that are remembered, the newest first."""
+    """List all stored backfills, the newest first."""
     return [_view(operator, one) for one in operator.backfills.all()]
 
 
 def show_backfill(operator: Operator, beginning: str) -> BackfillView:
-    """The backfill with this id, or the only one whose id begins so."""
-    return _view(operator, _like(operator, beginning))
+    """Show the backfill with this id, or the only one whose id begins with it."""
+    return _view(operator, _find(operator, beginning))
 
 
 def set_backfill_state(
     operator: Operator, beginning: str, state: str, *, dry_run: bool = False
 ) -> BackfillView:
-    """Pause (``paused``), resume (``running``) or cancel (``cancelled``) it; refused when it has ended."""
+    """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill that has not ended."""
     operator.read_for_change()
-    one = _like(operator, beginning)
-    if one.state == state:
-        return _view(operator, one)
-    if one.state not in ("running", "paused"):
+    one = _find(operator, beginning)
+    if one.state != state and one.state not in ("running", "paused"):
         raise RefusedError(f"backfill {one.id} is {one.state} already")
-    if dry_run:
+    if one.state == state or dry_run:
         return _view(operator, one)
     answer = operator.backfills.direct(one.id, state)
     logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=operator.by))
@@ -142,7 +140,7 @@ def set_backfill_state(
 
 
 def _planned(operator: Operator, request: BackfillRequest) -> tuple[TrackedEntry, Scope, EntryState]:
-    """The entry, the range, and what is known of it, runs of the range included."""
+    """Return the entry, the range, and the entry's state with the runs of the range."""
     (name,) = operator.with_policy([request.entry], advice=_ADVICE)
     now = operator.now()
     line = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
@@ -166,17 +164,9 @@ def _planned(operator: Operator, request: BackfillRequest) -> tuple[TrackedEntry
     return line, scope, replace(line.state, existing=line.entry.slots_of(operator.store.namespace, recorded))
 
 
-def _like(operator: Operator, beginning: str) -> Backfill:
+def _find(operator: Operator, beginning: str) -> Backfill:
     found = [one for one in operator.backfills.all() if beginning and one.id.startswith(beginning.lower())]
-    if not found:
-        raise UnknownRunError(
-            f"no such backfill: {shown(beginning)}; list them with: celery catchup backfill list"
-        )
-    if len(found) > 1:
-        some = ", ".join(one.id for one in found[:3])
-        raise UnknownRunError(
-            f"{shown(beginning)} is the beginning of several backfills: {some}; give more of it"
-        )
+    check_unique(beginning, [one.id for one in found], what="backfill", command="backfill list")
     return found[0]
 
 

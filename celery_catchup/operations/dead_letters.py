@@ -1,14 +1,14 @@
-"""Dead letters: runs that have used up their attempts; replayed or discarded by somebody."""
+"""List dead letters: runs that have used up their attempts; replay, discard and bury runs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Category(StrEnum):
-    """Whether trying again may help."""
+    """Whether another attempt may help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -41,9 +41,9 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead run, what is known of its failure, and what was decided.
+    """A dead run, its failure, and the retry decision.
 
-    ``last_checkpoint`` is looked up when one letter is asked for, and null in lists.
+    ``last_checkpoint`` is null in lists; it is read for a single letter only.
     """
 
     run: Run
@@ -57,7 +57,7 @@ class DeadLetter:
 
 
 class Outcome(StrEnum):
-    """What became of a request to replay or discard a run."""
+    """The result of replaying, discarding or burying a run."""
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
@@ -69,13 +69,19 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandledRun:
-    """One run, what became of it, and why when it was refused."""
+    """A run, what was done with it, and the reason if it was refused."""
 
     run_id: str
     entry: str
     scheduled_time: datetime
     outcome: Outcome
     reason: str | None = None
+
+
+Progress: TypeAlias = Callable[[], None]
+"""Called after each run."""
+
+_Result: TypeAlias = tuple[Outcome, str | None]
 
 
 def list_dead(
@@ -86,31 +92,24 @@ def list_dead(
     search: str = "",
     limit: int | None = None,
 ) -> list[DeadLetter]:
-    """Dead letters, those that died last first; ``search`` is a part of what they say, in any case."""
+    """List dead letters, those that died last first; ``search`` matches any part of their text."""
     wanted, text = operator.known(entries), search.casefold()
     found = (
         letter
         for letter in (_letter(*one) for one in operator.listing.dead())
         if (not wanted or letter.run.entry in wanted)
         and category in (None, letter.category)
-        and (not text or text in _said(letter))
+        and text in _text_of(letter)
     )
     return list(islice(found, limit))
 
 
-def _said(letter: DeadLetter) -> str:
-    """All that a dead letter says, for a search."""
-    run = letter.run
-    parts = (run.run_id, run.entry, run.task, run.error, run.worker, letter.exception, letter.traceback)
-    return "\n".join(part for part in parts if part).casefold()
-
-
 def show_dead(operator: Operator, beginning: str) -> DeadLetter:
-    """The dead letter with this id, or the only run whose id begins so."""
+    """Show the dead letter with this id, or the only run whose id begins with it."""
     record = find_record(operator, beginning)
     found = operator.listing.dead_run(record["id"])
     if found is None:
-        raise UnknownRunError(f"run {record['id']} is no dead letter, it is {record['state']}")
+        raise UnknownRunError(f"run {record['id']} is not a dead letter, it is {record['state']}")
     checkpoint = last_checkpoint(record, operator.notes.read(record["id"]))
     return replace(_letter(*found), last_checkpoint=checkpoint)
 
@@ -123,7 +122,7 @@ def select_dead(
     category: Category | None = None,
     search: str = "",
 ) -> list[Record]:
-    """The records of these runs, or, when none is named, of all dead letters; the oldest slot first."""
+    """Return the records of these runs, or of all matching dead letters; the oldest slot first."""
     if beginnings:
         chosen = {record["id"]: record for record in (find_record(operator, one) for one in beginnings)}
     else:
@@ -133,146 +132,122 @@ def select_dead(
 
 
 def replay(
-    operator: Operator,
-    records: Sequence[Record],
-    *,
-    dry_run: bool = False,
-    progress: Callable[[], None] | None = None,
+    operator: Operator, records: Sequence[Record], *, dry_run: bool = False, progress: Progress | None = None
 ) -> list[HandledRun]:
     """Attempt these runs again, with the inputs they had.
 
-    A run that a replay has set under way before is left alone; one that is under way by itself, or
-    has succeeded, is refused, and so is one whose task nobody declares any more.
+    A run that an earlier replay set under way is left alone. A run that is in flight by itself or has
+    succeeded is refused, and so is one whose task is not known any more.
     """
-    operator.read_for_change()
-    known = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
-    handled = []
-    for record in records:
-        handled.append(_replay(operator, record, known, dry_run=dry_run))
-        if progress is not None:
-            progress()
-    return handled
+    tasks = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
+    return _handle(
+        operator, records, lambda record: _replay(operator, record, tasks, dry_run=dry_run), progress
+    )
 
 
 def discard(
-    operator: Operator,
-    records: Sequence[Record],
-    *,
-    dry_run: bool = False,
-    progress: Callable[[], None] | None = None,
+    operator: Operator, records: Sequence[Record], *, dry_run: bool = False, progress: Progress | None = None
 ) -> list[HandledRun]:
-    """Take these runs off the dead letters; they stay in the ledger as failed.
+    """Remove these runs from the dead letters; they stay in the ledger as failed.
 
-    A run whose failure has stopped its entry's chain can be discarded too when it was revoked.
+    A revoked run that has stopped its entry's chain can be discarded too.
     """
-    operator.read_for_change()
     stopping = operator.states.stopping()
-    handled = []
-    for record in records:
-        if record["state"] != RunState.DEAD and record["id"] not in stopping:
-            handled.append(
-                _handled(record, Outcome.REFUSED, f"it is no dead letter, it is {record['state']}")
-            )
-        elif dry_run:
-            handled.append(_handled(record, Outcome.WOULD))
-        else:
-            done = operator.controls.discard(record["id"], entry=record["entry"])
-            outcome = Outcome.DISCARDED if done else Outcome.REFUSED
-            handled.append(_handled(record, outcome, None if done else "somebody else was faster"))
-            logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=operator.by))
-        if progress is not None:
-            progress()
-    return handled
+    return _handle(
+        operator, records, lambda record: _discard(operator, record, stopping, dry_run=dry_run), progress
+    )
 
 
 def bury(
-    operator: Operator,
-    records: Sequence[Record],
-    *,
-    dry_run: bool = False,
-    progress: Callable[[], None] | None = None,
+    operator: Operator, records: Sequence[Record], *, dry_run: bool = False, progress: Progress | None = None
 ) -> list[HandledRun]:
-    """Make runs that have not started dead letters: their messages are refused from now on, and their
+    """Make runs that have not started dead letters: workers refuse their messages from now on, and their
     chains go on. Beat never does that by itself."""
-    operator.read_for_change()
-    handled = []
-    for record in records:
-        handled.append(_bury(operator, record, dry_run=dry_run))
-        if progress is not None:
-            progress()
-    return handled
-
-
-def _bury(operator: Operator, record: Record, *, dry_run: bool) -> HandledRun:
-    state = RunState(record["state"])
-    if state not in (RunState.WAITING, RunState.QUEUED):
-        return _handled(
-            record, Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"
-        )
-    if dry_run:
-        return _handled(record, Outcome.WOULD)
-    error = f"buried by {operator.by}" if operator.by else "buried by hand"
-    ending = operator.leases.finish(
-        record["id"], entry=record["entry"], owner="", state=RunState.DEAD, error=error
-    )
-    logger.info(logfmt("Run buried", run_id=record["id"], outcome=ending.outcome, by=operator.by))
-    if ending.outcome is not Finish.RECORDED:
-        return _handled(record, Outcome.REFUSED, "it has started meanwhile")
-    return _handled(record, Outcome.BURIED)
+    return _handle(operator, records, lambda record: _bury(operator, record, dry_run=dry_run), progress)
 
 
 def raise_if_refused(handled: Sequence[HandledRun]) -> None:
-    """`RefusedError` that says of each run that was refused, why."""
+    """Raise `RefusedError` with the reason of each run that was refused."""
     reasons = [f"run {one.run_id}: {one.reason}" for one in handled if one.outcome is Outcome.REFUSED]
     if reasons:
         raise RefusedError("\n".join(reasons))
 
 
-def _replay(operator: Operator, record: Record, known: set[str], *, dry_run: bool) -> HandledRun:
-    state, replayed = RunState(record["state"]), bool(record.get("replays"))
+def _handle(
+    operator: Operator,
+    records: Sequence[Record],
+    handle: Callable[[Record], _Result],
+    progress: Progress | None,
+) -> list[HandledRun]:
+    operator.read_for_change()
+    handled = []
+    for record in records:
+        outcome, reason = handle(record)
+        slot = to_datetime(int(record["slot"]))
+        handled.append(HandledRun(record["id"], record["entry"], slot, outcome, reason))
+        if progress is not None:
+            progress()
+    return handled
+
+
+def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: bool) -> _Result:
+    state = RunState(record["state"])
     if state.in_flight or state is RunState.SUCCEEDED:
-        if replayed:
-            return _handled(record, Outcome.UNDER_WAY, f"it was replayed before, and is {state}")
-        return _handled(record, Outcome.REFUSED, _why_not(state, record))
-    if record.get("task") not in known:
-        reason = f"task {shown(record.get('task'))} is neither in the schedule nor registered any more"
-        return _handled(record, Outcome.REFUSED, reason)
+        if record.get("replays"):
+            return Outcome.UNDER_WAY, f"it was replayed before, and is {state}"
+        return Outcome.REFUSED, f"it is {state}; wait for its end" if state.in_flight else (
+            "it has succeeded; to run it again all the same: "
+            f"celery catchup backfill {record['entry']} --reprocess completed --start … --end …"
+        )
+    if record.get("task") not in tasks:
+        task = shown(record.get("task"))
+        return Outcome.REFUSED, f"task {task} is neither in the schedule nor registered any more"
     if dry_run:
-        return _handled(record, Outcome.WOULD)
+        return Outcome.WOULD, None
     answer = operator.controls.replay(record["id"], entry=record["entry"], by=operator.by)
     logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=operator.by))
     match answer:
         case Replay.REPLAYED:
             operator.sender.sent_events.pushed_runs(operator.ledger, [record["id"]])
-            return _handled(record, Outcome.REPLAYED)
+            return Outcome.REPLAYED, None
         case Replay.IN_FLIGHT:
-            return _handled(record, Outcome.UNDER_WAY, "somebody else was faster")
+            return Outcome.UNDER_WAY, "another command was faster"
         case Replay.LOST:
-            return _handled(record, Outcome.REFUSED, "its message is not kept any more; use a backfill")
+            return Outcome.REFUSED, "its message is not kept any more; use a backfill"
         case Replay.UNKNOWN:
-            return _handled(record, Outcome.REFUSED, "it is not in the ledger any more")
+            return Outcome.REFUSED, "it is not in the ledger any more"
 
 
-def _why_not(state: RunState, record: Record) -> str:
-    if state.in_flight:
-        return f"it is {state}; wait for its end"
-    return (
-        "it has succeeded; to run it again all the same: "
-        f"celery catchup backfill {record['entry']} --reprocess completed --start … --end …"
-    )
+def _discard(operator: Operator, record: Record, stopping: Collection[str], *, dry_run: bool) -> _Result:
+    if record["state"] != RunState.DEAD and record["id"] not in stopping:
+        return Outcome.REFUSED, f"it is not a dead letter, it is {record['state']}"
+    if dry_run:
+        return Outcome.WOULD, None
+    discarded = operator.controls.discard(record["id"], entry=record["entry"])
+    logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=operator.by))
+    return (Outcome.DISCARDED, None) if discarded else (Outcome.REFUSED, "another command was faster")
 
 
-def _handled(record: Record, outcome: Outcome, reason: str | None = None) -> HandledRun:
-    return HandledRun(record["id"], record["entry"], to_datetime(int(record["slot"])), outcome, reason)
+def _bury(operator: Operator, record: Record, *, dry_run: bool) -> _Result:
+    run_id, state = record["id"], RunState(record["state"])
+    if state not in (RunState.WAITING, RunState.QUEUED):
+        return Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"
+    if dry_run:
+        return Outcome.WOULD, None
+    error = f"buried by {operator.by}" if operator.by else "buried by hand"
+    end = operator.leases.finish(run_id, entry=record["entry"], owner="", state=RunState.DEAD, error=error)
+    logger.info(logfmt("Run buried", run_id=run_id, outcome=end.outcome, by=operator.by))
+    if end.outcome is not Finish.RECORDED:
+        return Outcome.REFUSED, "it has started meanwhile"
+    return Outcome.BURIED, None
 
 
 def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
-    category = str(letter.get("category"))
-    known = category in list(Category)
+    category = letter.get("category")
     return DeadLetter(
         run=run_of(record),
         died_at=to_datetime(died),
-        category=Category(category) if known else Category.UNKNOWN,
+        category=Category(category) if category in list(Category) else Category.UNKNOWN,
         decision=decision_of(record),
         last_checkpoint=None,
         exception=letter.get("type"),
@@ -281,3 +256,9 @@ def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
             name: value for name, value in letter.items() if name not in ("category", "type", "traceback")
         },
     )
+
+
+def _text_of(letter: DeadLetter) -> str:
+    run = letter.run
+    parts = (run.run_id, run.entry, run.task, run.error, run.worker, letter.exception, letter.traceback)
+    return "\n".join(part for part in parts if part).casefold()

@@ -1,4 +1,4 @@
-"""Drift: how the declared entries differ from the set that beat last accepted, and accepting them."""
+"""Compare the declared entries with the set that beat last accepted, and accept them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from celery_catchup.operations.operator import Operator
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """``entries`` is how many the accepted set has, None before any was accepted; ``on_drift`` is what
-    beat does about a difference."""
+    """The differences. ``entries`` is the size of the accepted set, null before any was accepted;
+    ``on_drift`` is what beat does about a difference."""
 
     on_drift: str
     entries: int | None
@@ -26,7 +26,7 @@ def show_drift(operator: Operator) -> Drift:
 
 
 def accept_drift(operator: Operator, *, dry_run: bool = False) -> Drift:
-    """Let the app's entries be the accepted set; what differed until then."""
+    """Accept the app's entries; return what differed until then."""
     operator.read_for_change()
     found = show_drift(operator)
     if not dry_run:

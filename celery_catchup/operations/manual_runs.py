@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from celery import current_app
 
 from celery_catchup.dispatch import header_names as names
-from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
 from celery_catchup.events import RunDispatched, notify_subscribers
 from celery_catchup.events.log_lines import logfmt
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A run that was started by hand; ``run`` is null when it was only asked what would be started."""
+    """A run that was started by hand; ``run`` is null after a dry run."""
 
     run_id: str
     entry: str
@@ -47,67 +48,63 @@ class StartedRun:
 def start_run(
     operator: Operator, name: str, *, at: datetime | None = None, dry_run: bool = False
 ) -> StartedRun:
-    """Start the run of a slot, or one for this very moment.
+    """Start the run of a slot, or one for this moment.
 
     From then on the slots before this moment count as done by hand: they are not caught up any
     more. A slot that has its run already is refused.
     """
-    (entry,) = operator.in_schedule([name])
-    stored, now = operator.read_for_change([entry]), operator.now()
-    line = operator.tracked(stored, now, [entry]).get(entry)
-    slot = Slot(now) if at is None else _slot(entry, line, to_instant(at), now)
-    identity = _identity(operator, entry, line, slot)
-    before = operator.ledger.run(identity)
-    if before is not None:
-        raise RefusedError(_has_its_run(identity, entry, slot, before))
-    made = _make(operator, entry, line, slot, identity)
+    (name,) = operator.in_schedule([name])
+    stored, now = operator.read_for_change([name]), operator.now()
+    tracked = operator.tracked(stored, now, [name]).get(name)
+    entry = None if tracked is None else tracked.entry
+    slot = Slot(now) if at is None else _slot(name, entry, to_instant(at), now)
+    namespace = operator.store.namespace
+    identity = run_id(namespace, name, slot) if entry is None else entry.run_id(namespace, slot)
+    if (existing := operator.ledger.run(identity)) is not None:
+        raise _has_run(identity, name, slot, existing)
+    record = _record(operator, name, slot.at, slot.schedule)
+    if entry is not None:
+        previous = entry.schedules[slot.schedule].timetable.previous_before(slot.at)
+        record |= entry.version_fields | ({} if previous is None else {"previous": previous})
+    template = operator.sender.template(
+        operator.schedule[name], policy_entry=name, run_id=identity, run=record
+    )
+    record |= {"template": template.id, "by": operator.by}
+    started = StartedRun(identity, name, to_datetime(slot.at), str(operator.sender.mode))
     if dry_run:
-        return StartedRun(identity, entry, to_datetime(slot.at), made["mode"])
-    if not operator.controls.start(identity, made["record"], made["template"], now=now):
-        raise RefusedError(_has_its_run(identity, entry, slot, operator.ledger.run(identity) or {}))
-    logger.info(logfmt("Run started by hand", entry=entry, run_id=identity, by=operator.by))
-    notify_subscribers(RunDispatched(entry, PlannedRun(slot, Trigger.MANUAL, now), identity))
+        return started
+    if not operator.controls.start(identity, record, template, now=now):
+        raise _has_run(identity, name, slot, operator.ledger.run(identity) or {})
+    logger.info(logfmt("Run started by hand", entry=name, run_id=identity, by=operator.by))
+    notify_subscribers(RunDispatched(name, PlannedRun(slot, Trigger.MANUAL, now), identity))
     operator.sender.sent_events.pushed_runs(operator.ledger, [identity])
-    record = operator.ledger.run(identity)
-    run = None if record is None else run_of({"id": identity, **record})
-    return StartedRun(identity, entry, to_datetime(slot.at), made["mode"], run)
+    found = operator.ledger.run(identity)
+    return replace(started, run=None if found is None else run_of({"id": identity, **found}))
 
 
 def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:
-    """Start a run of an entry now, or of its slot ``at``; the run's id.
+    """Start a run of an entry now, or of its slot ``at``; return the run's id.
 
     It counts: slots missed before it are not caught up any more.
     """
-    operator = Operator(app, only=entry)
-    try:
+    with closing(Operator(app, only=entry)) as operator:
         return start_run(operator, entry, at=at).run_id
-    finally:
-        operator.close()
 
 
 def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
-    """Headers that make a message of your own a manual run of an entry:
+    """Return headers that make a message of your own a manual run of an entry:
     ``etl.apply_async(headers=run_headers("hourly-etl"))``.
 
     The run is recorded now; send one message with them, of the entry's own task.
     """
-    operator = Operator(current_app._get_current_object() if app is None else app, only=entry)
-    try:
+    app = current_app._get_current_object() if app is None else app
+    with closing(Operator(app, only=entry)) as operator:
         (name,) = operator.in_schedule([entry])
-        run_id, now = str(uuid.uuid4()), operator.now()
-        record = {
-            "entry": name,
-            "task": str(operator.schedule[name].task),
-            "schedule": 0,
-            "slot": now,
-            "trigger": str(Trigger.MANUAL),
-        }
-        operator.controls.enlist(run_id, record, now=now)
-        notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), run_id))
-    finally:
-        operator.close()
+        identity, now = str(uuid.uuid4()), operator.now()
+        operator.controls.enlist(identity, _record(operator, name, now, 0), now=now)
+        notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), identity))
     return {
-        names.RUN_ID: run_id,
+        names.RUN_ID: identity,
         names.ENTRY: name,
         names.TRIGGER_TYPE: str(Trigger.MANUAL),
         names.SCHEDULED_TIME: to_rfc3339(now),
@@ -116,26 +113,33 @@ def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
     }
 
 
-def _slot(entry: str, line: TrackedEntry | None, at: Instant, now: Instant) -> Slot:
-    """The slot at that instant; the first declared of several."""
-    if line is None:
-        raise RefusedError(
-            f"the schedule of entry {shown(entry)} does not tell its slots; leave out the time"
-        )
+def _record(operator: Operator, name: str, at: Instant, schedule: int) -> dict[str, Any]:
+    return {
+        "entry": name,
+        "task": str(operator.schedule[name].task),
+        "schedule": schedule,
+        "slot": at,
+        "trigger": str(Trigger.MANUAL),
+    }
+
+
+def _slot(name: str, entry: Entry | None, at: Instant, now: Instant) -> Slot:
+    """Return the slot at that instant; if several schedules have it, that of the first declared."""
+    if entry is None:
+        raise RefusedError(f"the schedule of entry {shown(name)} does not list its slots; leave out the time")
     if at > now:
         raise RefusedError(f"{to_rfc3339(at)} is in the future; its slot will run by itself")
-    starting = [i for i, schedule in enumerate(line.entry.schedules) if schedule.role is not Role.STOP]
+    starting = [index for index, one in enumerate(entry.schedules) if one.role is not Role.STOP]
     for index in starting:
-        if line.entry.has_slot(Slot(at, index)):
+        if entry.has_slot(Slot(at, index)):
             return Slot(at, index)
-    near = _nearest(line.entry, starting, at)
-    told = " and ".join(to_rfc3339(slot) for slot in near)
-    advice = f"the nearest are {told}" if near else "it has none, between its start_date and end_date"
-    raise RefusedError(f"{to_rfc3339(at)} is no slot of entry {shown(entry)}; {advice}")
+    near = " and ".join(map(to_rfc3339, _nearest(entry, starting, at)))
+    advice = f"the nearest are {near}" if near else "it has none, between its start_date and end_date"
+    raise RefusedError(f"{to_rfc3339(at)} is not a slot of entry {shown(name)}; {advice}")
 
 
 def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
-    """The slots before and after an instant, between the entry's dates."""
+    """Return the slots before and after an instant, between the entry's dates."""
     before, after = [], []
     for index in schedules:
         bounds, table = entry.bounds[index], entry.schedules[index].timetable
@@ -144,42 +148,12 @@ def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
             before.append(earlier)
         if (later := entry.next_after(index, at)) is not None:
             after.append(later)
-    return [*([max(before)] if before else []), *([min(after)] if after else [])]
+    return sorted(before)[-1:] + sorted(after)[:1]
 
 
-def _identity(operator: Operator, entry: str, line: TrackedEntry | None, slot: Slot) -> str:
-    if line is not None:
-        return line.entry.run_id(operator.store.namespace, slot)
-    return run_id(operator.store.namespace, entry, slot)
-
-
-def _make(
-    operator: Operator, entry: str, line: TrackedEntry | None, slot: Slot, identity: str
-) -> dict[str, Any]:
-    """Record and message of the run, and how it reaches the broker."""
-    record: dict[str, Any] = {
-        "entry": entry,
-        "task": str(operator.schedule[entry].task),
-        "schedule": slot.schedule,
-        "slot": slot.at,
-        "trigger": str(Trigger.MANUAL),
-        **({} if line is None else line.entry.version_fields),
-    }
-    previous = (
-        None if line is None else line.entry.schedules[slot.schedule].timetable.previous_before(slot.at)
-    )
-    record |= {} if previous is None else {"previous": previous}
-    template = operator.sender.template(
-        operator.schedule[entry], policy_entry=entry, run_id=identity, run=record
-    )
-    record |= {"template": template.id, "by": operator.by}
-    return {"record": record, "template": template, "mode": str(operator.sender.mode)}
-
-
-def _has_its_run(identity: str, entry: str, slot: Slot, record: dict[str, Any]) -> str:
-    state = record.get("state", "there")
-    when = to_rfc3339(slot.at)
-    again = f"celery catchup backfill {entry} --start {when} --end {when} --reprocess completed"
-    return (
-        f"slot {when} of entry {shown(entry)} has its run already: {identity} ({state}); once more: {again}"
+def _has_run(identity: str, name: str, slot: Slot, record: Mapping[str, Any]) -> RefusedError:
+    when, state = to_rfc3339(slot.at), record.get("state", "there")
+    again = f"celery catchup backfill {name} --start {when} --end {when} --reprocess completed"
+    return RefusedError(
+        f"slot {when} of entry {shown(name)} has its run already: {identity} ({state}); once more: {again}"
     )

@@ -1,4 +1,4 @@
-"""Pause and resume: no slot of a paused entry is decided until somebody resumes it."""
+"""Pause and resume entries: beat decides no slot of a paused entry."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class Resumption:
 def pause(
     operator: Operator, names: Sequence[str], *, reason: str = "", dry_run: bool = False
 ) -> list[Paused]:
-    """Decide no slot of these entries any more; runs that are under way go on."""
+    """Pause these entries: no slot of them is decided any more; runs in flight go on."""
     wanted = operator.with_policy(names, advice=_ADVICE)
     stored, now = operator.read_for_change(), operator.now()
-    told = []
+    entries = []
     for name in wanted:
         changed = not _pause(stored, name).get("paused")
         if changed and not dry_run:
             changed = operator.controls.pause(name, now=now, reason=reason)
             logger.info(logfmt("Entry paused", entry=name, reason=reason, by=operator.by))
-        told.append(Paused(name, paused=True, changed=changed))
-    return told
+        entries.append(Paused(name, paused=True, changed=changed))
+    return entries
 
 
 def resume(
     operator: Operator, names: Sequence[str], *, catchup: bool = True, dry_run: bool = False
 ) -> Resumption:
-    """Decide slots of these entries again; what they missed is caught up as their policies say, or,
-    without ``catchup``, skipped. The previews tell what that means now."""
+    """Resume these entries. What they missed is caught up as their policies say, or, without ``catchup``,
+    skipped; the previews show what that means now."""
     wanted = operator.with_policy(names, advice=_ADVICE)
     stored = operator.read_for_change()
     now = operator.now()
@@ -65,14 +65,14 @@ def resume(
     after = {name: json.dumps(_pause(stored, name) | resumed) for name in resumable}
     ahead = replace(stored, paused={**stored.paused, **after})
     previews = preview(operator, resumable, stored=ahead) if resumable else []
-    told = []
+    entries = []
     for name in wanted:
         changed = name in resumable
         if changed and not dry_run:
             changed = operator.controls.resume(name, discard=not catchup, now=now)
             logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=operator.by))
-        told.append(Paused(name, paused=False, changed=changed))
-    return Resumption(tuple(told), tuple(previews))
+        entries.append(Paused(name, paused=False, changed=changed))
+    return Resumption(tuple(entries), tuple(previews))
 
 
 def _pause(stored: Stored, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an operation refuses, as exceptions; each message can be shown as it is.
+"""The exceptions of operations; each message can be shown to the user.
 
 ::
 
@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from celery_catchup.error_text import shown
 from celery_catchup.errors import CatchupError
 
 
@@ -28,3 +31,14 @@ class NoPolicyError(UnknownEntryError):
 
 class UnknownRunError(RefusedError):
     """There is no such run or backfill, or the beginning of an id fits several."""
+
+
+def check_unique(beginning: str, ids: Sequence[str], *, what: str, command: str) -> None:
+    """Raise `UnknownRunError` unless exactly one id begins so; ``command`` lists the ids."""
+    if not ids:
+        raise UnknownRunError(f"no such {what}: {shown(beginning)}; list them with: celery catchup {command}")
+    if len(ids) > 1:
+        some = ", ".join(ids[:3])
+        raise UnknownRunError(
+            f"{shown(beginning)} is the beginning of several {what}s: {some}; give more of it"
+        )

@@ -15,7 +15,7 @@ from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
 from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.refusals import UnknownRunError
+from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.operations.stored_times import stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, RunFilter
@@ -242,11 +242,7 @@ def find_record(operator: Operator, beginning: str) -> Record:
             f"{shown(beginning)} is too short; give at least {SHORTEST_ID} characters of the id"
         )
     found = operator.listing.records(operator.listing.ids_like(beginning.lower(), most=10))
-    if not found:
-        raise UnknownRunError(f"no such run: {shown(beginning)}; list them with: celery catchup runs")
-    if len(found) > 1:
-        some = ", ".join(record["id"] for record in found[:3])
-        raise UnknownRunError(f"{shown(beginning)} is the beginning of several runs: {some}; give more of it")
+    check_unique(beginning, [record["id"] for record in found], what="run", command="runs")
     return found[0]
 
 

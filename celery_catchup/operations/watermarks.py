@@ -1,4 +1,4 @@
-"""Watermarks: shown, and moved by hand."""
+"""Show and move watermarks; let an entry continue under another name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
 from celery_catchup.operations.stored_times import stored_instant, stored_time
-from celery_catchup.store import Stored
 from celery_catchup.store.controls import with_moved_watermarks
 from celery_catchup.store.records import read_json
 
@@ -25,7 +24,7 @@ _ADVICE = "it has no watermark; set it to False in catchup_entries to have one"
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Up to where an entry is decided, and from where it would be caught up now."""
+    """Up to which time an entry is decided, and from which it would be caught up now."""
 
     entry: str
     watermark: datetime | None
@@ -58,7 +57,7 @@ class WatermarkMove:
 
 
 def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkReport:
-    """Where the scheduler and these entries, or all with a policy, are."""
+    """Show the watermarks of the scheduler and of these entries, or of all with a policy."""
     wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
     stored, now = operator.read_stored(wanted), operator.now()
     lines = operator.tracked(stored, now, set(wanted))
@@ -81,56 +80,45 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkR
 
 
 def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> WatermarkMove:
-    """Let an entry go on behind ``at``: what lies before it is let go, what lies behind it is
-    caught up as the policy says."""
+    """Move an entry's watermark: earlier slots are dropped, later ones caught up as the policy says."""
     instant, now = to_instant(at), operator.now()
     if instant > now:
         raise RefusedError(
             f"{to_rfc3339(instant)} is in the future; slots until then would be lost: pause the entry instead"
         )
-    wanted = operator.with_policy([name], advice=_ADVICE)
-    stored = operator.read_for_change()
-    return _move(operator, wanted, instant, stored, dry_run=dry_run)
+    return _move(operator, operator.with_policy([name], advice=_ADVICE), instant, dry_run=dry_run)
 
 
 def reset_watermarks(
     operator: Operator, names: Sequence[str] = (), *, everything: bool = False, dry_run: bool = False
 ) -> WatermarkMove:
-    """Let these entries go on from now: what they missed is let go. With ``everything`` it is all
-    entries, and the scheduler's own watermark."""
+    """Move the watermarks of these entries to now: what they missed is dropped. With ``everything`` it is
+    all entries, and the scheduler's own watermark."""
     wanted = tuple(operator.declared) if everything else operator.with_policy(names, advice=_ADVICE)
-    return _move(
-        operator, wanted, operator.now(), operator.read_for_change(), scheduler=everything, dry_run=dry_run
-    )
+    return _move(operator, wanted, operator.now(), scheduler=everything, dry_run=dry_run)
 
 
-def orphans(operator: Operator, stored: Stored | None = None) -> tuple[str, ...]:
-    """Entries that are stored and not declared any more: removed, or renamed."""
-    found = operator.read_stored() if stored is None else stored
-    return tuple(sorted(set(found.first_seen) - set(operator.schedule)))
+def list_orphans(operator: Operator) -> list[str]:
+    """List entries that are stored and not declared any more: removed, or renamed."""
+    return sorted(set(operator.read_stored().first_seen) - set(operator.schedule))
 
 
 def rename_entry(operator: Operator, old: str, new: str) -> None:
-    """Let ``new`` go on where ``old`` stopped, which is not declared any more."""
+    """Let ``new`` continue where ``old``, which is not declared any more, stopped."""
     if old in operator.schedule:
         raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
     operator.with_policy([new], advice=_ADVICE)
     stored = operator.read_for_change()
     if old not in stored.first_seen or not operator.controls.rename_entry(old, new):
-        known = ", ".join(map(shown, orphans(operator, stored))) or "none"
+        known = ", ".join(map(shown, list_orphans(operator))) or "none"
         raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
     logger.info(logfmt("Entry renamed", entry=new, was=old, by=operator.by))
 
 
 def _move(
-    operator: Operator,
-    names: Sequence[str],
-    at: Instant,
-    stored: Stored,
-    *,
-    scheduler: bool = False,
-    dry_run: bool,
+    operator: Operator, names: Sequence[str], at: Instant, *, scheduler: bool = False, dry_run: bool
 ) -> WatermarkMove:
+    stored = operator.read_for_change()
     before = preview(operator, names, stored=stored)
     after = preview(operator, names, stored=with_moved_watermarks(stored, names, at, scheduler=scheduler))
     if not dry_run:

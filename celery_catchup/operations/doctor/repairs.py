@@ -11,7 +11,7 @@ from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
-from celery_catchup.operations.watermarks import orphans
+from celery_catchup.operations.watermarks import list_orphans
 
 _SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
 _SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
@@ -40,7 +40,7 @@ def stored(operator: Operator) -> Iterator[Finding]:
         yield failure("stored state", one.what, f"{one.fix}: celery catchup doctor --fix")
     if not found:
         yield ok("stored state", "everything can be read")
-        for name in orphans(operator):
+        for name in list_orphans(operator):
             yield warning(
                 "stored state",
                 f"entry {shown(name)} is orphaned: it is stored, but not declared any more",

@@ -78,7 +78,7 @@ def test_what_is_no_dead_letter_is_not_shown_as_one(project: Project) -> None:
 
     refused = project.catchup("dlq", "show", queued["runId"], code=1)
 
-    assert refused.stderr == f"Error: run {queued['runId']} is no dead letter, it is queued\n"
+    assert refused.stderr == f"Error: run {queued['runId']} is not a dead letter, it is queued\n"
 
 
 def test_a_replay_is_a_new_attempt_of_the_same_run(project: Project, caplog: Any) -> None:
@@ -173,7 +173,7 @@ def test_a_discarded_run_stays_recorded_as_failed(project: Project) -> None:
     again = project.catchup("dlq", "discard", newest[:8], "-f", code=1)
 
     assert text == f"{newest[:8]}  etl  2026-02-07T11:00:00Z  discarded\n"
-    assert "it is no dead letter, it is failed" in again.stderr
+    assert "it is not a dead letter, it is failed" in again.stderr
     assert project.json("runs", "show", newest)["run"]["state"] == "failed"
     assert dead(project) == [oldest]
 

@@ -247,7 +247,7 @@ def test_a_slot_outside_of_the_entrys_dates_cannot_be_started(
 
     refused = project.catchup("run", ENTRY, "--at", moment, code=1)
 
-    assert "is no slot of entry 'hourly-etl'" in refused.stderr
+    assert "is not a slot of entry 'hourly-etl'" in refused.stderr
     project.catchup("run", ENTRY, "--at", "2026-02-07T08:00Z", "-n")
 
 
