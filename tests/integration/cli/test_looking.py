@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -405,8 +406,8 @@ def test_what_a_task_has_noted_is_shown(project: Project) -> None:
 
 def test_an_id_that_is_unknown_short_or_ambiguous_is_refused(project: Project) -> None:
     with project.operator() as operator:
-        record = (
-            '{"entry": "hourly-etl", "task": "proj.etl", "state": "dead", "trigger": "manual", "slot": 1}'
+        record = json.dumps(
+            {"entry": "hourly-etl", "state": "dead", "trigger": "manual", "slot": 1, "attempt": 1}
         )
         for twin in ("abcd0001", "abcd0002"):
             operator.store.client.hset(operator.store.keys.ledger, twin, record)

@@ -352,6 +352,7 @@ def test_a_hundred_thousand_runs_are_listed_in_bounded_time(redis_url: str, desk
                 "schedule": 0,
                 "trigger": "scheduler",
                 "state": "succeeded",
+                "attempt": 1,
             }
             own = {run_id: slots[run_id] for run_id, number in numbers.items() if "ab"[number % 2] == entry}
             records = {run_id: json.dumps({**record, "slot": slot}) for run_id, slot in own.items()}
