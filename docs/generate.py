@@ -122,14 +122,20 @@ def mistakes() -> str:
 def settings_rows() -> Iterator[list[str]]:
     """One row for each app-wide setting."""
     for name, field in Settings.model_fields.items():
-        yield [f"`{PREFIX}{name}`", values(field), default(field), str(field.description)]
+        yield [f"`{PREFIX}{name}`", values(field), default(field), " ".join(str(field.description).split())]
 
 
 def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
     """One row for each field of a policy."""
     for name, field in model.model_fields.items():
         others = [f"`{other}`" for other, own in model.spellings().items() if own == name != other]
-        yield [f"`{name}`", ", ".join(others), values(field), default(field), str(field.description)]
+        yield [
+            f"`{name}`",
+            ", ".join(others),
+            values(field),
+            default(field),
+            " ".join(str(field.description).split()),
+        ]
 
 
 def overlap_rows() -> Iterator[list[str]]:

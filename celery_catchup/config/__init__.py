@@ -1,5 +1,6 @@
-"""What did the user write? Settings, policies, durations and schedules, with all mistakes at once.
+"""Parse the user's configuration: settings, policies, durations and schedules; report all mistakes at once.
 
-Pure: no clock, no I/O. May import timetables. Start reading in `configuration.py`, which puts the parts
-together; a policy's fields are in `policy.py`, app-wide settings in `settings.py`.
+Pure: no clock, no I/O. May import timetables, the model and the errors. Start reading in
+`configuration.py`, which combines the parts; a policy's fields are in `policy.py`, app-wide settings in
+`settings.py`.
 """

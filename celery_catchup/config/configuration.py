@@ -1,12 +1,12 @@
-"""The whole configuration of an app: settings, policies and schedules, with all mistakes at once."""
+"""Load the whole configuration of an app: settings, policies and schedules, with all mistakes at once."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from enum import Enum
 from itertools import islice
+from typing import Final
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.entry_policies import entry_warnings, merge_policy
@@ -22,26 +22,21 @@ from celery_catchup.timetables.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
 EVERY_OTHER = "*"
-"""The name in ``catchup_entries`` whose policy is for every entry that has none of its own."""
+"""The name in ``catchup_entries`` of the policy for entries without one of their own."""
 
-# Enough to see what kind of names there are; the nearest one is offered as well.
+# Enough to see what names look like; the error also suggests the nearest one.
 _NAMES_SHOWN = 4
-# By how much the ledger outlives the longest window when its lifetime is not set.
+# How much the ledger outlives the longest window if its lifetime is not set.
 _LEDGER_SPARE = timedelta(days=1)
 
 
-class Unset(Enum):
-    """Tells "nothing was written" from None, which may have been."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
+UNSET: Final = object()
+"""Stands for "nothing was written", which differs from None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One entry of the beat schedule as declared; ``policy`` is what stands on the entry itself.
+    """One entry of the beat schedule as declared; ``policy`` is the one on the entry itself.
 
     ``starts`` and ``ends`` bound it where its policy does not. A ``plain`` one never has a policy.
     """
@@ -57,21 +52,21 @@ class Declaration:
 class Configuration:
     """A configuration without mistakes.
 
-    Every declared entry has a form. Its policy is None when it is to behave exactly as
-    under Celery's own scheduler; a schedule that Celery does not have always has a policy.
+    Every declared entry has a form. Its policy is None if it behaves exactly as under Celery's own
+    scheduler; an entry with a schedule that Celery does not have always has a policy.
     """
 
     settings: Settings
     policies: Mapping[str, Policy | None]
     forms: Mapping[str, ScheduleForm]
     warnings: tuple[str, ...] = ()
-    """What can be read, but does something else than its writer may think."""
+    """Valid settings whose effect may not be what the user expects."""
 
 
 def load(
     raw: Mapping[str, object], *, declared: Mapping[str, Declaration], timezone: tzinfo
 ) -> Configuration:
-    """Read the ``catchup_*`` settings and the declared entries of an app in ``timezone``.
+    """Load the ``catchup_*`` settings and the declared entries of an app in ``timezone``.
 
     Raises one `ConfigurationError` that holds every mistake.
     """
@@ -80,12 +75,13 @@ def load(
     with mistakes.collect():
         settings = Settings.read(raw)
     zone = usable_zone(timezone)
-    app = _App(Settings() if settings is None else settings, _mapping(raw.get(ENTRIES)), zone)
-    # Whoever deletes a row of a database does not mean to keep beat from starting.
+    policies = raw.get(ENTRIES)  # `Settings` reports it if it is not a mapping
+    app = _App(settings or Settings(), policies if isinstance(policies, Mapping) else {}, zone)
+    # Deleting a row of a database must not keep beat from starting.
     whole = app.settings.source is Source.SETTINGS
     mistakes += _strange_names(app.given if whole else {}, declared)
     entries = app.entries(declared, mistakes)
-    # Windows are judged by the real setting or not at all.
+    # Windows are compared with the real setting only, not with the default.
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
     mistakes.raise_if_any()
     return Configuration(
@@ -98,7 +94,7 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry as read, and where its policy was written."""
+    """A parsed entry, and where its policy was written."""
 
     form: ScheduleForm
     policy: Policy | None
@@ -108,14 +104,14 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _App:
-    """What every entry is read against."""
+    """The context in which every entry is parsed."""
 
     settings: Settings
     given: Mapping[str, object]
     timezone: tzinfo
 
     def entries(self, declared: Mapping[str, Declaration], mistakes: Mistakes) -> dict[str, _Entry]:
-        """Every declared entry that could be read; what could not adds to ``mistakes``."""
+        """Parse every declared entry; collect the mistakes of those that cannot be parsed."""
         default: Policy | None = None
         if EVERY_OTHER in self.given:
             with mistakes.collect():
@@ -148,7 +144,7 @@ class _App:
         return _Entry(form, policy, where, warnings)
 
     def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
-        """What was written as the entry's own policy, and where."""
+        """Return the entry's own policy as written, and where."""
         where = path(ENTRIES, name)
         if declaration.policy is UNSET:
             return self.given.get(name, UNSET), where if name in self.given else path(ENTRIES, EVERY_OTHER)
@@ -165,19 +161,12 @@ class _App:
 
 
 def _bounded(policy: Policy | None, declaration: Declaration) -> Policy | None:
-    """The policy with the bounds of the declaration, where it sets none itself."""
+    """Return the policy with the bounds of the declaration, where it sets none itself."""
+    if policy is None:
+        return None
     bounds = {"start_date": declaration.starts, "end_date": declaration.ends}
-    missing = {
-        field: moment
-        for field, moment in bounds.items()
-        if moment is not None and policy is not None and getattr(policy, field) is None
-    }
-    return policy.model_copy(update=missing) if policy is not None and missing else policy
-
-
-def _mapping(raw: object) -> Mapping[str, object]:
-    """The policies by name; that they are no mapping is a mistake of the setting's own."""
-    return raw if isinstance(raw, Mapping) else {}
+    missing = {name: at for name, at in bounds.items() if at and getattr(policy, name) is None}
+    return policy.model_copy(update=missing) if missing else policy
 
 
 def _strange_names(given: Mapping[str, object], declared: Mapping[str, Declaration]) -> Iterator[Mistake]:
@@ -193,18 +182,18 @@ def _strange_names(given: Mapping[str, object], declared: Mapping[str, Declarati
 
 
 def _name_problem(name: object) -> str | None:
-    """Why a name is unfit for keys and log lines."""
+    """Return why a name cannot be used in keys and log lines."""
     try:
         text(name)
     except ValueError as error:
-        return f"the entry's name is unfit: {error}"
+        return f"the entry's name cannot be used: {error}"
     if not name:
         return "the entry's name is empty, got ''; give it one"
     return "'*' stands for all other entries; choose another name" if name == EVERY_OTHER else None
 
 
 def _some(names: Collection[object]) -> str:
-    """The first few names; a schedule may have thousands."""
+    """Return the first few names; a schedule may have thousands."""
     first = [path("", name) for name in islice(names, _NAMES_SHOWN)]
     return ", ".join(first + ["…"] * (len(names) > len(first)))
 
@@ -219,12 +208,12 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
 
 
 def _is_managed(declaration: Declaration) -> bool:
-    """Whether Celery has no such form of schedule, so that its zone, dates and roles need a policy."""
+    """Return whether Celery lacks such schedules, so that their zone, dates and roles need a policy."""
     return isinstance(declaration.schedule, list | tuple | Mapping)
 
 
 def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Iterator[Mistake]:
-    """A run forgotten while its slot is still inside the window would look as if it had never been."""
+    """Refuse a ledger that forgets runs inside the window: their slots would run again."""
     longest, where = _longest_window(entries)
     if "ledger_ttl" in settings.model_fields_set and longest >= settings.ledger_ttl:
         kept, needed = format_duration(settings.ledger_ttl), format_duration(longest)
@@ -236,7 +225,7 @@ def _ledger_mistakes(settings: Settings, entries: Mapping[str, _Entry]) -> Itera
 
 
 def _with_ledger_ttl(settings: Settings, entries: Mapping[str, _Entry]) -> Settings:
-    """The settings; a ``ledger_ttl`` that is not set follows the longest window."""
+    """Return the settings; a ``ledger_ttl`` that is not set follows the longest window."""
     needed = _longest_window(entries)[0] + _LEDGER_SPARE
     if "ledger_ttl" in settings.model_fields_set or needed <= settings.ledger_ttl:
         return settings
@@ -244,7 +233,7 @@ def _with_ledger_ttl(settings: Settings, entries: Mapping[str, _Entry]) -> Setti
 
 
 def _longest_window(entries: Mapping[str, _Entry]) -> tuple[timedelta, str]:
-    """The longest window of all schedules, and where it was written."""
+    """Return the longest window of all schedules, and where it was written."""
     windows = [found for entry in entries.values() for found in _windows(entry)]
     return max(windows, default=(timedelta(), ""))
 

@@ -1,7 +1,7 @@
-"""Drift: how the declared entries differ from those that were accepted before.
+"""Drift: compare the declared entries with those that a beat accepted before.
 
-Each entry is remembered as a record: what it runs, when, with what and under which policy. Arguments and
-options may be secret or long, so of these only a digest is kept.
+Each entry is stored as a record of its schedule, task, arguments, options and policy. Arguments and
+options may be secret or long, so only their digest is stored.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.schedule_syntax import ScheduleForm
 
 FINGERPRINT_VERSION = "v2:"
-"""How the fingerprint of a schedule begins; one of version 0.1 begins with the schedule itself."""
+"""Prefix of a schedule's fingerprint; in version 0.1 it began with the schedule itself."""
 
 _FIELDS = ("schedule", "task", "arguments", "options", "policy")
 _DIGESTS = ("arguments", "options")
 _LISTED = 10
-"""Differences that one sentence names; the command lists them all."""
+"""Differences that an error names; ``celery catchup drift`` lists them all."""
 
 
 class Change(StrEnum):
-    """How an entry differs from what was accepted."""
+    """How an entry differs from the accepted one."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -38,7 +38,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entry that differs. Of a changed one, ``field`` is what differs; of a digest nothing is shown."""
+    """One entry that differs. If it changed, ``field`` is the changed field; digests are not shown."""
 
     entry: str
     change: Change
@@ -47,13 +47,11 @@ class Difference:
     now: str = ""
 
     def __str__(self) -> str:
-        if self.change is not Change.CHANGED:
-            return f"{self.entry!r} {_SAYS[self.change]}"
         return f"{self.entry!r} {self.says}"
 
     @property
     def says(self) -> str:
-        """The difference without the name of the entry."""
+        """Describe the difference without the name of the entry."""
         if self.change is not Change.CHANGED:
             return _SAYS[self.change]
         if self.field in _DIGESTS:
@@ -66,7 +64,7 @@ _SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Cha
 
 
 def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm) -> str:
-    """A declared entry as it is remembered; ``schedule`` is its fingerprint."""
+    """Return the stored record of a declared entry; ``schedule`` is its fingerprint."""
     record = {
         "schedule": schedule,
         "task": str(entry.task),
@@ -78,7 +76,7 @@ def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: Schedul
 
 
 def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> list[Difference]:
-    """Every entry that was added, removed or changed since a set of records was accepted."""
+    """List every entry that was added, removed or changed since a set of records was accepted."""
     found = [Difference(name, Change.ADDED) for name in declared if name not in accepted]
     found += [Difference(name, Change.REMOVED) for name in accepted if name not in declared]
     for name, record in declared.items():
@@ -88,7 +86,7 @@ def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> lis
 
 
 def listed(found: list[Difference]) -> str:
-    """The differences in one sentence, the first few by name."""
+    """Describe the differences in one sentence, the first few by name."""
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(map(str, found[:_LISTED])) + more
 
@@ -96,7 +94,7 @@ def listed(found: list[Difference]) -> str:
 def _changes(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
     if not was:
         yield Difference(name, Change.CHANGED, "record", "unreadable", "readable")
-    # Another version may have more fields or fewer; what only one of them knows tells nothing.
+    # Another version may have other fields; only those in both records are compared.
     for field in (field for field in _FIELDS if field in was and field in now):
         if was[field] != now[field]:
             shown = () if field in _DIGESTS else (was[field], now[field])
@@ -112,7 +110,7 @@ def _read(record: str) -> Mapping[str, str]:
 
 
 def _policy(policy: Policy | None, form: ScheduleForm) -> str:
-    """What differs from the defaults; zone and dates are part of the schedule."""
+    """Describe the fields that differ from the defaults; zone and dates belong to the schedule."""
     if policy is None:
         return ""
     fields = dict(_own(policy))
@@ -132,14 +130,14 @@ def _own(policy: Policy | SchedulePolicy) -> tuple[tuple[str, str], ...]:
 
 
 def _digest(value: object) -> str:
-    """The same text for equal values in every process; empty when there is nothing to tell."""
+    """Return the same digest for equal values in every process; empty for an empty value."""
     if not value:
         return ""
     return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _plain(value: object) -> object:
-    """The value as JSON can hold it; an object whose text differs from process to process by its class."""
+    """Return the value as JSON can hold it; an object whose repr has its address becomes its class name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -157,11 +155,11 @@ _DIGEST_VERSION = 2
 
 
 def digest(records: Mapping[str, str], destination: str) -> str:
-    """Summarise entries and broker: equal for two beats that declare the same, in any order."""
-    told = [destination, *sorted(f"{name} {record}" for name, record in records.items())]
-    return f"{_DIGEST_VERSION}:{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+    """Return a digest of entries and broker: equal for two beats that declare the same, in any order."""
+    parts = [destination, *sorted(f"{name} {record}" for name, record in records.items())]
+    return f"{_DIGEST_VERSION}:{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def is_current(declares: str | None) -> bool:
-    """Whether a beat of this version has written the digest."""
+    """Return whether a beat of this version has written the digest."""
     return (declares or "").startswith(f"{_DIGEST_VERSION}:")

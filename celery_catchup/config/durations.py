@@ -1,14 +1,14 @@
-"""Durations as text: ``2d12h`` is sixty hours.
+"""Parse and format durations: ``2d12h`` is sixty hours.
 
 A sum of ``<positive integer><unit>`` without separators, in any order, with repetition:
-``1d30m``, ``1h1h``. Leading zeros are read as what they are: ``01h`` is one hour. A bare
-number is refused, because nobody can tell whether it means seconds or minutes.
+``1d30m``, ``1h1h``. Leading zeros are ignored: ``01h`` is one hour. A bare
+number is refused, because it could mean seconds or minutes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TypeAlias
@@ -21,15 +21,15 @@ Units: TypeAlias = Mapping[str, timedelta]
 WINDOW_UNITS: Units = MappingProxyType(
     {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 )
-"""What a window is measured in; cron has no slots closer than a minute."""
+"""Units of a window; cron has no slots closer than a minute."""
 
 FINE_UNITS: Units = MappingProxyType(
     {**WINDOW_UNITS, "s": timedelta(seconds=1), "ms": timedelta(milliseconds=1)}
 )
-"""What pauses and leases are measured in."""
+"""Units of pauses and leases."""
 
 LONGEST = timedelta(days=36_500)
-"""100 years: longer is a slip of the keyboard."""
+"""100 years: a longer duration is a typing error."""
 
 _TOKEN = re.compile(r"([0-9]*)([^0-9]*)")
 _MOST_DIGITS = 15  # 100 years are 3.2e12 milliseconds; more digits need no arithmetic to be too long
@@ -37,20 +37,20 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_duration(value: object, *, units: Units = WINDOW_UNITS) -> timedelta:
-    """Read ``2d12h``, or pass a positive `timedelta`; anything else is a `DurationError`.
+    """Parse ``2d12h``, or accept a positive `timedelta`; raise `DurationError` for anything else.
 
-    What comes out is longer than nothing, at most 100 years, and whole milliseconds.
+    The result is positive, at most 100 years, and a whole number of milliseconds.
     """
     if isinstance(value, timedelta):
         return _bounded(value, text=str(value))
     if not isinstance(value, str):
         raise DurationError(f"expected a duration such as '2d12h', got {shown(value)}{_advice(value)}")
-    _refuse_strange_signs(value)
+    _check_characters(value)
     return _total(value, units)
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest text for a duration, largest unit first: ``1h30m``, never ``90m``."""
+    """Return the shortest text for a duration, largest unit first: ``1h30m``, never ``90m``."""
     rest = duration // _MILLISECOND
     tokens = []
     for unit, length in FINE_UNITS.items():
@@ -65,19 +65,19 @@ def _advice(value: object) -> str:
     return ""
 
 
-def _refuse_strange_signs(text: str) -> None:
-    """Say what is wrong where the token grammar alone would only say that something is."""
+def _check_characters(text: str) -> None:
+    """Refuse common errors with a better reason than the token grammar could give."""
     if not text:
         raise DurationError("the duration is empty; write one such as '2d12h'")
-    for strange, reason in _STRANGE:
-        if strange.search(text):
+    for wrong, reason in _WRONG_CHARACTERS:
+        if wrong.search(text):
             raise DurationError(f"{shown(text)} {reason}")
 
 
-_STRANGE = (
+_WRONG_CHARACTERS = (
     (re.compile(r"\s"), "has a blank or a line break in it; write the parts together, such as '2d12h'"),
     (re.compile(r"[-+\u2212]"), "has a sign; durations are positive, leave it out"),
-    (re.compile(r"^\d+(\.\d*)?[eE]\d+"), "is in powers of ten; write the number out"),
+    (re.compile(r"^\d+(\.\d*)?[eE]\d+"), "is in scientific notation; write the number out"),
     (re.compile(r"\."), "has a fraction; use a smaller unit, such as '1h30m' for one and a half hours"),
     (re.compile(r"[,;:_/]"), "has a separator; write the parts together, such as '2d12h'"),
     (re.compile(r"^PT?\d", re.IGNORECASE), "is an ISO 8601 duration; write it such as '2d12h'"),
@@ -86,26 +86,24 @@ _STRANGE = (
 
 
 def _total(text: str, units: Units) -> timedelta:
-    # Summed as integers: a long text of long tokens is too long, and no overflow.
-    total = sum(_length(number, unit, text, units) for number, unit in _tokens(text))
+    # Summed as integers, so that a long text of long tokens does not overflow.
+    total = sum(_length(number, unit, text, units) for number, unit in _TOKEN.findall(text) if number or unit)
     if total > LONGEST // _MILLISECOND:
         raise DurationError(_too_long(shown(text)))
     return total * _MILLISECOND
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    return ((match[1], match[2]) for match in _TOKEN.finditer(text) if match[0])
-
-
 def _length(number: str, unit: str, text: str, units: Units) -> int:
-    """One token in milliseconds."""
+    """Return the length of one token in milliseconds."""
     if not number:
         raise DurationError(f"{shown(text)} has no number before {shown(unit)}; write one such as '2d12h'")
     if unit not in units:
         raise DurationError(f"{shown(text)} {_wrong_unit(number, unit, units)}")
     if not number.strip("0"):
         part = f"has a part of zero, {shown(number + unit)}; leave it out"
-        raise DurationError(f"{shown(text)} {'is zero; write more' if text == number + unit else part}")
+        raise DurationError(
+            f"{shown(text)} {'is zero; write a longer duration' if text == number + unit else part}"
+        )
     if len(number.lstrip("0")) > _MOST_DIGITS:
         raise DurationError(_too_long(shown(text)))
     return int(number.lstrip("0")) * (units[unit] // _MILLISECOND)

@@ -1,4 +1,4 @@
-"""An entry's policy and its schedules together: what each sets, and what has no effect."""
+"""Merge an entry's policy with those of its schedules, and warn about fields without effect."""
 
 from __future__ import annotations
 
@@ -11,29 +11,26 @@ from celery_catchup.config.policy import Policy, Select
 from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
 from celery_catchup.error_text import shown
 
-# What a schedule selects that recovers none of its missed slots by itself.
-_NOTHING = (None, Select.OFF)
-
 
 def entry_warnings(name: str, policy: Policy | None, form: ScheduleForm, *, own: bool) -> Iterator[str]:
-    """What the entry will not do, though its writer may think so."""
-    told = f"entry {shown(name)}:"
+    """Yield a warning for each setting of the entry whose effect may not be what the user expects."""
+    subject = f"entry {shown(name)}:"
     given = policy.model_fields_set if policy is not None else ()
     if policy is not None and policy.max_runs is None and "keep" in given:
-        yield f"{told} keep has no effect without max_runs; set max_runs, or remove keep"
+        yield f"{subject} keep has no effect without max_runs; set max_runs, or remove keep"
     if "overlap_policy" not in given and (
         (policy is not None and "select" in given and policy.select is Select.ALL)
         or any(spec.overrides is not None and spec.overrides.select is Select.ALL for spec in form.start)
     ):
         yield (
-            f"{told} select: all (catchup: all) with the default overlap_policy, skip, recovers only the "
+            f"{subject} select: all (catchup: all) with the default overlap_policy, skip, recovers only the "
             "first missed slot; set overlap_policy to all to recover every one, or to skip if one is enough"
         )
     if policy is not None and own and policy.select is Select.OFF:
         for spec in form.start:
             if spec.overrides is not None and spec.overrides.window and spec.overrides.select is None:
                 yield (
-                    f"{told} the window of {spec.where} has no effect, because the entry's own policy says "
+                    f"{subject} the window of {spec.where} has no effect, because the entry's own policy is "
                     "False; remove one of them, or add select: all to the schedule"
                 )
 
@@ -41,16 +38,16 @@ def entry_warnings(name: str, policy: Policy | None, form: ScheduleForm, *, own:
 def merge_policy(
     policy: Policy | None, form: ScheduleForm, *, own: bool, managed: bool
 ) -> tuple[Policy | None, ScheduleForm]:
-    """Policy and schedules together: what a schedule sets for itself must fit its entry's policy.
+    """Check what each schedule sets for itself against its entry's policy, and return both.
 
-    ``own`` says that the policy was written for this entry, and not for every other one.
+    ``own`` is true if the policy was written for this entry, not for all others (``*``).
     """
     if policy is None and managed:
         policy = Policy(select=Select.OFF)
     if policy is None:
         return None, form
     if policy.select is Select.OFF and not own:
-        # Nobody turned catch-up off for this entry, so its schedules that ask for it are caught up.
+        # Catch-up was not turned off for this very entry, so its schedules with a window are caught up.
         form = replace(form, start=tuple(_selecting(spec) for spec in form.start))
     mistakes = Mistakes()
     for spec in form.start:
@@ -62,17 +59,21 @@ def merge_policy(
 
 
 def _overlapping(policy: Policy, form: ScheduleForm) -> Policy:
-    """With catch-up off, live slots run as under Celery unless the policy says otherwise."""
-    recovers = [spec for spec in form.start if spec.overrides and spec.overrides.select not in _NOTHING]
+    """With catch-up off, live slots run as under Celery unless the policy sets ``overlap_policy``."""
+    recovers = [
+        spec for spec in form.start if spec.overrides and spec.overrides.select not in (None, Select.OFF)
+    ]
     if policy.select is not Select.OFF or recovers or "overlap_policy" in policy.model_fields_set:
         return policy
     live = policy.model_copy(update={"overlap_policy": OverlapPolicy.ALLOW})
-    live.model_fields_set.discard("overlap_policy")  # nobody wrote it, so a preview with a window drops it
+    live.model_fields_set.discard(
+        "overlap_policy"
+    )  # not written by the user, so a preview with a window drops it
     return live
 
 
 def _selecting(spec: ScheduleSpec) -> ScheduleSpec:
-    """A schedule with a window selects all, as a policy with a window does."""
+    """Let a schedule with a window select all slots, as a policy with a window does."""
     overrides = spec.overrides
     if overrides is None or overrides.window is None or overrides.select is not None:
         return spec

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, tzinfo
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
 
 MOST = 10**9
-"""The largest count anywhere; more is a slip of the keyboard."""
+"""The largest count anywhere; a larger one is a typing error."""
 
 MOST_GROWTH = 100
 """The largest factor by which a delay grows."""
 
 LONGEST_TEXT = 200
-"""Characters; names become parts of keys and of log lines."""
+"""Characters; names become parts of keys and log lines."""
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -44,7 +45,7 @@ Word = TypeVar("Word", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class FieldParser:
-    """How a field is read, in code and in the words of the reference page."""
+    """How a field is parsed; ``says`` describes its values on the reference page."""
 
     parse: Callable[[object], Any]
     says: str
@@ -54,26 +55,16 @@ class FieldParser:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def read(self, value: object) -> Any:
-        """The value, or None where the field may be left empty; else a ValueError with the reason."""
+        """Return the parsed value, or None for an optional field; raise ValueError with the reason."""
         return None if value is None and self.optional else self.parse(value)
 
     def or_none(self) -> FieldParser:
-        """The same, for a field that may be left empty."""
+        """Return the same parser for an optional field."""
         return replace(self, optional=True)
 
 
-def window(value: object) -> timedelta:
-    """A duration of days, hours and minutes."""
-    return parse_duration(value, units=WINDOW_UNITS)
-
-
-def pause(value: object) -> timedelta:
-    """A duration down to milliseconds."""
-    return parse_duration(value, units=FINE_UNITS)
-
-
 def counts_to(most: int) -> Callable[[object], int]:
-    """Reads a whole number from 1 to ``most``."""
+    """Return a parser of whole numbers from 1 to ``most``."""
 
     def count(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
@@ -84,14 +75,14 @@ def counts_to(most: int) -> Callable[[object], int]:
 
 
 def factor(value: object) -> float:
-    """A number by which something grows, or 1 for what stays as it is."""
+    """Parse a growth factor; 1 means no growth."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MOST_GROWTH:
         return value
     raise ValueError(f"expected a number from 1 to {MOST_GROWTH}, got {shown(value)}")
 
 
 def error_classes(value: object) -> tuple[str | type[BaseException], ...]:
-    """Exception classes, or their dotted names; a name without a dot is one of Python's own."""
+    """Parse exception classes or their dotted names; a name without a dot is a built-in."""
     if not isinstance(value, list | tuple):
         raise ValueError(
             f"expected a list of exception classes such as ['proj.DownError'], got {shown(value)}"
@@ -104,26 +95,26 @@ def error_classes(value: object) -> tuple[str | type[BaseException], ...]:
 
 
 def flag(value: object) -> bool:
-    """True or False, and nothing that only resembles them."""
+    """Parse True or False, and nothing else."""
     if isinstance(value, bool):
         return value
     raise ValueError(f"expected True or False, got {shown(value)}")
 
 
 def text(value: object) -> str:
-    """A short printable text."""
+    """Parse a short printable text."""
     if not isinstance(value, str):
         advice = "; put it in quotes" if isinstance(value, int | float) else ""
         raise ValueError(f"expected text, got {shown(value)}{advice}")
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{shown(value)} is {len(value)} characters long; use at most {LONGEST_TEXT}")
     if not value.isprintable():
-        raise ValueError(f"{shown(value)} has characters that cannot be printed; leave them out")
+        raise ValueError(f"{shown(value)} has unprintable characters; remove them")
     return value
 
 
 def zone(value: object) -> str:
-    """The name of a time zone that exists on this machine; a `ZoneInfo` stands for its name."""
+    """Parse the name of a time zone that exists on this machine; accept a `ZoneInfo` as its name."""
     if isinstance(value, ZoneInfo) and value.key is not None:
         value = value.key
     if not isinstance(value, str):
@@ -133,7 +124,7 @@ def zone(value: object) -> str:
 
 
 def one_of(choices: type[Word]) -> Callable[[object], Word]:
-    """Reads one of the words of an enumeration."""
+    """Return a parser of the values of an enumeration."""
     words = [str(choice) for choice in choices]
 
     def choice(value: object) -> Word:
@@ -145,7 +136,7 @@ def one_of(choices: type[Word]) -> Callable[[object], Word]:
 
 
 def moment(value: object) -> datetime:
-    """A date, a datetime, or either as ISO 8601; without an offset it stays naive, for `to_utc`."""
+    """Parse a date, a datetime, or either as ISO 8601; without an offset it stays naive, for `to_utc`."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -160,16 +151,16 @@ def moment(value: object) -> datetime:
 
 
 def to_utc(value: datetime, *, zone: tzinfo) -> datetime:
-    """The moment in UTC; one without an offset is a wall-clock time of ``zone``."""
+    """Return the time in UTC; one without an offset is a wall-clock time of ``zone``."""
     aware = value if value.utcoffset() is not None else value.replace(tzinfo=usable_zone(zone))
-    # datetime itself ends with the year 9999, on either side of the conversion.
+    # datetime ends with the year 9999, before and after the conversion.
     if not _EARLIEST <= aware <= _LATEST:
         raise ValueError(f"expected a time in the years 1970 to 9999, got {shown(value)}")
     return aware.astimezone(UTC)
 
 
-WINDOW = FieldParser(window, "duration of `d`, `h`, `m`")
-PAUSE = FieldParser(pause, "duration of `d`, `h`, `m`, `s`, `ms`")
+WINDOW = FieldParser(partial(parse_duration, units=WINDOW_UNITS), "duration of `d`, `h`, `m`")
+PAUSE = FieldParser(partial(parse_duration, units=FINE_UNITS), "duration of `d`, `h`, `m`, `s`, `ms`")
 COUNT = FieldParser(counts_to(MOST), "whole number from 1")
 FACTOR = FieldParser(factor, f"number from 1 to {MOST_GROWTH}")
 ERRORS = FieldParser(error_classes, "list of exception classes or their dotted names")
@@ -180,19 +171,25 @@ MOMENT = FieldParser(moment, "`datetime`, `date` or ISO 8601 text")
 
 
 def word(choices: type[StrEnum]) -> FieldParser:
-    """One of the words of an enumeration."""
+    """Return the parser and description of an enumeration's values."""
     return FieldParser(one_of(choices), ", ".join(f"`{choice}`" for choice in choices))
 
 
 class UserModel(BaseModel):
-    """The base of every model that is read from the user's settings."""
+    """The base of every model that is parsed from the user's settings."""
 
-    # Inputs may hold passwords, so that no error of pydantic's own repeats one.
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+    # Inputs may contain passwords, so pydantic's own errors must not repeat them.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,  # they are the meanings on the reference page
+    )
 
     @classmethod
     def read(cls, raw: Mapping[str, object], *, where: str = "", timezone: tzinfo = UTC) -> Self:
-        """The values of a mapping; all its mistakes at once as a `ConfigurationError`.
+        """Parse a mapping; raise all its mistakes at once as a `ConfigurationError`.
 
         Times without an offset are wall-clock times of ``timezone``.
         """
@@ -204,7 +201,7 @@ class UserModel(BaseModel):
 
     @classmethod
     def spellings(cls) -> dict[str, str]:
-        """Every accepted name -> the field's own."""
+        """Return a mapping of every accepted name to the field's own."""
         names = {name: name for name in cls.model_fields}
         for name, field in cls.model_fields.items():
             choices = getattr(field.validation_alias, "choices", (field.validation_alias,))
@@ -213,7 +210,7 @@ class UserModel(BaseModel):
 
     @classmethod
     def unknown(cls, name: object) -> str:
-        """What to say about a name that is none of ours."""
+        """Describe an unknown name, with the nearest known one."""
         names = cls.spellings()
         meant = nearest(str(name), names)
         return f"unknown field; did you mean {names[meant]!r}?" if meant else "unknown field"
@@ -226,7 +223,7 @@ def _mistakes(
     misspelt = {names.get(nearest(str(key), names) or "") for key in raw if key not in names}
     for item in found:
         key = item["loc"][0]
-        # A field that is missing because its name was misspelt is one mistake and not two.
+        # A field that is missing because its name was misspelt is one mistake, not two.
         if key in raw or names.get(key) not in misspelt:
             yield Mistake(path(where, key), _problem(item, key=key, model=model))
 

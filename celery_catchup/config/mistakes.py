@@ -1,4 +1,4 @@
-"""Mistakes are collected, not thrown one by one: the user mends the configuration once."""
+"""Collect the mistakes of a configuration, so that the user can correct all of them at once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from celery_catchup.errors import ConfigurationError, Mistake
 
 
 class Mistakes(list[Mistake]):
-    """The mistakes found so far; reading goes on behind each of them."""
+    """The mistakes found so far; parsing continues after each of them."""
 
     def add(self, where: str, problem: str) -> None:
-        """Note one more."""
+        """Add one mistake."""
         self.append(Mistake(where, problem))
 
-    def collect(self) -> _Gathering:
-        """Keep the mistakes of a part that cannot be read, and go on without that part."""
-        return _Gathering(self)
+    def collect(self) -> _Collector:
+        """Catch the `ConfigurationError` of a block, and keep its mistakes."""
+        return _Collector(self)
 
     def raise_if_any(self) -> None:
-        """End with one error that holds them all."""
+        """Raise one error with all mistakes."""
         if self:
             raise ConfigurationError(self)
 
 
 @dataclass(frozen=True, slots=True)
-class _Gathering:
-    # A class and no generator: its signature tells the type checker that the block may end early.
+class _Collector:
+    # A class, not a generator: its signature tells the type checker that the block may end early.
     mistakes: Mistakes
 
     def __enter__(self) -> None: ...
@@ -42,5 +42,5 @@ class _Gathering:
 
 
 def config_error(where: str, problem: str) -> ConfigurationError:
-    """One mistake as an error, to be raised."""
+    """Return an error with one mistake."""
     return ConfigurationError([Mistake(where, problem)])

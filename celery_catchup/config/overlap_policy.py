@@ -45,7 +45,7 @@ class OverlapRule:
 
 
 class OverlapPolicy(StrEnum):
-    """What happens to a slot while a run of the entry is active."""
+    """How a slot is handled while a run of the entry is active."""
 
     SKIP = "skip"
     ALL = "all"

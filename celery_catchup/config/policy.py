@@ -1,4 +1,4 @@
-"""What an entry wants to happen to the slots it missed, and while it is running."""
+"""The policy of an entry: what to do with missed slots, and while a run is active."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OnFailure(StrEnum):
 
 
 class OnResume(StrEnum):
-    """What happens to slots missed while the entry was paused."""
+    """How slots missed while the entry was paused are handled."""
 
     CATCHUP = "catchup"
     DISCARD = "discard"
@@ -71,7 +71,7 @@ _OTHER_NAMES = {"window": ("catchup_window", "catchupWindow"), "select": ("catch
 
 
 def _spellings(field: str) -> AliasChoices:
-    """snake_case first; camelCase so that a policy can be pasted from YAML."""
+    """Return the accepted names: snake_case, and camelCase so that a policy can be pasted from YAML."""
     return AliasChoices(field, to_camel(field), *_OTHER_NAMES.get(field, ()))
 
 
@@ -85,7 +85,7 @@ SELECT = FieldParser(_select, "`all` or `True`, `latest`, `False`")
 
 
 class _Dated(UserModel):
-    """What policies of entries and of schedules share: their spellings, and dates in a zone."""
+    """The base of policies of entries and of schedules: spellings, and dates in a zone."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(validation_alias=_spellings), populate_by_name=True
@@ -108,91 +108,70 @@ class _Dated(UserModel):
 
 
 def _zone_of(info: ValidationInfo) -> tzinfo:
-    """The entry's own zone, else the one that the caller says stands for the app."""
+    """Return the entry's own zone, else the app's."""
     name = info.data.get("timezone")
     default: tzinfo = (info.context or {}).get("timezone", UTC)
     return zone_named(name) if name else default
 
 
 class Policy(_Dated):
-    """An entry's catch-up configuration, read and checked.
+    """An entry's catch-up configuration, validated.
 
-    A policy that recovers missed slots has a window; one with ``select`` off may have none.
+    A policy that recovers missed slots has a window; with ``select`` off the window is optional.
     """
 
-    # A field is checked against those above it, so their order matters.
-    select: Annotated[Select, SELECT] = Field(
-        Select.ALL, description="Which missed slots are candidates to run."
-    )
-    window: Annotated[timedelta | None, WINDOW.or_none()] = Field(
-        None,
-        validate_default=True,
-        description="How far back missed slots are recovered; needed unless `select` is `False`.",
-    )
-    overlap_policy: Annotated[OverlapPolicy, word(OverlapPolicy)] = Field(
-        OverlapPolicy.SKIP, description="What happens to a slot while a run of the entry is active."
-    )
-    max_runs: Annotated[int | None, COUNT.or_none()] = Field(
-        None, description="Cap on the entry's catch-up runs per restart."
-    )
-    keep: Annotated[Keep, word(Keep)] = Field(Keep.OLDEST, description="Which end survives a cap.")
-    max_active_runs: Annotated[int, COUNT] = Field(
-        1, description="With `overlap_policy: all`, how many runs of the chain may be active at once."
-    )
-    max_pending: Annotated[int | None, COUNT.or_none()] = Field(
-        None, description="With `overlap_policy: all`, how many runs may wait; newer slots are skipped."
-    )
-    on_failure: Annotated[OnFailure, word(OnFailure)] = Field(
-        OnFailure.CONTINUE,
-        description="Whether a failed run releases its successor, or its chain waits until the run is "
-        "replayed with success or discarded.",
-    )
-    pause_on_failure: Annotated[bool, FLAG] = Field(
-        False, description="A run that ends in the dead-letter queue pauses its entry."
-    )
-    skip_if_successful: Annotated[bool, FLAG] = Field(
-        False, description="Skip a slot when a run of the entry has succeeded since the slot before it."
-    )
-    on_resume: Annotated[OnResume, word(OnResume)] = Field(
-        OnResume.CATCHUP, description="What happens to slots missed while the entry was paused."
-    )
-    on_schedule_change: Annotated[OnScheduleChange, word(OnScheduleChange)] = Field(
-        OnScheduleChange.REPLAY,
-        description="Whether a changed schedule is applied to the time before the change was seen.",
-    )
-    timezone: Annotated[str | None, ZONE.or_none()] = Field(
-        None, description="Zone in which cron strings are read; without it the app's."
-    )
-    start_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
-        None, description="Earlier slots never run."
-    )
-    end_date: Annotated[datetime | None, MOMENT.or_none()] = Field(None, description="Later slots never run.")
-    misfire_threshold: Annotated[timedelta, PAUSE] = Field(
-        timedelta(seconds=60), description="A slot handled later than this was missed; a younger one is live."
-    )
-    max_attempts: Annotated[int, COUNT] = Field(
-        1, description="How often a run is attempted before it is dead-lettered."
-    )
-    retry_delay: Annotated[timedelta | None, PAUSE.or_none()] = Field(
-        None, description="How long a failed run waits for its next attempt."
-    )
-    retry_backoff: Annotated[float, FACTOR] = Field(
-        1, description="Each delay is this many times the one before: `1` keeps it constant, `2` doubles it."
-    )
-    retry_max_delay: Annotated[timedelta | None, PAUSE.or_none()] = Field(
-        None, description="The longest delay with `retry_backoff`; without it a day."
-    )
-    logic_version: Annotated[str, TEXT] = Field(
-        "", description="Part of the run's identity: a new version makes new runs of old slots."
-    )
-    tenant: Annotated[str, TEXT] = Field("", description="Part of the run's identity.")
-    jitter: Annotated[timedelta | None, PAUSE.or_none()] = Field(
-        None, description="A live run is sent up to this much later, by an amount fixed per slot."
-    )
+    # A field is validated against those above it, so their order matters.
+    select: Annotated[Select, SELECT] = Select.ALL
+    """Which missed slots are candidates to run."""
+    window: Annotated[timedelta | None, WINDOW.or_none()] = Field(None, validate_default=True)
+    """How far back missed slots are recovered; needed unless `select` is `False`."""
+    overlap_policy: Annotated[OverlapPolicy, word(OverlapPolicy)] = OverlapPolicy.SKIP
+    """How a slot is handled while a run of the entry is active."""
+    max_runs: Annotated[int | None, COUNT.or_none()] = None
+    """Cap on the entry's catch-up runs per restart."""
+    keep: Annotated[Keep, word(Keep)] = Keep.OLDEST
+    """Which end survives a cap."""
+    max_active_runs: Annotated[int, COUNT] = 1
+    """With `overlap_policy: all`, the number of runs of the chain that may be active at once."""
+    max_pending: Annotated[int | None, COUNT.or_none()] = None
+    """With `overlap_policy: all`, the number of runs that may wait; newer slots are skipped."""
+    on_failure: Annotated[OnFailure, word(OnFailure)] = OnFailure.CONTINUE
+    """Whether a failed run releases its successor, or the chain waits until the run is discarded or a replay
+    succeeds."""
+    pause_on_failure: Annotated[bool, FLAG] = False
+    """A run that ends in the dead-letter queue pauses its entry."""
+    skip_if_successful: Annotated[bool, FLAG] = False
+    """Skip a slot if a run of the entry has succeeded since the slot before it."""
+    on_resume: Annotated[OnResume, word(OnResume)] = OnResume.CATCHUP
+    """How slots missed while the entry was paused are handled."""
+    on_schedule_change: Annotated[OnScheduleChange, word(OnScheduleChange)] = OnScheduleChange.REPLAY
+    """Whether a changed schedule is applied to the time before the change was seen."""
+    timezone: Annotated[str | None, ZONE.or_none()] = None
+    """Zone in which cron strings are read; by default the app's."""
+    start_date: Annotated[datetime | None, MOMENT.or_none()] = None
+    """Earlier slots never run."""
+    end_date: Annotated[datetime | None, MOMENT.or_none()] = None
+    """Later slots never run."""
+    misfire_threshold: Annotated[timedelta, PAUSE] = timedelta(seconds=60)
+    """A slot handled later than this was missed; a younger one is live."""
+    max_attempts: Annotated[int, COUNT] = 1
+    """Number of attempts before a run is dead-lettered."""
+    retry_delay: Annotated[timedelta | None, PAUSE.or_none()] = None
+    """Delay before the next attempt of a failed run."""
+    retry_backoff: Annotated[float, FACTOR] = 1
+    """Factor by which each delay grows: `1` keeps it constant, `2` doubles it."""
+    retry_max_delay: Annotated[timedelta | None, PAUSE.or_none()] = None
+    """The longest delay with `retry_backoff`; by default a day."""
+    logic_version: Annotated[str, TEXT] = ""
+    """Part of the run's identity: a new version makes new runs of old slots."""
+    tenant: Annotated[str, TEXT] = ""
+    """Part of the run's identity."""
+    jitter: Annotated[timedelta | None, PAUSE.or_none()] = None
+    """A live run is sent up to this much later, by an amount fixed per slot."""
 
     @classmethod
     def from_raw(cls, raw: object, *, where: str, timezone: tzinfo = UTC) -> Self:
-        """Read what a user may write for an entry: a mapping, a bare window, or False.
+        """Parse the policy of an entry: a mapping, a bare window, or False.
 
         ``timezone`` is the app's. All mistakes are raised at once as a `ConfigurationError`.
         """
@@ -213,7 +192,7 @@ class Policy(_Dated):
     @field_validator("max_active_runs", "max_pending")
     @classmethod
     def _only_for_a_chain(cls, value: int | None, info: ValidationInfo) -> int | None:
-        # An overlap policy that could not be read has a mistake of its own.
+        # An overlap policy that cannot be parsed is reported by itself.
         overlap = info.data.get("overlap_policy", OverlapPolicy.ALL)
         if not overlap.rule.chained and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(
@@ -240,35 +219,30 @@ class Policy(_Dated):
     def _only_with_backoff(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
         delay = info.data.get("retry_delay")
         if value is not None and info.data.get("retry_backoff") == 1:
-            raise ValueError("has no effect while retry_backoff is 1; set it to 2, for instance")
+            raise ValueError("has no effect while retry_backoff is 1; set retry_backoff to 2, for example")
         if value is not None and delay is not None and value < delay:
             raise ValueError("is shorter than retry_delay, which is the first delay; make it longer")
         return value
 
 
 class SchedulePolicy(_Dated):
-    """What one of an entry's schedules does differently from its entry."""
+    """The fields that one of an entry's schedules sets for itself."""
 
-    select: Annotated[Select | None, SELECT.or_none()] = Field(
-        None, description="Which missed slots of this schedule are candidates."
-    )
-    window: Annotated[timedelta | None, WINDOW.or_none()] = Field(
-        None, description="How far back missed slots of this schedule are recovered."
-    )
-    timezone: Annotated[str | None, ZONE.or_none()] = Field(
-        None, description="Zone in which this schedule's cron string is read."
-    )
-    start_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
-        None, description="Earlier slots of this schedule never run."
-    )
-    end_date: Annotated[datetime | None, MOMENT.or_none()] = Field(
-        None, description="Later slots of this schedule never run."
-    )
+    select: Annotated[Select | None, SELECT.or_none()] = None
+    """Which missed slots of this schedule are candidates."""
+    window: Annotated[timedelta | None, WINDOW.or_none()] = None
+    """How far back missed slots of this schedule are recovered."""
+    timezone: Annotated[str | None, ZONE.or_none()] = None
+    """Zone in which this schedule's cron string is read."""
+    start_date: Annotated[datetime | None, MOMENT.or_none()] = None
+    """Earlier slots of this schedule never run."""
+    end_date: Annotated[datetime | None, MOMENT.or_none()] = None
+    """Later slots of this schedule never run."""
 
     def over(self, policy: Policy, *, where: str) -> Policy:
-        """The policy of this schedule: the entry's, with what is set here in its place.
+        """Return the policy of this schedule: the entry's, with the fields that are set here.
 
-        The whole must still make sense, else it is a `ConfigurationError`.
+        Raises `ConfigurationError` if the result is not valid.
         """
         given = policy.model_dump(include=policy.model_fields_set)
         return Policy.read(given | self.model_dump(exclude_none=True), where=where)
@@ -279,7 +253,7 @@ def _fields(raw: object, *, where: str) -> Mapping[str, object]:
         return raw
     if isinstance(raw, str) and raw in list(Select):
         example = False if raw == Select.OFF else {"select": str(raw), "window": "6h"}
-        raise config_error(where, f"{raw!r} is no window, and a bare text is one; write {example}")
+        raise config_error(where, f"expected a window such as '6h', got {raw!r}; write {example}")
     if isinstance(raw, str | timedelta):
         return {"window": raw}
     if raw is False:

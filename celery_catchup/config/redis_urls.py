@@ -1,4 +1,4 @@
-"""Redis URLs: read without connecting, refused with a reason, and never shown with their password."""
+"""Validate Redis URLs without connecting; errors never show a password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SENTINEL = "sentinel"
 SCHEMES = (*_NETWORK, *_SOCKETS, _SENTINEL)
 
 CREDENTIAL_PROVIDER = "credential_provider"
-"""The path of a class that gives user and password, for logins that expire (IAM, Entra ID)."""
+"""The dotted name of a class that provides user and password, for logins that expire (IAM, Entra ID)."""
 LOGIN_OPTIONS = ("db", "username", "password", CREDENTIAL_PROVIDER)
 TLS_OPTIONS = (
     "ssl_ca_certs",
@@ -28,7 +28,7 @@ TLS_OPTIONS = (
 )
 CERT_REQS = ("none", "optional", "required")
 KOMBUS_DB = "virtual_host"
-"""How kombu spells ``db`` among the options."""
+"""kombu's name for the option ``db``."""
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 
 _URL = re.compile(r"(?P<scheme>[^:/?#]*)://(?P<rest>.*)", re.DOTALL)
@@ -40,10 +40,9 @@ _EXAMPLE = "write it such as redis://localhost:6379/0"
 
 
 def read_redis_url(value: object) -> str:
-    """The URL itself when it could be one; a server is not asked.
+    """Return the URL if it is valid; raise ValueError with the reason if not.
 
-    No message shows what could be a password: neither the part before the ``@`` nor,
-    where a number should be, the text in place of a port.
+    No message shows a possible password: neither the part before the ``@`` nor a text in place of a port.
     """
     if not isinstance(value, str):
         raise ValueError(f"expected a Redis URL, got {shown(value)}; {_EXAMPLE}")
@@ -56,13 +55,13 @@ def read_redis_url(value: object) -> str:
             f"unknown scheme {shown(scheme)}; use {listed(SCHEMES)}{did_you_mean(scheme, SCHEMES)}"
         )
     if not value.isprintable() or " " in value:
-        raise ValueError(f"the URL has blanks or line breaks in it; {_EXAMPLE}")
+        raise ValueError(f"the URL contains blanks or line breaks; {_EXAMPLE}")
     _check_address(match["scheme"], match["rest"])
     return value
 
 
 def cert_reqs(value: str) -> str:
-    """``none``, ``optional`` or ``required``, also where kombu's ``CERT_NONE`` was written."""
+    """Return ``none``, ``optional`` or ``required``; accept kombu's ``CERT_NONE`` too."""
     read = value.lower().removeprefix("cert_")
     if read not in CERT_REQS:
         raise ValueError(f"ssl_cert_reqs in the URL: expected {listed(CERT_REQS)}, got {shown(value)}")
@@ -70,7 +69,7 @@ def cert_reqs(value: str) -> str:
 
 
 def check_hostname(value: str) -> bool:
-    """Whether the certificate must be for the host that was asked."""
+    """Return whether the certificate must match the host name."""
     if value.lower() not in _YES + _NO:
         raise ValueError(f"ssl_check_hostname in the URL: expected true or false, got {shown(value)}")
     return value.lower() in _YES
@@ -88,8 +87,7 @@ def _check_address(scheme: str, rest: str) -> None:
 
 
 def _check_option(scheme: str, name: str, value: str) -> None:
-    """An option that is not known would be an error with every command, and a time-out of the
-    user's own would undo the promise that nothing hangs."""
+    """Refuse unknown options: they would fail every command, or, as a time-out, let it hang."""
     secure = scheme in ("rediss", _SENTINEL)
     known = (*LOGIN_OPTIONS, KOMBUS_DB, *(TLS_OPTIONS if secure else ()))
     if name in TLS_OPTIONS and not secure:
@@ -112,12 +110,12 @@ def _check_socket(rest: str) -> None:
 def _check_server(rest: str) -> None:
     credentials, _, address = rest.rpartition("@")
     if re.search(r"[/?#@]", credentials):
-        raise ValueError("user or password has one of / ? # @ in it; percent-encode it (/ is %2F, @ is %40)")
+        raise ValueError("user or password contains one of / ? # @; percent-encode it (/ is %2F, @ is %40)")
     match = _ADDRESS.fullmatch(address)
     if match is None or not match["host"]:
         raise ValueError(f"the URL names no host; {_EXAMPLE}")
     if not _is_name(match["host"]):
-        raise ValueError(f"{shown(match['host'])} cannot be a host's name; {_EXAMPLE}")
+        raise ValueError(f"{shown(match['host'])} is not a valid host name; {_EXAMPLE}")
     host = f"of host {shown(match['host'])}"
     if match["port"] is not None and not _is_number(match["port"], low=1, high=65535):
         raise ValueError(f"the port {host} is not a number from 1 to 65535; {_EXAMPLE}")
@@ -126,7 +124,7 @@ def _check_server(rest: str) -> None:
 
 
 def _databases(match: re.Match[str]) -> list[str]:
-    """What stands in the places of a database number."""
+    """Return the texts in the places of a database number."""
     return [
         *filter(None, [match["path"].strip("/")]),
         *re.findall(r"(?:^|&)(?:db|virtual_host)=/?([^&]*)", match["options"] or ""),
@@ -134,7 +132,7 @@ def _databases(match: re.Match[str]) -> list[str]:
 
 
 def _is_name(host: str) -> bool:
-    """Whether it could be looked up at all: an empty or endless label cannot."""
+    """Return whether the name can be looked up: an empty or too long label cannot."""
     try:
         host.encode("idna")
     except UnicodeError:

@@ -1,7 +1,8 @@
-"""Discretion: where Celery shows settings, the URL of the store is hidden like a password.
+"""Mask the store's URL wherever Celery shows settings: ``celery report``, ``celery inspect conf``, Flower.
 
-``celery report``, ``celery inspect conf`` and what Flower makes of it mask the broker's URL,
-and every setting with a word such as KEY or PASS in its name, but no URL of somebody else's.
+Celery masks the broker's URL and every setting with a word such as KEY or PASS in its name, but not the
+URLs of extensions. Uses `celery.app.utils.HIDDEN_SETTINGS`, a private name; if it is not there, the URL
+is not masked.
 """
 
 from __future__ import annotations
@@ -14,11 +15,7 @@ _OURS = "CATCHUP_REDIS_URL"
 
 
 def mask_redis_url() -> None:
-    """Add our setting to those that Celery hides, in this process.
-
-    Celery has no way to ask for it, so its pattern is made longer; one that keeps it
-    elsewhere is left alone.
-    """
+    """Add our setting to the pattern of settings that Celery masks, in this process."""
     utils: Any = import_module("celery.app.utils")
     hidden = getattr(utils, "HIDDEN_SETTINGS", None)
     if isinstance(hidden, re.Pattern) and not hidden.search(_OURS):

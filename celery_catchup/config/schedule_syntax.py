@@ -1,11 +1,11 @@
-"""What a user may write as an entry's ``schedule``, brought into one form.
+"""Parse an entry's ``schedule`` into one form. A user may write
 
 - a cron string, or anything Celery takes: a schedule object, a `timedelta`, seconds;
 - a list of these, each a schedule of its own;
-- ``{"cron": …, "id": …, "select": …, "window": …}``, or a list of such mappings: a policy of its own;
+- ``{"cron": …, "id": …, "select": …, "window": …}``, or a list of these: schedules with their own policy;
 - ``{"start": …, "stop": …, "restart": …}`` around any of the above.
 
-Only the form is read here. What Celery takes is passed on untouched.
+Only the form is parsed here. Celery's own schedules are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.error_text import did_you_mean, nearest, path, shown
 
 _ROLES = ("start", "stop", "restart")
-# Only start slots are ever caught up, so these would promise what never happens.
+# Only start slots are ever caught up, so these would have no effect.
 _CATCH_UP_FIELDS = ("select", "window")
 _CRONTAB_ARGUMENTS = {"minute", "hour", "day_of_week", "day_of_month", "month_of_year"}
 _LONGEST_ID = 64
@@ -40,8 +40,8 @@ def _cron(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """One schedule: a cron string or what Celery takes, what it sets over its entry's policy,
-    where it was written, and the ``id`` that stands for its position, if it has one."""
+    """One schedule: a cron string or a Celery schedule, the policy fields it overrides, where it was written,
+    and the ``id`` that replaces its position, if it has one."""
 
     source: object
     overrides: SchedulePolicy | None = None
@@ -64,11 +64,11 @@ class _CronMapping(SchedulePolicy):
 
     @classmethod
     def unknown(cls, name: object) -> str:
-        """What to say about a name that is none of ours; it may be one of the entry's policy."""
+        """Describe an unknown name; it may be a field of the entry's policy."""
         field = Policy.spellings().get(str(name))
         if field is None:
             return super().unknown(name)
-        return f"{field!r} holds for the whole entry; set it in the entry's policy, in catchup_entries"
+        return f"{field!r} applies to the whole entry; set it in the entry's policy, in catchup_entries"
 
 
 _NAMES = (*_ROLES, *_CronMapping.spellings())
@@ -79,7 +79,7 @@ Specs: TypeAlias = tuple[ScheduleSpec, ...]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleForm:
-    """An entry's schedules: those that start runs, that end them, and that do both."""
+    """An entry's schedules: those that start runs, end them, or do both."""
 
     start: Specs
     stop: Specs = ()
@@ -90,7 +90,7 @@ class ScheduleForm:
 
 
 def read_schedule(raw: object, *, where: str, timezone: tzinfo = UTC) -> ScheduleForm:
-    """The form of a schedule; all mistakes in it at once as a `ConfigurationError`.
+    """Parse a schedule; raise all its mistakes at once as a `ConfigurationError`.
 
     ``timezone`` is the entry's, in which dates without an offset are read.
     """
@@ -98,11 +98,11 @@ def read_schedule(raw: object, *, where: str, timezone: tzinfo = UTC) -> Schedul
         form = _roles(raw, where=where, timezone=timezone)
     else:
         form = ScheduleForm(_specs(raw, where=where, timezone=timezone))
-    _refuse_equal_ids(form)
+    _check_ids(form)
     return form
 
 
-def _refuse_equal_ids(form: ScheduleForm) -> None:
+def _check_ids(form: ScheduleForm) -> None:
     seen: dict[str, str] = {}
     mistakes = Mistakes()
     for spec in form:
@@ -113,16 +113,16 @@ def _refuse_equal_ids(form: ScheduleForm) -> None:
 
 
 def _means_roles(raw: Mapping[Any, object]) -> bool:
-    """Whether start, stop or restart was written, or meant."""
+    """Return whether the mapping has start, stop or restart, or a misspelling of one."""
     return any(role in raw for role in _ROLES) or (
         "cron" not in raw and any(nearest(str(key), _NAMES) in _ROLES for key in raw)
     )
 
 
 def _roles(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleForm:
-    mistakes = Mistakes(_strange_keys(raw, where=where))
+    mistakes = Mistakes(_unknown_keys(raw, where=where))
     if "start" not in raw and not mistakes:
-        mistakes.add(where, f"has {_given(raw)} but no start, so no run would ever be made; add start")
+        mistakes.add(where, f"has {_given(raw)} but no start, so no run would ever start; add start")
     found: dict[str, Specs] = {}
     for role in (role for role in _ROLES if role in raw):
         with mistakes.collect():
@@ -131,11 +131,11 @@ def _roles(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> Schedu
     return ScheduleForm(**found)
 
 
-def _strange_keys(raw: Mapping[Any, object], *, where: str) -> Mistakes:
+def _unknown_keys(raw: Mapping[Any, object], *, where: str) -> Mistakes:
     mistakes = Mistakes()
     for key in (key for key in raw if key not in _ROLES):
         if key in _CronMapping.spellings():
-            problem = f"does not go together with {_given(raw)}; put it inside start, as {{'cron': …}}"
+            problem = f"cannot be combined with {_given(raw)}; put it inside start, as {{'cron': …}}"
         else:
             problem = f"unknown field{did_you_mean(key, _ROLES) or '; use start, stop and restart'}"
         mistakes.add(path(where, key), problem)
@@ -148,14 +148,14 @@ def _given(raw: Mapping[Any, object]) -> str:
 
 def _role(role: str, raw: object, *, where: str, timezone: tzinfo) -> Specs:
     if isinstance(raw, Mapping) and any(inner in raw for inner in _ROLES):
-        raise config_error(where, f"has {_given(raw)} inside; start, stop and restart stand side by side")
+        raise config_error(where, f"has {_given(raw)} inside; put start, stop and restart side by side")
     specs = _specs(raw, where=where, timezone=timezone)
     if role != "start":
-        _refuse_catch_up_fields(specs, role=role)
+        _check_catch_up_fields(specs, role=role)
     return specs
 
 
-def _refuse_catch_up_fields(specs: Specs, *, role: str) -> None:
+def _check_catch_up_fields(specs: Specs, *, role: str) -> None:
     mistakes = Mistakes()
     for spec in specs:
         given = spec.overrides.model_fields_set if spec.overrides is not None else ()
@@ -206,11 +206,9 @@ def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
 
 
 def _refuse_intervals(raw: str, *, where: str) -> None:
-    """Say what to write instead of a text that means an interval: a bare text is a cron string."""
+    """Refuse a text that means an interval, with what to write instead: a bare text is a cron string."""
     if _NUMBER.fullmatch(raw):
-        raise config_error(
-            where, f"expected a cron string, got {shown(raw)}; for seconds leave out the quotes"
-        )
+        raise config_error(where, f"expected a cron string, got {shown(raw)}; for seconds remove the quotes")
     try:
         every = parse_duration(raw, units=FINE_UNITS)
     except ValueError:
@@ -221,7 +219,7 @@ def _refuse_intervals(raw: str, *, where: str) -> None:
 
 
 def _is_native(raw: object) -> bool:
-    """Whether Celery's beat could take it; what it makes of it is not judged here."""
+    """Return whether it could be a schedule for Celery's beat."""
     if isinstance(raw, bool):
         return False
     return isinstance(raw, int | float | timedelta) or callable(getattr(raw, "is_due", None))

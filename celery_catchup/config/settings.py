@@ -1,4 +1,4 @@
-"""The app-wide ``catchup_*`` settings, read and checked."""
+"""The app-wide ``catchup_*`` settings."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from celery_catchup.timetables.cron_dialects import Dialect
 PREFIX = "catchup_"
 
 SHORTEST_LEASE = timedelta(seconds=3)
-"""A lease is renewed at a third of its length, and a renewal needs a second to get through."""
+"""A lease is renewed at a third of its length, and a renewal may take a second."""
 
 MOST_PER_BATCH = 1000
-"""Runs decided in one tick; more would keep the leader from renewing its lease in time."""
+"""Runs decided in one tick; with more the leader could not renew its lease in time."""
 
 
 HIGHEST_PORT = 65535
 
 
 class OnDrift(StrEnum):
-    """What beat does when persisted entries differ from declared ones."""
+    """How beat handles stored entries that differ from declared ones."""
 
     ADOPT = "adopt"
     WARN = "warn"
@@ -49,7 +49,7 @@ class OnDrift(StrEnum):
 
 
 class FirstStart(StrEnum):
-    """Whether an entry never seen before runs at once when its schedule matches the current minute."""
+    """Whether a new entry runs at once if its schedule matches the current minute."""
 
     WAIT = "wait"
     MATCH = "match"
@@ -63,7 +63,7 @@ class Source(StrEnum):
 
 
 class Checkins(StrEnum):
-    """Which runs those who watch beat are told of."""
+    """Which runs make a check-in with Sentry."""
 
     LIVE = "live"
     ALL = "all"
@@ -71,14 +71,14 @@ class Checkins(StrEnum):
 
 
 class OnStoreFailure(StrEnum):
-    """What a worker does with a run that it cannot claim because Redis is away."""
+    """How a worker handles a run that it cannot claim because Redis is unavailable."""
 
     RETRY = "retry"
     EXECUTE = "execute"
 
 
 class MarkTasks(StrEnum):
-    """Where Flower and ``celery events`` show that a task makes up for a missed slot."""
+    """Where Flower and ``celery events`` show that a task recovers a missed slot."""
 
     BOTH = "both"
     NAME = "name"
@@ -93,7 +93,7 @@ class Preset(StrEnum):
 
 
 ENTRY_PRESETS: dict[Preset, dict[str, Any]] = {Preset.CONSERVATIVE: {"max_runs": 20}}
-"""What a preset sets in each entry's policy, unless the policy says otherwise."""
+"""What a preset sets in each entry's policy, unless the policy sets it."""
 
 _APP_PRESETS: dict[Preset, dict[str, Any]] = {
     Preset.CONSERVATIVE: {"max_runs": 100, "rate_limit": timedelta(milliseconds=100)}
@@ -103,10 +103,10 @@ _APP_PRESETS: dict[Preset, dict[str, Any]] = {
 def _namespace(value: object) -> str:
     name = text(value)
     if not name:
-        raise ValueError("the namespace is empty, got ''; write a name, or leave the setting out")
+        raise ValueError("the namespace is empty, got ''; write a name, or omit the setting")
     if re.search(r"[{}*\s]", name):
         raise ValueError(
-            f"{shown(name)} has a blank or one of {{ }} * in it, which a key cannot hold; leave them out"
+            f"{shown(name)} contains whitespace or one of {{ }} *, which a key cannot contain; remove them"
         )
     return name
 
@@ -125,112 +125,76 @@ _ENTRIES = FieldParser(_entries, "mapping of entry names to policies")
 
 
 class Settings(UserModel):
-    """What holds for the whole app; each is set as ``catchup_<name>``."""
+    """The settings of the whole app; each is set as ``catchup_<name>``."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: PREFIX + name), populate_by_name=True
     )
 
-    entries: Annotated[Mapping[str, object], _ENTRIES] = Field(
-        {}, repr=False, description="The policies by entry; `*` is for entries without one of their own."
-    )
-    preset: Annotated[Preset | None, word(Preset).or_none()] = Field(
-        None, description="`conservative` caps 20 runs per entry and 100 in all, 100 ms apart."
-    )
-    source: Annotated[Source, word(Source)] = Field(
-        Source.SETTINGS,
-        description="Where entries come from: `beat_schedule`, or django-celery-beat's tables as well.",
-    )
-    redis_url: Annotated[str | None, _URL] = Field(
-        None,
-        description="Where state is kept; without it the broker, when that is Redis (of a list, the first).",
-    )
-    namespace: Annotated[str | None, _NAMESPACE] = Field(
-        None,
-        description="Keeps apps on one server apart; else `global_keyprefix` and the app's main name.",
-    )
-    max_runs: Annotated[int | None, COUNT.or_none()] = Field(
-        None, description="Cap on the catch-up runs of all entries together, per restart."
-    )
-    rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = Field(
-        None, description="Pause between two catch-up dispatches."
-    )
-    cron_dialect: Annotated[Dialect, word(Dialect)] = Field(
-        Dialect.EXTENDED, description="Which cron strings are understood."
-    )
-    on_drift: Annotated[OnDrift, word(OnDrift)] = Field(
-        OnDrift.ADOPT, description="What to do when persisted entries differ from declared ones."
-    )
-    first_start: Annotated[FirstStart, word(FirstStart)] = Field(
-        FirstStart.WAIT,
-        description="Whether an entry never seen before runs at once when its schedule matches this minute.",
-    )
-    lease_ttl: Annotated[timedelta, PAUSE] = Field(
-        timedelta(seconds=10), description="How long a silent leader keeps its place; at least `3s`."
-    )
-    run_lease_ttl: Annotated[timedelta, PAUSE] = Field(
-        timedelta(seconds=60), description="How long a silent worker keeps its run; at least `3s`."
-    )
-    ledger_ttl: Annotated[timedelta, PAUSE] = Field(
-        timedelta(days=30),
-        description="How long finished runs are remembered; without it a day longer than the longest "
-        "window, and at least `30d`.",
-    )
-    poll_interval: Annotated[timedelta, PAUSE] = Field(
-        timedelta(seconds=1), description="Longest sleep between two ticks."
-    )
-    batch_size: Annotated[int, _BATCH] = Field(
-        500, description="Most runs decided in one tick, so that catch-up never starves live slots."
-    )
-    on_store_failure: Annotated[OnStoreFailure, word(OnStoreFailure)] = Field(
-        OnStoreFailure.RETRY,
-        description="What a worker does with a run while Redis is away: try later, or execute it unclaimed.",
-    )
-    allow_eviction: Annotated[bool, FLAG] = Field(
-        False, description="Start although the server may evict our keys when its memory is full."
-    )
-    mirror_file: Annotated[str | None, TEXT.or_none()] = Field(
-        None, description="A local file for what is decided, should the server forget it while beat is down."
-    )
-    max_dead_letters: Annotated[int, COUNT] = Field(
-        10_000, description="Dead letters that are kept; beyond it the oldest are discarded, as failed."
-    )
-    transient_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
-        (), description="Exception classes after which another attempt may help; before the built-in ones."
-    )
-    permanent_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = Field(
-        (), description="Exception classes after which none does: the run is a dead letter at once."
-    )
-    max_ledger_runs: Annotated[int, COUNT] = Field(
-        1_000_000, description="Runs that are kept of all entries; beyond it those that ended first go."
-    )
-    max_ledger_runs_per_entry: Annotated[int, COUNT] = Field(
-        100_000, description="Runs that are kept of each entry; beyond it the oldest that ended go."
-    )
-    checkins: Annotated[Checkins, word(Checkins)] = Field(
-        Checkins.LIVE,
-        description="Which runs make a check-in with Sentry, where that monitors beat tasks.",
-    )
-    export_env: Annotated[bool, FLAG] = Field(
-        False, description="Set the `CATCHUP_*` environment variables around each task."
-    )
+    entries: Annotated[Mapping[str, object], _ENTRIES] = Field({}, repr=False)
+    """The policies by entry; `*` is for entries without one of their own."""
+    preset: Annotated[Preset | None, word(Preset).or_none()] = None
+    """`conservative` caps 20 runs per entry and 100 in all, 100 ms apart."""
+    source: Annotated[Source, word(Source)] = Source.SETTINGS
+    """Where entries come from: `beat_schedule`, or django-celery-beat's tables as well."""
+    redis_url: Annotated[str | None, _URL] = None
+    """Where state is stored; by default the broker, if that is Redis (of a list, the first)."""
+    namespace: Annotated[str | None, _NAMESPACE] = None
+    """Separates apps on one server; by default `global_keyprefix` and the app's main name."""
+    max_runs: Annotated[int | None, COUNT.or_none()] = None
+    """Cap on the catch-up runs of all entries together, per restart."""
+    rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = None
+    """Pause between two catch-up dispatches."""
+    cron_dialect: Annotated[Dialect, word(Dialect)] = Dialect.EXTENDED
+    """Which cron strings are accepted."""
+    on_drift: Annotated[OnDrift, word(OnDrift)] = OnDrift.ADOPT
+    """What to do if stored entries differ from declared ones."""
+    first_start: Annotated[FirstStart, word(FirstStart)] = FirstStart.WAIT
+    """Whether a new entry runs at once if its schedule matches the current minute."""
+    lease_ttl: Annotated[timedelta, PAUSE] = timedelta(seconds=10)
+    """How long a silent leader stays leader; at least `3s`."""
+    run_lease_ttl: Annotated[timedelta, PAUSE] = timedelta(seconds=60)
+    """How long a silent worker keeps its run; at least `3s`."""
+    ledger_ttl: Annotated[timedelta, PAUSE] = timedelta(days=30)
+    """How long finished runs are remembered; without it a day longer than the longest window, and at least
+    `30d`."""
+    poll_interval: Annotated[timedelta, PAUSE] = timedelta(seconds=1)
+    """Longest sleep between two ticks."""
+    batch_size: Annotated[int, _BATCH] = 500
+    """Largest number of runs decided in one tick, so that catch-up never starves live slots."""
+    on_store_failure: Annotated[OnStoreFailure, word(OnStoreFailure)] = OnStoreFailure.RETRY
+    """What a worker does with a run while Redis is unavailable: retry later, or execute it unclaimed."""
+    allow_eviction: Annotated[bool, FLAG] = False
+    """Start even if the server may evict our keys when its memory is full."""
+    mirror_file: Annotated[str | None, TEXT.or_none()] = None
+    """A local copy of the watermarks, in case the server loses them while beat is down."""
+    max_dead_letters: Annotated[int, COUNT] = 10_000
+    """Number of dead letters to keep; beyond it the oldest are discarded, as failed."""
+    transient_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = ()
+    """Exception classes after which a retry may help; they take precedence over the built-in ones."""
+    permanent_errors: Annotated[tuple[str | type[BaseException], ...], ERRORS] = ()
+    """Exception classes after which no retry helps: the run is a dead letter at once."""
+    max_ledger_runs: Annotated[int, COUNT] = 1_000_000
+    """Number of runs to keep of all entries; beyond it those that ended first are forgotten."""
+    max_ledger_runs_per_entry: Annotated[int, COUNT] = 100_000
+    """Number of runs to keep of each entry; beyond it the oldest ended ones are forgotten."""
+    checkins: Annotated[Checkins, word(Checkins)] = Checkins.LIVE
+    """Which runs make a check-in with Sentry, if it monitors beat tasks."""
+    export_env: Annotated[bool, FLAG] = False
+    """Set the `CATCHUP_*` environment variables around each task."""
 
-    mark_tasks: Annotated[MarkTasks, word(MarkTasks)] = Field(
-        MarkTasks.BOTH,
-        description="Where Flower and `celery events` show a catch-up run: in the name, in the kwargs.",
-    )
+    mark_tasks: Annotated[MarkTasks, word(MarkTasks)] = MarkTasks.BOTH
+    """Where Flower and `celery events` show a catch-up run: in the name, in the kwargs."""
 
-    metrics_port: Annotated[int | None, _PORT] = Field(
-        None, description="Where beat serves metrics for Prometheus; needs the extra `metrics`."
-    )
-    metrics_address: Annotated[str, TEXT] = Field(
-        "127.0.0.1", description="The address that goes with it; `0.0.0.0` for scrapes from elsewhere."
-    )
+    metrics_port: Annotated[int | None, _PORT] = None
+    """Port on which beat serves metrics for Prometheus; needs the extra `metrics`."""
+    metrics_address: Annotated[str, TEXT] = "127.0.0.1"
+    """Address on which beat serves metrics; `0.0.0.0` for scrapes from other hosts."""
 
     @classmethod
     def unknown(cls, name: object) -> str:
-        """What to say about a name that is none of ours; it may be one of a policy's."""
-        # The prefix is common to all, so it would make every two names look alike.
+        """Describe an unknown name; it may be the name of a policy field."""
+        # All names share the prefix, so it would make any two look alike.
         written = str(name).removeprefix(PREFIX)
         meant = nearest(written, [*cls.model_fields, *Policy.spellings()])
         if meant is None:

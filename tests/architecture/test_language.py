@@ -24,7 +24,6 @@ OPENINGS = re.compile(r"(?:What|Who|Whoever|Whatever)\b(?!.*\?)")
 
 NOT_YET_CLEAN = {
     "celery_catchup/beat",
-    "celery_catchup/config",
     "celery_catchup/demo",
     "celery_catchup/dispatch",
     "celery_catchup/engine",

@@ -60,7 +60,7 @@ ROWS = (
     Row(5, "both day fields", WORKS, "either in a cron string, both in a crontab",
         (_STATES + "test_both_day_fields_are_either_in_a_cron_string_and_both_in_a_crontab",)),
     Row(6, "a duration that is none", START, "why",
-        worst("window: an unknown unit", "window: a sign", "window: zero", "window: powers of ten",
+        worst("window: an unknown unit", "window: a sign", "window: zero", "window: scientific notation",
               "window: infinity", "window: not a number", "window: nothing", "window: a bool")),
     Row(7, "a duration as timedelta, number, ISO 8601", START, "a timedelta works, the others need a unit",
         ("unit/config/test_durations.py::test_a_timedelta_is_taken_as_it_is_also_where_text_is_coarser",

@@ -63,7 +63,7 @@ def test_fine_units_are_read_where_they_are_asked_for(text: str, milliseconds: i
         ("1d-2h", "sign"),
         ("\N{MINUS SIGN}1h", "sign"),
         ("1.5h", "fraction"),
-        ("1e9d", "powers of ten"),
+        ("1e9d", "scientific notation"),
         ("2d 12h", "blank"),
         (" 2d", "blank"),
         ("6h\n", "line break"),

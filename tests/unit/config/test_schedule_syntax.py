@@ -127,23 +127,23 @@ def test_a_schedule_knows_where_it_was_written() -> None:
         ),
         (
             {"start": HOURLY, "cron": DAILY},
-            ".cron: does not go together with start; put it inside start, as {'cron': …}",
+            ".cron: cannot be combined with start; put it inside start, as {'cron': …}",
         ),
         (
             {"start": HOURLY, "stop": DAILY, "window": "6h"},
-            ".window: does not go together with start and stop; put it inside start, as {'cron': …}",
+            ".window: cannot be combined with start and stop; put it inside start, as {'cron': …}",
         ),
         ({"strat": HOURLY}, ".strat: unknown field; did you mean 'start'?"),
         ({"start": HOURLY, "resart": DAILY}, ".resart: unknown field; did you mean 'restart'?"),
         ({"start": HOURLY, "until": DAILY}, ".until: unknown field; use start, stop and restart"),
-        ({"stop": HOURLY}, ": has stop but no start, so no run would ever be made; add start"),
+        ({"stop": HOURLY}, ": has stop but no start, so no run would ever start; add start"),
         (
             {"stop": HOURLY, "restart": DAILY},
-            ": has stop and restart but no start, so no run would ever be made; add start",
+            ": has stop and restart but no start, so no run would ever start; add start",
         ),
         (
             {"start": {"start": HOURLY}},
-            ".start: has start inside; start, stop and restart stand side by side",
+            ".start: has start inside; put start, stop and restart side by side",
         ),
         (
             {"start": HOURLY, "stop": {"cron": DAILY, "select": "all"}},
