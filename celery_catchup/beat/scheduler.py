@@ -420,7 +420,9 @@ class _AsOverridden:
     def __init__(self, scheduler: Scheduler, work: Assembly) -> None:
         self._scheduler, self._work = scheduler, work
 
-    def plain(self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+    def unmanaged_messages(
+        self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant
+    ) -> tuple[str, int, list[str]]:
         """Send it now, as Celery would; nothing is left to be pushed."""
         self._scheduler.apply_entry(entry, producer=self._work.sender.producer())
         return "", 0, []

@@ -43,7 +43,9 @@ _ANOTHER_TIME = 1000
 class Sender(Protocol):
     """Makes the message of an entry without a policy, or publishes it where that cannot be atomic."""
 
-    def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+    def unmanaged_messages(
+        self, entry: ScheduleEntry, *, slot: Instant, now: Instant
+    ) -> tuple[str, int, list[str]]:
         """Queue, database and messages to be pushed; no message when it was published already."""
 
 
@@ -243,7 +245,7 @@ class UnmanagedEntries:
     ) -> _Due:
         sent: tuple[str, int, list[str]] = ("", 0, [])
         try:
-            sent = sender.plain(entry, slot=slot, now=at)
+            sent = sender.unmanaged_messages(entry, slot=slot, now=at)
         except DispatchFailedError as error:
             if not error.guarded:
                 raise

@@ -1,13 +1,14 @@
-"""Dispatch: from a run to the broker message that a worker receives.
+"""Dispatch: from a run to the broker message that a worker receives, in three stages.
 
-Celery's own ``apply_async`` builds the message; it is caught before it leaves and becomes a
-`Template`, which the store fills in for each run. On a broker that is the very Redis server the
-state is in, the store pushes it in the step that records the run ("atomic"); for every other
-broker the leader publishes it from the outbox, with confirmation.
+Celery's own ``apply_async`` builds a message, which is captured before it leaves (`CapturedMessage`). A
+`Template` is made from it and stored. ``render`` makes the message of each sending. When the broker is the
+Redis server of the state, a script pushes it in the step that records the run ("atomic"); to every other
+broker the leader publishes it from the outbox, with confirmation. May import engine, store, events and
+what is below them. Start reading in `dispatcher.py`.
 """
 
+from celery_catchup.dispatch.dispatch_error import DispatchError
 from celery_catchup.dispatch.dispatcher import Dispatcher, Mode
-from celery_catchup.dispatch.failures import DispatchError
 from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.store.templates import render
 

@@ -1,4 +1,4 @@
-"""The way to the broker: a connection of our own that never hangs and never sends twice by itself."""
+"""The connection to the broker: it never hangs, and never sends a message twice by itself."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.dispatch.capture import counting, is_redis, size_of, watch
-from celery_catchup.dispatch.failures import publish_error, unreachable, unroutable
+from celery_catchup.dispatch.capture import counting, is_redis, make_recordable, size_of
+from celery_catchup.dispatch.dispatch_error import publish_error, unreachable, unroutable
 from celery_catchup.dispatch.kombu_entities import restored
 from celery_catchup.error_text import shown
 
 _kombu: Any = kombu  # its classes carry no types
 
 TIMEOUT = 3.0
-"""Seconds for a connect, a write, a reply or a confirmation: a third of the leader's lease, so that
-a silent broker costs no leadership. A user's own time-outs are left as they are."""
+"""Seconds for a connect, a write, a reply or a confirmation: a third of the leader's lease, so that the
+leader keeps it when the broker hangs. A user's own time-outs stay."""
 
 _NOT_FOUND = 404
 _MOST_UNACKNOWLEDGED = 1000
-"""Unacknowledged messages that are looked through for those of one queue."""
+"""Unacknowledged messages that are searched for those of one queue."""
 
 _REDIS: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
 _AMQP: dict[str, Any] = {"read_timeout": TIMEOUT, "write_timeout": TIMEOUT}
 
 
 class Broker:
-    """One connection to where the app publishes; made when it is needed, dropped when it failed."""
+    """One connection to where the app publishes; made when it is needed, dropped when it fails."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -40,14 +40,14 @@ class Broker:
 
     @property
     def connection(self) -> Any:
-        """The connection, perhaps not connected yet; nothing is sent."""
+        """The connection, which may not be connected yet; sends nothing."""
         if self._connection is None:
             self._connection = _configured(self._app.connection_for_write())
         return self._connection
 
     @property
     def driver(self) -> str:
-        """What the broker speaks: ``redis``, ``amqp``, …"""
+        """The protocol of the broker: ``redis``, ``amqp``, …"""
         return str(self.connection.get_transport_cls().driver_type)
 
     @property
@@ -56,7 +56,7 @@ class Broker:
         return is_redis(self.connection)
 
     def connected(self) -> Any:
-        """The connection, connected; `DispatchError` when that cannot be had in time."""
+        """Connect and return the connection; raises `DispatchError` when that fails or takes too long."""
         connection = self.connection
         # Each of a list of URLs is tried once. Sentinels are such a list, but one attempt asks all of them.
         tries = 1 if _is_sentinel(connection) else max(1, len(connection.alt))
@@ -77,7 +77,7 @@ class Broker:
         """Publish what was captured, once, and return when the broker has it.
 
         After a failure, or an interruption such as gevent's time limit, the connection is not used
-        again: a late confirmation on it would be taken for that of the next message.
+        again: a late confirmation would be taken for that of the next message.
         """
         channel = self.connected().default_channel
         where = _where(publication)
@@ -93,13 +93,13 @@ class Broker:
             raise
 
     def producer(self) -> Any:
-        """A producer of events; `DispatchError` when there is no connection."""
+        """Make a producer; raises `DispatchError` when there is no connection."""
         return _kombu.Producer(self.connected().default_channel, auto_declare=False)
 
     def depth(self, queue: str, routing_key: str) -> int | None:
-        """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell.
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not say.
 
-        Only Redis tells what is unacknowledged. Other brokers give a message back when its worker is gone.
+        Only Redis shows what is unacknowledged. Other brokers redeliver a message when its worker is gone.
         """
         try:
             connection = self.connected()
@@ -107,19 +107,19 @@ class Broker:
             if waiting or not self.speaks_redis:
                 return waiting
             return _unacknowledged(connection.default_channel, routing_key)
-        except Exception:  # noqa: BLE001 - each transport has its own; without an answer nothing is concluded
+        except Exception:  # noqa: BLE001 - each transport has its own; None leads to no conclusion
             self.drop()
             return None
 
     def drop(self) -> None:
-        """Forget the connection, without a farewell that a dead broker would not answer."""
+        """Drop the connection without closing it: a dead broker would not answer."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.collect(socket_timeout=TIMEOUT)
 
     def close(self) -> None:
-        """End the connection in good order, with one farewell at the most."""
+        """Close the connection in good order."""
         connection = self._connection
         if connection is not None and connection.connected:
             with contextlib.suppress(Exception):
@@ -128,8 +128,8 @@ class Broker:
 
 
 def _configured(connection: Any) -> Any:
-    """The app's connection with our time-outs, where the user set none, and without resending."""
-    watch(connection)
+    """Set our time-outs where the user set none, and turn off resending."""
+    make_recordable(connection)
     given = {name: value for name, value in connection.transport_options.items() if value is not None}
     if is_redis(connection):
         connection.transport_options = {**_REDIS, **given, "retry_on_timeout": False}
@@ -145,7 +145,7 @@ def _limit_waiting(connection: Any) -> None:
     """Set the time-out of an AMQP socket in Python, too.
 
     py-amqp sets its time-outs in the kernel, and the sockets of gevent and eventlet never block there:
-    a broker that falls silent while a channel is opened or a queue is declared would hang a greenlet.
+    a broker that hangs while a channel is opened or a queue is declared would block a greenlet forever.
     """
     socket = getattr(getattr(connection.connection, "transport", None), "sock", None)
     if connection.transport.driver_type == "amqp" and socket is not None:
@@ -157,7 +157,7 @@ def _is_sentinel(connection: Any) -> bool:
 
 
 def _sentinel(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Sentinels themselves are asked with redis-py's defaults, which repeat for a minute."""
+    """Set time-outs for the Sentinels: redis-py's defaults retry for a minute."""
     return {**_REDIS, "retry": Retry(NoBackoff(), 0), **(given or {})}
 
 
@@ -188,7 +188,7 @@ def _where(publication: Mapping[str, Any]) -> str:
 
 
 def destination(publication: Mapping[str, Any]) -> tuple[str, str]:
-    """The routing key of a message, and the name of its queue as far as it is known."""
+    """Return the routing key of a message, and the name of its queue if it is known."""
     exchange, key = publication["exchange"], str(publication["routing_key"] or "")
     if not exchange:
         return key, key
@@ -198,7 +198,7 @@ def destination(publication: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
-    """Whether a declared entity is a queue that takes messages of the exchange."""
+    """Tell whether a declared entity is a queue that takes messages of the exchange."""
     if entity["kind"] != "queue":
         return False
     bindings = [entity, *(entity.get("bindings") or ())]
@@ -206,11 +206,11 @@ def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
 
 
 def _waiting(connection: Any, queue: str) -> int:
-    """Messages in a queue that no worker has received; none in one that does not exist."""
+    """Count the messages that no worker has received; 0 for a queue that does not exist."""
     size = size_of(connection.default_channel, queue)
     if size is not None:
         return size
-    # On a channel of its own: AMQP closes one on which a question was refused.
+    # On a channel of its own: AMQP closes a channel when it refuses a declaration.
     channel = connection.channel()
     try:
         return int(channel.queue_declare(queue, passive=True).message_count)
@@ -224,7 +224,7 @@ def _waiting(connection: Any, queue: str) -> int:
 
 
 def _unacknowledged(channel: Any, routing_key: str) -> int | None:
-    """Messages with this routing key that workers of a Redis broker have received and not acknowledged."""
+    """Count messages with this routing key that workers of a Redis broker have not acknowledged."""
     with channel.conn_or_acquire() as client:
         count = int(client.hlen(channel.unacked_key))
         if count == 0 or count > _MOST_UNACKNOWLEDGED:

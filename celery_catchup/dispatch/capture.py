@@ -1,14 +1,14 @@
-"""Catches a message on its way to the broker. The only file that leans on private kombu names.
+"""Capture a message on its way to the broker. The only file that uses private names of kombu:
 
-- ``Producer._publish``: takes what is to be sent, serialised and compressed;
-- ``registry._encoders``: the functions behind the names of serializers;
-- ``Channel._put``, ``Channel._put_fanout`` of the Redis transport: take a message to its queue,
-  through the client that ``Channel.conn_or_acquire`` gives them;
+- ``Producer._publish``: publishes what is serialised and compressed;
+- ``registry._encoders``: the functions of serializers, by name;
+- ``Channel._put``, ``Channel._put_fanout`` of the Redis transport: push a message to its queue,
+  with the client that ``Channel.conn_or_acquire`` gives them;
 - ``Channel._size`` of transports that are not AMQP: how many messages a queue holds.
 
-What kombu's own ``_put`` does to that client is what is recorded: one ``LPUSH``, or else the
-message cannot be pushed by a script. `can_capture` tries it, so that a kombu which has changed
-is noticed at start.
+What kombu's own ``_put`` does with that client is recorded: one ``LPUSH``, or the message cannot be pushed
+by a script. `can_capture` tries it at start; with a kombu that has changed, runs are published from the
+outbox.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from celery_catchup.dispatch.kombu_entities import described
 _dumps: Any = kombu_json.dumps
 _encoder_of: Any = compression.get_encoder
 _PROBE = "celery-catchup.probe"
-# Modules of the functions that kombu registers by itself.
+# Modules of the functions that kombu itself registers.
 _SERIALIZERS = ("kombu.utils.json", "kombu.serialization", "yaml")
 _COMPRESSORS = ("zlib", "bz2", "lzma", "brotli", "kombu.compression")
 
@@ -42,82 +42,77 @@ Result = TypeVar("Result")
 
 @dataclass
 class Capture:
-    """What one ``apply_async`` sends. ``held``: it is kept back; else it goes on its way."""
+    """Record what one ``apply_async`` sends. ``held``: it does not reach the broker."""
 
     held: bool
     publications: list[str] = field(default_factory=list)
-    """As JSON: everything a plain Producer needs to publish it later."""
+    """As JSON: everything that a Producer needs to publish it later."""
     pushes: list[tuple[str, str]] = field(default_factory=list)
-    """Redis only: the key of the queue and the very text kombu would have pushed to it."""
+    """Redis only: the key of the queue and the text that kombu would have pushed to it."""
     deliveries: int = 0
     """Redis only: how many queues took it; none means unroutable."""
     unusual: bool = False
     """Redis only: kombu does more than one LPUSH (fanout, a queue that expires, another transport)."""
 
     @property
-    def one_push(self) -> bool:
-        """Whether an LPUSH from a script would be the same as what kombu does."""
-        return self.one_push_each and len(self.pushes) == 1
-
-    @property
     def one_push_each(self) -> bool:
-        """Whether that holds for each of several messages to one queue."""
+        """Whether an LPUSH from a script does the same as kombu, for each message, all to one queue."""
         each = len(self.pushes) == self.deliveries == len(self.publications)
         return each and len({queue for queue, _ in self.pushes}) == 1 and not self.unusual
 
 
-def watch(connection: Any) -> None:
-    """Let what goes to a Redis broker over this connection, and no other, be watched."""
+def make_recordable(connection: Any) -> None:
+    """Make it possible to record what goes to a Redis broker over this connection, and no other."""
     stock = connection.get_transport_cls
-    # An override on the instance: a connection that fails over to its next URL asks again.
-    connection.get_transport_cls = lambda: _watched(stock())
+    # On the instance: a connection that fails over to its next URL calls it again.
+    connection.get_transport_cls = lambda: _recording_transport(stock())
 
 
 def size_of(channel: Any, queue: str) -> int | None:
-    """How many messages a queue of a transport that is not AMQP holds; None for AMQP.
+    """Count the messages in a queue of a transport that is not AMQP; None for AMQP.
 
-    A passive declaration says the same, but for kombu's Redis transport with a key prefix, which looks
-    for the queue under the wrong key.
+    A passive declaration returns the same, except on kombu's Redis transport with a key prefix, which uses
+    the wrong key.
     """
     size = getattr(channel, "_size", None)
     return None if size is None else int(size(queue))
 
 
 def is_redis(connection: Any) -> bool:
-    """Whether the broker speaks Redis; nothing is sent."""
+    """Tell whether the broker is Redis; sends nothing."""
     return issubclass(connection.get_transport_cls(), RedisTransport)
 
 
 def capture(connection: Any, send: Callable[[Any], Result], *, down_to_redis: bool) -> tuple[Capture, Result]:
-    """Run ``send`` with a Producer that sends nothing; what it would have sent, and its result.
+    """Run ``send`` with a Producer that sends nothing; return what it would have sent, and its result.
 
-    ``down_to_redis`` needs a connected Redis broker: declarations are made, and the pushes are
-    recorded. Without it nothing is asked of the broker at all.
+    ``down_to_redis`` needs a connected Redis broker: queues are declared, and the pushes are recorded.
+    Without it the broker is not used.
     """
     seen = Capture(held=True)
     if not down_to_redis:
         return seen, send(_RecordingProducer(connection, seen, goes_on=False))
-    # The channel itself, not the connection: after a reconnect it would be another one, not watched.
+    # The channel itself, not the connection: a reconnect would open another one, which does not record.
     channel = connection.default_channel
-    with _watching(channel, seen):
+    with _recording_to(channel, seen):
         return seen, send(_RecordingProducer(channel, seen, goes_on=True))
 
 
 @contextmanager
 def counting(channel: Any) -> Iterator[Capture | None]:
-    """Count the queues that take what is published meanwhile; None where that is not known."""
-    if not isinstance(channel, _WatchedChannel):
+    """Count the queues that take what is published meanwhile; None where that is unknown."""
+    if not isinstance(channel, _RecordingChannel):
         yield None
         return
     seen = Capture(held=False)
-    with _watching(channel, seen):
+    with _recording_to(channel, seen):
         yield seen
 
 
 def can_capture(connection: Any) -> bool:
-    """Whether a message can be captured as kombu would push it; tried with one that goes nowhere."""
+    """Tell whether a message can be captured as kombu would push it; tries one that is not sent."""
     channel = connection.default_channel
-    if not isinstance(channel, _WatchedChannel):
+    if not isinstance(channel, _RecordingChannel):
         return False
 
     def send(producer: Any) -> None:
@@ -131,7 +126,7 @@ def can_capture(connection: Any) -> bool:
         return False
     properties = message.get("properties", {})
     return (
-        seen.one_push
+        seen.one_push_each
         and key == f"{_prefix(channel)}{_PROBE}"
         and isinstance(message.get("body"), str)
         and message.get("headers") == publication["headers"] == {"id": _PROBE}
@@ -153,7 +148,7 @@ def is_deterministic(serializer: str, compressor: str | None) -> bool:
 
 
 class _RecordingProducer(Producer):
-    """Notes what is published; it goes on to the channel only when that is watched."""
+    """Record what is published; pass it on only to a channel that records, too."""
 
     def __init__(self, way: Any, seen: Capture, *, goes_on: bool) -> None:
         super().__init__(way, auto_declare=False)  # type: ignore[no-untyped-call]
@@ -191,7 +186,7 @@ class _RecordingProducer(Producer):
             "timeout": timeout,
             "confirm_timeout": confirm_timeout,
         }
-        # As text at once: the way to the channel changes headers and properties.
+        # As text at once: the channel changes headers and properties.
         self._seen.publications.append(_dumps(publication))
         if not self._goes_on:
             return None
@@ -202,77 +197,77 @@ class _RecordingProducer(Producer):
 
 
 class _UnusualError(Exception):
-    """kombu wanted more of its client than one LPUSH."""
+    """kombu does more with its client than one LPUSH."""
 
 
-class _Hand:
-    """Stands in for the Redis client while kombu hands over one message."""
+class _RecordingClient:
+    """Stand in for the Redis client while kombu pushes one message."""
 
     def __init__(self, prefix: str, pushes: list[tuple[str, str]]) -> None:
         self._prefix, self._pushes = prefix, pushes
 
     def lpush(self, key: str, message: str) -> None:
-        """The one command that a script can do as well."""
+        """Record the one command that a script can do as well."""
         self._pushes.append((f"{self._prefix}{key}", message))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _UnusualError(name)
 
 
-class _WatchedChannel:
-    """In front of a Redis channel class: notes or holds what goes to queues, when it is asked to."""
+class _RecordingChannel:
+    """Mix into a Redis channel class: record or hold what goes to queues, while there is a capture."""
 
-    watcher: Capture | None = None
-    _hand: _Hand | None = None
+    recorder: Capture | None = None
+    _recording: _RecordingClient | None = None
 
     def _put(self, queue: str, message: Any, **options: Any) -> Any:
-        seen, stock = self.watcher, super()._put  # type: ignore[misc]
+        seen, stock = self.recorder, super()._put  # type: ignore[misc]
         if seen is None:
             return stock(queue, message, **options)
         seen.deliveries += 1
         if not seen.held:
             return stock(queue, message, **options)
-        self._hand = _Hand(_prefix(self), seen.pushes)
+        self._recording = _RecordingClient(_prefix(self), seen.pushes)
         try:
             return stock(queue, message, **options)
         except _UnusualError:
             seen.unusual = True
         finally:
-            self._hand = None
+            self._recording = None
 
     def _put_fanout(self, exchange: str, message: Any, routing_key: str, **options: Any) -> Any:
-        if self.watcher is not None:
-            self.watcher.deliveries += 1
-            self.watcher.unusual = True
-            if self.watcher.held:
+        if self.recorder is not None:
+            self.recorder.deliveries += 1
+            self.recorder.unusual = True
+            if self.recorder.held:
                 return None
         return super()._put_fanout(exchange, message, routing_key, **options)  # type: ignore[misc]
 
     @contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """kombu's client; a stand-in while a message is handed over."""
-        if self._hand is not None:
-            yield self._hand
+        """Return kombu's client; the stand-in while a message is pushed."""
+        if self._recording is not None:
+            yield self._recording
         else:
             with super().conn_or_acquire(client) as real:  # type: ignore[misc]
                 yield real
 
 
 @cache
-def _watched(transport: type[Any]) -> type[Any]:
+def _recording_transport(transport: type[Any]) -> type[Any]:
     if not issubclass(transport, RedisTransport):
         return transport
-    channel = type("WatchedChannel", (_WatchedChannel, transport.Channel), {"__module__": __name__})
-    return type("WatchedTransport", (transport,), {"Channel": channel, "__module__": __name__})
+    channel = type("RecordingChannel", (_RecordingChannel, transport.Channel), {"__module__": __name__})
+    return type("RecordingTransport", (transport,), {"Channel": channel, "__module__": __name__})
 
 
 @contextmanager
-def _watching(channel: Any, seen: Capture) -> Iterator[None]:
-    channel.watcher = seen
+def _recording_to(channel: Any, seen: Capture) -> Iterator[None]:
+    channel.recorder = seen
     try:
         yield
     finally:
-        channel.watcher = None
+        channel.recorder = None
 
 
 def _prefix(channel: Any) -> str:

@@ -14,7 +14,7 @@ from celery.utils.nodenames import anon_nodename
 from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch import badges
 from celery_catchup.dispatch import header_names as names
-from celery_catchup.dispatch.failures import DispatchError
+from celery_catchup.dispatch.dispatch_error import DispatchError
 from celery_catchup.dispatch.placeholders import placeholder, replace_text, split_after_placeholders, to_json
 from celery_catchup.dispatch.task_call import TaskCall
 from celery_catchup.store import Template

@@ -1,4 +1,4 @@
-"""The dispatcher: how messages reach this app's broker, and the message of each entry."""
+"""The dispatcher: find out how messages reach the broker, make their templates, publish the outbox."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from celery_catchup.dispatch.broker import Broker, destination
 from celery_catchup.dispatch.capture import Capture, can_capture, capture
 from celery_catchup.dispatch.captured_message import CapturedMessage
 from celery_catchup.dispatch.celery_internals import counted_publications, has_unknown_messages
-from celery_catchup.dispatch.failures import (
+from celery_catchup.dispatch.dispatch_error import (
     DispatchError,
-    passes,
+    describe,
+    is_temporary,
     publish_error,
-    told,
     unreachable,
     unroutable,
 )
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _loads: Any = kombu_json.loads  # kombu's functions carry no types
 _MAY_PUSH = (files("celery_catchup.dispatch") / "may_push.lua").read_text(encoding="utf-8")
-# How celery-once and celery-singleton say that the task is queued already, when they raise.
+# Exceptions of celery-once and celery-singleton: the task is queued already.
 _GUARDS = {"AlreadyQueued", "DuplicateTaskError"}
 
 
@@ -58,10 +58,9 @@ class Mode(StrEnum):
 
 
 class Dispatcher:
-    """Makes the messages of an app's entries, and publishes those of the outbox.
+    """Make the messages of an app's entries, and publish those of the outbox.
 
-    Nothing is asked of broker or state before `probe`, or the first call that needs to know.
-    For one thread at a time.
+    Connects to broker and state in `probe`, or in the first call that needs them. Not thread-safe.
     """
 
     def __init__(
@@ -80,17 +79,16 @@ class Dispatcher:
         self._templates = Templates(app)
         self._checkins = SentryCheckins(app, checkins)
         self._queues: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.mode: Mode | None = None
-        self.reason = "the broker has not been looked at yet"
+        self.reason = "the broker was not examined yet"
 
-    # -- how ---------------------------------------------------------------------------------
+    # -- mode --------------------------------------------------------------------------------
 
     def probe(self) -> None:
-        """Find out how messages reach the broker; ``mode`` and ``reason`` say it.
+        """Find out how messages reach the broker, and set ``mode`` and ``reason``.
 
-        Troubles with a connection are raised (`DispatchError`, or redis-py's about the state):
-        wait and call again.
+        Raises `DispatchError`, or redis-py's errors about the state: wait and call again.
         """
         self.mode = None
         self._templates.clear()
@@ -107,7 +105,7 @@ class Dispatcher:
             self.reason = f"{obstacle}; runs are published from the outbox"
 
     def _obstacle(self) -> str | None:
-        """Why messages cannot be pushed in one step with the state; None when they can."""
+        """Explain why messages cannot be pushed in one step with the state; None when they can."""
         if not self._broker.speaks_redis:
             return f"the broker speaks {self._broker.driver}, not Redis"
         connection = self._broker.connected()
@@ -116,8 +114,8 @@ class Dispatcher:
                 self._db = int(client.connection_pool.connection_kwargs.get("db") or 0)
                 theirs = client.info("server")
         except (RedisError, OSError) as error:
-            if isinstance(error, ResponseError) and not passes(error):
-                return f"the broker does not say which server it is ({told(error)})"
+            if isinstance(error, ResponseError) and not is_temporary(error):
+                return f"the broker does not say which server it is ({describe(error)})"
             self._broker.drop()
             raise unreachable(error) from error
         return self._other_server(theirs) or self._other_kombu(connection)
@@ -126,9 +124,9 @@ class Dispatcher:
         try:
             ours: Any = self._state.info("server")
         except ResponseError as error:
-            if passes(error):
+            if is_temporary(error):
                 raise
-            return f"the state does not say which server it is in ({told(error)})"
+            return f"the state does not say which server it is in ({describe(error)})"
         if not ours.get("run_id") or ours.get("run_id") != theirs.get("run_id"):
             return "broker and state are on different Redis servers"
         if ours.get("redis_mode") == "cluster":
@@ -137,7 +135,7 @@ class Dispatcher:
 
     def _other_kombu(self, connection: Any) -> str | None:
         if not can_capture(connection):
-            return f"kombu {kombu.__version__} hands messages over in a way that is not known here"
+            return f"kombu {kombu.__version__} pushes messages in a way that is not known here"
         prefix = connection.default_channel.global_keyprefix
         queue = f"{prefix}{self._app.conf.task_default_queue}"
         obstacle = self._why_not_pushed(queue)
@@ -149,9 +147,9 @@ class Dispatcher:
                 answer: Any = self._state.eval(_MAY_PUSH, 0, queue, str(self._db))
                 self._queues[queue] = answer.decode() if isinstance(answer, bytes) else str(answer)
             except ResponseError as error:
-                if passes(error):
+                if is_temporary(error):
                     raise
-                self._queues[queue] = told(error)
+                self._queues[queue] = describe(error)
         return self._queues[queue]
 
     # -- templates ---------------------------------------------------------------------------
@@ -223,7 +221,7 @@ class Dispatcher:
 
     def _unfollowed(self, call: TaskCall, seen: Capture) -> DispatchError:
         """Send what the task's own ``apply_async`` made of a run, without the headers by which a worker would
-        claim the run; return the error to raise. Without publications it has sent by itself already."""
+        claim the run; return the error to raise. Without publications it has sent by itself."""
         for text in seen.publications:
             publication = _loads(text)
             headers = {k: v for k, v in publication["headers"].items() if k not in CLAIM_HEADERS}
@@ -237,18 +235,16 @@ class Dispatcher:
         )
 
     def _can_push(self, seen: Capture, name: str) -> bool:
-        obstacle = (
-            self._why_not_pushed(seen.pushes[0][0])
-            if seen.one_push_each
-            else "it is not one push to one list"
-        )
-        if obstacle and name not in self._told:
-            self._told.add(name)
+        obstacle = "it is not one push to one list"
+        if seen.one_push_each:
+            obstacle = self._why_not_pushed(seen.pushes[0][0])
+        if obstacle and name not in self._logged:
+            self._logged.add(name)
             logger.info(logfmt("Entry is published from the outbox", entry=name, detail=obstacle))
         return not obstacle
 
     def _capture(self, call: TaskCall) -> Capture:
-        """Let Celery send to us; all that goes wrong is raised as a `DispatchError`."""
+        """Let Celery send to a recording producer; every failure is raised as a `DispatchError`."""
         atomic = self.mode is Mode.ATOMIC
         connection = self._broker.connected() if atomic else self._broker.connection
         try:
@@ -268,10 +264,9 @@ class Dispatcher:
     def publish(
         self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
     ) -> None:
-        """Publish a run of the outbox from its stored template; returns when the broker has it.
+        """Publish a run of the outbox from its stored template; return when the broker has it.
 
-        `DispatchError` when it does not, or when that is not known; sending it again is then
-        the caller's decision.
+        Raises `DispatchError` when the broker does not have it, or may not have it.
         """
         self._publish(_loads(render(template, run_id, run, now)))
 
@@ -280,12 +275,14 @@ class Dispatcher:
         self.sent_events.published(publication)
 
     def depth(self, queue: str, routing_key: str) -> int | None:
-        """Count the messages of a queue, unacknowledged ones too; None when the broker does not tell."""
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not say."""
         return self._broker.depth(queue, routing_key) if queue else None
 
-    def plain(self, entry: ScheduleEntry, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
-        """A run of an entry without a policy: queue, database and messages to be pushed; no message
-        when it had to be published, and was."""
+    def unmanaged_messages(
+        self, entry: ScheduleEntry, *, slot: Instant, now: Instant
+    ) -> tuple[str, int, list[str]]:
+        """Return queue, database and messages to push for a run of an entry without a policy; no message
+        when it could not be pushed and was published."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
         if has_unknown_messages(self._app, entry):
@@ -299,7 +296,7 @@ class Dispatcher:
     def _as_sent(
         self, entry: ScheduleEntry, run_id: str, run: Mapping[str, Any], now: Instant
     ) -> tuple[str, int, list[str]]:
-        """Send what the task's own ``apply_async`` sends: any number of messages, under any ids."""
+        """Send what the task's own ``apply_async`` sends: any number of messages, with any ids."""
         if self.mode is None:
             self.probe()
         call = self._call(entry, policy_entry=None, run_id=run_id, run=run)
@@ -312,14 +309,14 @@ class Dispatcher:
         return "", 0, []
 
     def producer(self) -> Any:
-        """A producer for code of the user's that sends by itself; `DispatchError` when there is none."""
+        """Make a producer for code of the user's that sends by itself; raises `DispatchError`."""
         return self._broker.producer()
 
     def close(self, *, interrupted: bool = False) -> None:
-        """Let go of the broker; a later call connects again.
+        """Close the connection to the broker; a later call connects again.
 
-        A call that was ``interrupted`` may have read half of an answer, and nobody could make sense
-        of the rest: then the connection is dropped without waiting for the broker's farewell.
+        A call that was ``interrupted`` may have read half of an answer: then the connection is dropped
+        without waiting for the broker.
         """
         self._templates.clear()
         if interrupted:
@@ -329,8 +326,8 @@ class Dispatcher:
 
 
 def _filled(call: TaskCall, text: str, run: Mapping[str, Any], now: Instant) -> str:
-    """A message as Celery has built it, with what a run without a policy tells. Protocol 1 keeps the task's
-    id inside the body, so that nothing of it can be changed."""
+    """Render a message of a run without a policy. Protocol 1 keeps the task's id inside the body: such a
+    message stays as Celery built it."""
     own_id = _published_id(text)
     if own_id is None:
         return text
@@ -349,13 +346,13 @@ def _entry_error(entry: ScheduleEntry, error: Exception) -> DispatchError:
         return error
     if type(error).__name__ in _GUARDS:
         return _guarded(entry)
-    what = f"{type(error).__name__}: {told(error)}"
+    what = f"{type(error).__name__}: {describe(error)}"
     return DispatchError("invalid", f"entry {shown(entry.name)} cannot be made a message: {what}")
 
 
 def _guarded(entry: ScheduleEntry) -> DispatchError:
     return DispatchError(
         "guard_blocked",
-        f"task {shown(entry.task)} of entry {shown(entry.name)} was kept back by its own guard, "
+        f"task {shown(entry.task)} of entry {shown(entry.name)} was dropped by its own guard, "
         "as queued or running already",
     )

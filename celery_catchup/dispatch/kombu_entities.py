@@ -1,4 +1,4 @@
-"""Queues and exchanges as plain values, so that they can be declared later by somebody else."""
+"""Describe queues and exchanges as plain values, so that another process can declare them later."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _kombu: Any = kombu  # its classes carry no types
 
 
 def described(entity: Any) -> dict[str, Any]:
-    """What a declaration needs to know of a queue or an exchange."""
+    """Describe what declares a queue or an exchange."""
     kind = "queue" if isinstance(entity, _kombu.Queue) else "exchange"
     return {"kind": kind, **entity.as_dict(recurse=True)}
 
 
 def restored(description: Mapping[str, Any]) -> Any:
-    """The queue or exchange that was described."""
+    """Restore the queue or exchange that was described."""
     fields = _given(description)
     if fields.pop("kind") == "exchange":
         return _kombu.Exchange(**fields)

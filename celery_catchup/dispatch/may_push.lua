@@ -1,7 +1,7 @@
--- Whether a script of this client may push to a queue. Nothing is pushed.
+-- Check whether a script of this client may push to a queue; push nothing.
 --
 -- A script that is refused half-way keeps what it wrote before, so rights, database and type
--- are looked at before the first one.
+-- are checked before the first push.
 --
 -- ARGV queue  key of the list that the messages go to; not among KEYS, as it is not in our database
 -- ARGV db     number of the broker's database

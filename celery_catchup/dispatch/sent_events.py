@@ -1,8 +1,8 @@
-"""Sent events: with ``task_send_sent_event`` each message is announced as Celery does, once it went out.
+"""Sent events: with ``task_send_sent_event``, send the event ``task-sent`` of each message, as Celery does.
 
-Celery announces a message in the call that sends it. Here that call only builds the message, so the
-announcement follows the commit that pushed it, or the broker's confirmation. It is best effort, as
-Celery's events are: one that fails is logged, and the dispatch stands.
+Celery sends it in the call that sends the message. Here that call only builds the message, so the event
+follows the commit that pushed the message, or the broker's confirmation. Best effort, as Celery's events are:
+a failure is logged, and the dispatch is not affected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from celery_catchup.dispatch.broker import Broker
-from celery_catchup.dispatch.failures import told
+from celery_catchup.dispatch.dispatch_error import describe
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import RunState
 from celery_catchup.store import Ledger
@@ -39,7 +39,7 @@ _SEPARATOR = "\x06\x16"  # kombu's, between a queue of Redis and a priority
 
 
 class SentEvents:
-    """Sends ``task-sent`` events over the connection of a `Broker`; nothing when the app wants none."""
+    """Send ``task-sent`` events over the connection of a `Broker`, when the app wants them."""
 
     def __init__(self, app: Any, broker: Broker) -> None:
         self._app, self._broker = app, broker
@@ -54,18 +54,18 @@ class SentEvents:
         return bool(self._app.conf.task_send_sent_event)
 
     def published(self, publication: Mapping[str, Any]) -> None:
-        """Announce a message that the broker has confirmed."""
+        """Send the event of a message that the broker has confirmed."""
         if self.wanted:
             self._send([_of_publication(publication)])
 
     def pushed(self, queue: str, messages: Sequence[str]) -> None:
-        """Announce messages that a script has pushed to a queue of Redis."""
+        """Send the events of messages that a script has pushed to a queue of Redis."""
         if self.wanted and messages:
             self._send(self._of_push(queue, message) for message in messages)
 
     def pushed_runs(self, ledger: Ledger, run_ids: Sequence[str]) -> None:
-        """Announce the runs among these whose messages a script has pushed; those that wait for their
-        turn, or in the outbox, are announced when they are sent."""
+        """Send the events of those runs whose messages a script has pushed; the others wait, for their turn
+        or in the outbox, and get their event when they are sent."""
         if self.wanted and run_ids:
             self._send(event for run_id in run_ids for event in self._of_run(ledger, run_id))
 
@@ -76,19 +76,19 @@ class SentEvents:
             producer = self._broker.producer()
             for fields in events:
                 if fields["uuid"] is None:
-                    continue  # task_protocol 1 tells it in the body
+                    continue  # task_protocol 1 has it in the body
                 self._dispatcher.publish("task-sent", fields, producer)
         except BaseException as error:
             self._broker.drop()
             if not isinstance(error, Exception):
                 raise
-            self._retry_at = time.monotonic() + self._trouble.report(told(error))
+            self._retry_at = time.monotonic() + self._trouble.report(describe(error))
             return
         self._trouble.resolved()
 
     @cached_property
     def _dispatcher(self) -> Any:
-        # Not enabled: it is given a producer with each event. The connection tells the kind of exchange.
+        # Not enabled: it gets a producer with each event. The connection decides the type of exchange.
         return self._app.events.Dispatcher(self._broker.connection, enabled=False)
 
     def _of_run(self, ledger: Ledger, run_id: str) -> Iterator[dict[str, Any]]:
@@ -103,7 +103,7 @@ class SentEvents:
         return _event(message["headers"], self._queue_name(key), info["exchange"], info["routing_key"])
 
     def _queue_name(self, key: str) -> str:
-        """The queue of a key: without the prefix of all keys, and without a priority."""
+        """Return the queue of a key, without the prefix of all keys and without a priority."""
         options = self._app.conf.broker_transport_options or {}
         name = key.removeprefix(options.get("global_keyprefix") or "")
         before, _, priority = name.rpartition(options.get("sep") or _SEPARATOR)

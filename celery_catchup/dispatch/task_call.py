@@ -13,7 +13,7 @@ from celery.beat import BeatLazyFunc, ScheduleEntry
 
 from celery_catchup.dispatch import header_names as names
 from celery_catchup.dispatch.celery_internals import expires_option
-from celery_catchup.dispatch.failures import DispatchError
+from celery_catchup.dispatch.dispatch_error import DispatchError
 from celery_catchup.dispatch.placeholders import placeholder, value_placeholder
 from celery_catchup.error_text import shown
 from celery_catchup.store.templates import is_catchup, run_values

@@ -90,24 +90,22 @@ def _take(task: Any, process: WorkerProcess, delivery: Delivery) -> None:
 
 
 def _claim(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
-    """Claim the run; a retry or replacement waits a moment until the execution that sent it has ended."""
-    pauses = _HANDOVER_PAUSES if task.request.retries or _replaces(task.request) else ()
-    for pause in pauses:
-        claim, lease = _ask_patiently(task, process, delivery)
-        if claim.answer is not Answer.HELD:
-            return claim, lease
-        time.sleep(pause)
-    return _ask_patiently(task, process, delivery)
-
-
-def _ask_patiently(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim, LeaseWatch]:
-    """Claim once, and again after a short failure of the store; a claim is idempotent."""
-    for pause in _STORE_PAUSES:
+    """Claim the run, which is idempotent; again after a short failure of the store, and, for a retry or
+    replacement, while the execution that sent it has not ended."""
+    hands_over = task.request.retries or _replaces(task.request)
+    store_pauses, handover_pauses = iter(_STORE_PAUSES), iter(_HANDOVER_PAUSES if hands_over else ())
+    while True:
         try:
-            return _ask(task, process, delivery)
+            claim, lease = _ask(task, process, delivery)
         except STORE_TROUBLE:
-            time.sleep(pause)
-    return _ask(task, process, delivery)
+            pause = next(store_pauses, None)
+            if pause is None:
+                raise
+        else:
+            pause = next(handover_pauses, None)
+            if claim.answer is not Answer.HELD or pause is None:
+                return claim, lease
+        time.sleep(pause)
 
 
 def _ask(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim, LeaseWatch]:

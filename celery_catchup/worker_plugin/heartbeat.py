@@ -121,10 +121,11 @@ class Heartbeat:
         for pairs in portions([*(pair for pair in others if not self.held(pair[1])), *self._received()]):
             self._leases.renew(pairs)
 
-    def attempt(self, action: Callable[[], None]) -> bool:
+    def attempt(self, *actions: Callable[[], object]) -> bool:
         """Do what needs the store; log an error of the store, and return False."""
         try:
-            action()
+            for action in actions:
+                action()
         except STORE_TROUBLE as error:
             self.trouble.report(explain(error))
             return False

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from types import MethodType
 from typing import Any
 from weakref import WeakSet
 
@@ -112,7 +113,7 @@ def claim_first(task: Any) -> None:
         setattr(cls, _HOOK, _claiming(cls, cls.__dict__.get(_HOOK)))
     own = vars(task).get(_HOOK)
     if own is not None and not hasattr(own, _OURS):
-        setattr(task, _HOOK, _claiming_for(task, own))
+        setattr(task, _HOOK, MethodType(_claiming(cls, staticmethod(own)), task))
 
 
 def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
@@ -123,18 +124,6 @@ def _claiming(cls: Any, own: Any) -> Callable[..., Any]:
         store_started(self)
         hook = super(cls, self).before_start if own is None else own.__get__(self, type(self))
         return hook(task_id, args, kwargs)
-
-    setattr(before_start, _OURS, True)
-    return before_start
-
-
-def _claiming_for(task: Any, own: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the hook of a task that has one of its own, beside its class."""
-
-    def before_start(task_id: str, args: Any, kwargs: Any) -> Any:
-        begin(task)
-        store_started(task)
-        return own(task_id, args, kwargs)
 
     setattr(before_start, _OURS, True)
     return before_start

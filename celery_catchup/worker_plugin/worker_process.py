@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -72,21 +73,13 @@ class WorkerProcess:
     def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
         """Show that the worker consumes these queues, and renew the runs that its children execute."""
         elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
-
-        def beat() -> None:
-            self.workers.attend(worker, queues)
-            self.heartbeat.beat(elsewhere)
-
-        self.heartbeat.attempt(beat)
+        self.heartbeat.attempt(
+            partial(self.workers.attend, worker, queues), partial(self.heartbeat.beat, elsewhere)
+        )
 
     def leave(self, worker: str) -> None:
         """Deliver the reports that wait, and unregister the worker."""
-
-        def part() -> None:
-            self.heartbeat.flush()
-            self.workers.leave(worker)
-
-        self.heartbeat.attempt(part)
+        self.heartbeat.attempt(self.heartbeat.flush, partial(self.workers.leave, worker))
 
     def warn_once(self, about: str, line: str) -> None:
         """Warn once about what a thousand messages may repeat; afterwards log at debug level."""

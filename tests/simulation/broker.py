@@ -251,7 +251,7 @@ class SimulatedDispatcher:
     def depth(self, queue: str, routing_key: str) -> int | None:
         return self.broker.depth if self.broker.reachable() else None
 
-    def plain(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+    def unmanaged_messages(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         run_id = str(uuid.UUID(int=self.broker.hub.random.getrandbits(128), version=4))
         run = {"slot": slot, "trigger": "scheduler", "attempt": 1, "sends": 1}
         template = self.template(entry, policy_entry=None)

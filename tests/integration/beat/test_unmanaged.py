@@ -78,7 +78,7 @@ class Sending:
         self.failure: Exception | None = None
         self.leads = True
 
-    def plain(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
+    def unmanaged_messages(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:
         if entry.name in self.errors:
             raise self.errors[entry.name]
         self.made.append((entry.name, slot))

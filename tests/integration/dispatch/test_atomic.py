@@ -192,7 +192,7 @@ def test_the_users_headers_are_never_changed(redis_url: str) -> None:
     entry = an_entry(app, options={"headers": headers})
     with a_dispatcher(app, redis_url) as dispatcher:
         dispatcher.template(entry, policy_entry="hourly")
-        dispatcher.plain(entry, slot=SLOT, now=NOW)
+        dispatcher.unmanaged_messages(entry, slot=SLOT, now=NOW)
 
     assert entry.options == {"headers": {"mine": {"deep": [1]}}}
     assert entry.options["headers"] is headers
@@ -557,7 +557,7 @@ def test_a_task_that_is_queued_already_by_its_own_guard_is_told_apart(redis_url:
     app.task(nothing, name="proj.once", shared=False, base=Once)
     with a_dispatcher(app, redis_url) as dispatcher:
         for task in ("proj.singleton", "proj.once"):
-            with pytest.raises(DispatchError, match="kept back by its own guard") as caught:
+            with pytest.raises(DispatchError, match="dropped by its own guard") as caught:
                 dispatcher.template(an_entry(app, task), policy_entry="hourly", run_id=RUN_ID, run=a_run())
             assert caught.value.code == "guard_blocked"
 
@@ -619,8 +619,8 @@ def test_sent_events_are_not_sent_for_messages_that_are_not_sent_yet(redis_url: 
 def test_a_plain_entry_gives_its_message_to_be_pushed(redis_url: str) -> None:
     app = an_app(redis_url)
     with a_dispatcher(app, redis_url) as dispatcher:
-        queue, db, (first,) = dispatcher.plain(an_entry(app), slot=SLOT, now=NOW)
-        _, _, (second,) = dispatcher.plain(an_entry(app), slot=SLOT, now=NOW)
+        queue, db, (first,) = dispatcher.unmanaged_messages(an_entry(app), slot=SLOT, now=NOW)
+        _, _, (second,) = dispatcher.unmanaged_messages(an_entry(app), slot=SLOT, now=NOW)
 
     assert (queue, db) == ("celery", 0)
     ids = [json.loads(text)["headers"]["id"] for text in (first, second)]
@@ -635,8 +635,8 @@ def test_a_plain_entry_is_sent_with_protocol_1_as_celerys_own_beat_sends_it(redi
     stock_send(app, entry)
     ((theirs,),) = queues(redis_url).values()
     with a_dispatcher(app, redis_url) as dispatcher:
-        queue, db, (ours,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
-        _, _, (again,) = dispatcher.plain(entry, slot=SLOT, now=NOW)
+        queue, db, (ours,) = dispatcher.unmanaged_messages(entry, slot=SLOT, now=NOW)
+        _, _, (again,) = dispatcher.unmanaged_messages(entry, slot=SLOT, now=NOW)
 
     assert (queue, db) == ("celery", 0)
     bodies = [json.loads(b64decode(json.loads(text)["body"])) for text in (theirs, ours, again)]
@@ -653,7 +653,7 @@ def test_a_plain_entry_that_cannot_be_pushed_is_published(redis_url: str) -> Non
         app, options={"exchange": "both", "exchange_type": "topic", "routing_key": "both.x", "declare": two}
     )
     with a_dispatcher(app, redis_url) as dispatcher:
-        assert dispatcher.plain(entry, slot=SLOT, now=NOW) == ("", 0, [])
+        assert dispatcher.unmanaged_messages(entry, slot=SLOT, now=NOW) == ("", 0, [])
 
     assert set(queues(redis_url)) == {"left", "right"}
 

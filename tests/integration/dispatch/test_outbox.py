@@ -97,7 +97,7 @@ def test_a_plain_entry_is_published_with_protocol_1_too(
 ) -> None:
     app = an_app(rabbitmq_url, task_default_queue=queue, task_protocol=1)
     with a_dispatcher(app, redis_url) as dispatcher:
-        assert dispatcher.plain(an_entry(app, args=(1,)), slot=SLOT, now=NOW) == ("", 0, [])
+        assert dispatcher.unmanaged_messages(an_entry(app, args=(1,)), slot=SLOT, now=NOW) == ("", 0, [])
     stock_id = stock_send(app, an_entry(app, args=(1,)))
 
     ours, theirs = (message.decode() for message in received(rabbitmq_url, queue))
@@ -194,7 +194,7 @@ def test_a_queue_that_was_declared_in_another_way_is_refused(
 def test_a_plain_entry_is_published_at_once(rabbitmq_url: str, redis_url: str, queue: str) -> None:
     app = an_app(rabbitmq_url, task_default_queue=queue)
     with a_dispatcher(app, redis_url) as dispatcher:
-        assert dispatcher.plain(an_entry(app), slot=SLOT, now=NOW) == ("", 0, [])
+        assert dispatcher.unmanaged_messages(an_entry(app), slot=SLOT, now=NOW) == ("", 0, [])
 
     (message,) = received(rabbitmq_url, queue)
     assert message.headers["scheduled_time"] == "2026-02-07T10:00:00Z"
@@ -263,7 +263,7 @@ def test_a_kombu_that_has_changed_gets_the_outbox(redis_url: str, monkeypatch: p
     app = an_app(redis_url)
     with a_dispatcher(app, redis_url) as dispatcher:
         assert dispatcher.mode is Mode.OUTBOX
-        assert "hands messages over in a way that is not known here" in dispatcher.reason
+        assert "pushes messages in a way that is not known here" in dispatcher.reason
         publish(dispatcher, app)
 
     with redis.Redis.from_url(redis_url) as client:
@@ -317,7 +317,7 @@ def test_a_silent_broker_is_given_up_in_time(redis_url: str, scheme: str) -> Non
         dispatcher = Dispatcher(app, state=state, state_db=0)
         begun = time.monotonic()
         with pytest.raises(DispatchError, match="broker unreachable") as caught:
-            dispatcher.plain(an_entry(app), slot=SLOT, now=NOW)
+            dispatcher.unmanaged_messages(an_entry(app), slot=SLOT, now=NOW)
         taken = time.monotonic() - begun
         dispatcher.close()
 

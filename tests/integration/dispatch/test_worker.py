@@ -123,7 +123,7 @@ def test_a_countdown_and_an_expiry_are_understood(
 def test_an_entry_without_a_policy_runs_too(
     app: Celery, dispatcher: Dispatcher, redis_url: str, reports: Reports
 ) -> None:
-    key, db, messages = dispatcher.plain(an_entry(app, "proj.report"), slot=NOW, now=NOW)
+    key, db, messages = dispatcher.unmanaged_messages(an_entry(app, "proj.report"), slot=NOW, now=NOW)
 
     with redis.Redis.from_url(redis_url.removesuffix("/0") + f"/{db}") as client:
         client.lpush(key, *messages)

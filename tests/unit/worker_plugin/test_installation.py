@@ -151,7 +151,7 @@ def test_a_hook_on_the_task_itself_runs_after_the_claim(app: Celery, began: Mock
 
 
 def test_installing_twice_claims_once(app: Celery, began: Mock) -> None:
-    @app.task(name="once")
+    @app.task(name="once", shared=False)
     def once() -> None: ...
 
     install(app)

@@ -1,4 +1,4 @@
-"""What can go wrong between a run and its broker, and how a sentence about it is put."""
+"""`DispatchError`: why a run did not reach its broker, in plain words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from celery_catchup.store.connection import explain
 
 # Reply codes of AMQP.
 _NO_ROUTE, _NOT_FOUND = 312, 404  # no queue takes a mandatory message; no such exchange
-_REFUSALS = (403, 405, 406)  # access refused, resource locked, declared in another way before
-_PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS")
-_LONGEST = 200  # characters of somebody else's message that ours repeats
+_REFUSALS = (403, 405, 406)  # access refused, resource locked, declared differently before
+_TEMPORARY = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS")
+_LONGEST = 200  # characters of an exception's text that ours repeats
 
 
 class DispatchError(DispatchFailedError):
@@ -31,9 +31,9 @@ class DispatchError(DispatchFailedError):
     full           the broker accepts no more messages for now: send it again later
     unroutable     no queue takes the message
     refused        the broker refuses the queue as it is declared, or the user
-    guard_blocked  the task's own guard (celery-singleton, celery-once) kept it back
-    not_followed   the task's own ``apply_async`` has sent it, but not as one message
-    invalid        the entry cannot be made a message at all
+    guard_blocked  the task's own guard (celery-singleton, celery-once) dropped it
+    not_followed   the task's own ``apply_async`` sent it, but not as one message
+    invalid        no message can be made from the entry
     ============== ===================================================================
     """
 
@@ -43,7 +43,7 @@ class DispatchError(DispatchFailedError):
 
     @property
     def guarded(self) -> bool:
-        """Whether the task's own guard kept it back."""
+        """Whether the task's own guard dropped it."""
         return self.code == "guard_blocked"
 
     @property
@@ -53,55 +53,56 @@ class DispatchError(DispatchFailedError):
 
     @property
     def temporary(self) -> bool:
-        """Whether waiting helps: the broker is at fault, and not the entry."""
+        """Whether waiting helps: the broker failed, not the entry."""
         return self.code in ("unreachable", "full")
 
 
-def told(error: BaseException) -> str:
-    """What an exception says, on one line, without a password."""
-    error = _behind(error)
+def describe(error: BaseException) -> str:
+    """Return the text of an exception, on one line, without a password."""
+    error = _cause(error)
     if isinstance(error, RedisError):
-        # Behind the colon redis-py shows its client objects.
+        # After the colon redis-py shows its client objects.
         return masked(explain(error)).partition(" : <")[0]
     lines = str(error).splitlines()
     return masked(lines[0][:_LONGEST]) if lines else type(error).__name__
 
 
 def publish_error(error: Exception, *, where: str) -> DispatchError:
-    """Why a publish to ``where`` failed, in our words."""
+    """Explain why a publish to ``where`` failed."""
     if isinstance(error, DispatchError):
         return error
-    behind = _behind(error)
-    code = getattr(behind, "reply_code", None)
+    cause = _cause(error)
+    code = getattr(cause, "reply_code", None)
     if code in (_NO_ROUTE, _NOT_FOUND):
         return unroutable(where)
-    if type(behind).__name__ == "MessageNacked" or isinstance(behind, OutOfMemoryError):
+    if type(cause).__name__ == "MessageNacked" or isinstance(cause, OutOfMemoryError):
         return DispatchError("full", f"{where} is full; consume from it or raise its limit")
-    if code in _REFUSALS or _refused_by_redis(behind):
-        return DispatchError("refused", f"the broker refuses {where}: {told(error)}")
+    if code in _REFUSALS or _refused_by_redis(cause):
+        return DispatchError("refused", f"the broker refuses {where}: {describe(error)}")
     return unreachable(error)
 
 
 def unroutable(where: str) -> DispatchError:
-    """No queue takes the message; Celery would drop it without a word."""
+    """Explain that no queue takes the message; Celery would drop it silently."""
     return DispatchError(
-        "unroutable", f"a message to {where} is unroutable: no queue takes it; bind one, or mend task_routes"
+        "unroutable",
+        f"a message to {where} is unroutable: no queue takes it; bind one, or correct task_routes",
     )
 
 
 def unreachable(error: BaseException) -> DispatchError:
-    """The broker, or the way to it, is at fault."""
-    return DispatchError("unreachable", f"broker unreachable: {told(error)}")
+    """Explain that the broker, or the way to it, failed."""
+    return DispatchError("unreachable", f"broker unreachable: {describe(error)}")
 
 
-def passes(error: RedisError) -> bool:
-    """Whether a server's answer is about its present state, and not about the question."""
+def is_temporary(error: RedisError) -> bool:
+    """Tell whether a Redis error is about the state of the server, and not about the command."""
     states = (ClusterDownError, OutOfMemoryError, ReadOnlyError)
-    return isinstance(error, states) or str(error).startswith(_PASSING)
+    return isinstance(error, states) or str(error).startswith(_TEMPORARY)
 
 
-def _behind(error: BaseException) -> BaseException:
-    """What kombu had caught and wrapped, if it did."""
+def _cause(error: BaseException) -> BaseException:
+    """Return the exception that kombu wrapped, if it did."""
     return error.__cause__ if isinstance(error, OperationalError) and error.__cause__ else error
 
 
