@@ -110,36 +110,38 @@ class Scene:
         self.clock = SystemClock()  # type: ignore[assignment]
         scheduler = beat.Scheduler(self.project.app)
         try:
-            while not over.wait(0.2):
-                scheduler.tick()
-                self.work()
+            with self.project.operator() as operator:
+                while not over.wait(0.2):
+                    scheduler.tick()
+                    self._work(operator)
         finally:
             scheduler.close()
 
     def _until(self, end: datetime, scheduler: beat.Scheduler) -> None:
-        while (now := self.clock.now()) < end:
-            # On the full minutes that slots are at, so that each is handled when it is due.
-            late = timedelta(seconds=now.timestamp() % self.step.total_seconds())
-            self.clock.advance(seconds=min(self.step - late, end - now).total_seconds())
-            scheduler.tick()
-            self.work()
+        with self.project.operator() as operator:
+            while (now := self.clock.now()) < end:
+                # On the full minutes that slots are at, so that each is handled when it is due.
+                late = timedelta(seconds=now.timestamp() % self.step.total_seconds())
+                self.clock.advance(seconds=min(self.step - late, end - now).total_seconds())
+                scheduler.tick()
+                self._work(operator)
 
     def _catch_up(self, scheduler: beat.Scheduler) -> None:
         scheduler.tick()
-        while self.work():
-            scheduler.tick()
-
-    def work(self) -> int:
-        """A worker takes whatever is active, one after the other."""
-        done = 0
         with self.project.operator() as operator:
-            operator.workers.attend(WORKER)
-            lanes = [one.lane for one in operator.backfills.all() if not one.state.startswith("c")]
-            for name in [*self.policies, *lanes]:
-                while active := operator.ledger.active(name):
-                    for run_id in active:
-                        self._execute(operator, run_id)
-                        done += 1
+            while self._work(operator):
+                scheduler.tick()
+
+    def _work(self, operator: Operator) -> int:
+        """Execute all active runs as a worker, one after the other; return their number."""
+        done = 0
+        operator.workers.attend(WORKER)
+        lanes = [one.lane for one in operator.backfills.all() if not one.state.startswith("c")]
+        for name in [*self.policies, *lanes]:
+            while active := operator.ledger.active(name):
+                for run_id in active:
+                    self._execute(operator, run_id)
+                    done += 1
         return done
 
     def _execute(self, operator: Operator, run_id: str) -> None:
@@ -153,7 +155,7 @@ class Scene:
         leases.finish(run_id, entry=entry, owner="w", state=state, error=error, letter=letter)
 
     def _end(self, entry: str, record: dict[str, Any]) -> tuple[RunState, str, str]:
-        """Most runs succeed; two entries fail for good, until they are mended."""
+        """Return how a run ends: two entries fail until they are fixed, all others succeed."""
         hour = int(record["slot"]) // 3_600_000
         if entry == BROKEN and hour % 3 == 0 and not self.fixed:
             told = {"category": "transient", "type": "ConnectionError", "traceback": TRACEBACK}
