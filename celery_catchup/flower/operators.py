@@ -65,8 +65,7 @@ def operator_of(app: Any) -> Operator:
 def _open(app: Any, *, previous: Operator | None) -> Operator:
     """Create an operator with everything that its copies share; the store stays the same."""
     operator = Operator(app)
-    _ = (operator.source, operator.declared, operator.every_entry)
     if previous is not None:
         vars(operator)["store"] = previous.store
-    _ = operator.store
+    _ = (operator.source, operator.declared, operator.every_entry, operator.listing, operator.states)
     return operator

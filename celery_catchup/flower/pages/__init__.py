@@ -12,7 +12,7 @@ from celery_catchup.flower.pages.backfills import BackfillsPage
 from celery_catchup.flower.pages.dead_letters import DeadLettersPage
 from celery_catchup.flower.pages.entry import EntryDetailsPage
 from celery_catchup.flower.pages.page import StaticFile
-from celery_catchup.flower.pages.run import RunPage
+from celery_catchup.flower.pages.run import RunDetailsPage
 from celery_catchup.flower.pages.runs import RunsPage
 from celery_catchup.flower.pages.schedules import SchedulesPage
 
@@ -21,7 +21,7 @@ ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup/", SchedulesPage),
     (r"/catchup/entry", EntryDetailsPage),
     (r"/catchup/runs", RunsPage),
-    (r"/catchup/run/([^/]+)", RunPage),
+    (r"/catchup/run/([^/]+)", RunDetailsPage),
     (r"/catchup/dead", DeadLettersPage),
     (r"/catchup/backfills", BackfillsPage),
     (r"/catchup/static/([a-z.]+)", StaticFile),

@@ -15,7 +15,7 @@ _LONGEST_NOTE = 4000
 """Characters of a note on the page; the API has all of it."""
 
 
-class RunPage(Page):
+class RunDetailsPage(Page):
     """One run."""
 
     template, active, heading = "catchup_run.html", "runs", "Run"

@@ -27,7 +27,7 @@ STATES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunsQuery:
     """The query of the page, with the parameter names of the HTTP API."""
 
     trigger_type: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class RunFilter:
     cursor: str = ""
 
     @property
-    def query(self) -> dict[str, str | tuple[str, ...]]:
+    def parameters(self) -> dict[str, str | tuple[str, ...]]:
         """The parameters by name."""
         return {
             "triggerType": self.trigger_type,
@@ -67,7 +67,7 @@ class RunsPage(Page):
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """Read a page of runs, or the skipped slots."""
-        wanted = RunFilter(
+        wanted = RunsQuery(
             trigger_type=tuple(filter(None, self.get_query_arguments("triggerType"))),
             state=tuple(filter(None, self.get_query_arguments("state"))),
             entry=self.query("entry"),
@@ -80,13 +80,13 @@ class RunsPage(Page):
             "filter": wanted,
             "filters": _filter_links(wanted, link),
             "nothing": "Nothing matches these filters."
-            if any(wanted.query.values())
+            if any(wanted.parameters.values())
             else "No run is recorded yet. A run appears here as soon as a beat has decided a slot.",
-            "newest": link(RUNS, **replace(wanted, cursor="").query) if wanted.cursor else "",
+            "newest": link(RUNS, **replace(wanted, cursor="").parameters) if wanted.cursor else "",
             **(_skipped(operator, wanted) if wanted.wants_slots else self._runs(operator, wanted, link)),
         }
 
-    def _runs(self, operator: Operator, wanted: RunFilter, link: Links) -> Values:
+    def _runs(self, operator: Operator, wanted: RunsQuery, link: Links) -> Values:
         found = list_runs(
             operator,
             wanted.entries,
@@ -102,11 +102,11 @@ class RunsPage(Page):
             "skipped": (),
             "selectable": self.why_read_only is None,
             "words": plural(len(found.runs), "run"),
-            "older": link(RUNS, **replace(wanted, cursor=found.cursor).query) if found.cursor else "",
+            "older": link(RUNS, **replace(wanted, cursor=found.cursor).parameters) if found.cursor else "",
         }
 
 
-def _skipped(operator: Operator, wanted: RunFilter) -> Values:
+def _skipped(operator: Operator, wanted: RunsQuery) -> Values:
     since = parse_moment(operator, "since", wanted.since)
     until = parse_moment(operator, "until", wanted.until)
     found = [
@@ -128,11 +128,11 @@ def _outcome(one: Skipped) -> str:
     return "missed" if one.reason in SkipReason.of(Severity.LOST) else "skipped"
 
 
-def _filter_links(wanted: RunFilter, link: Links) -> list[tuple[str, Sequence[FilterLink]]]:
+def _filter_links(wanted: RunsQuery, link: Links) -> list[tuple[str, Sequence[FilterLink]]]:
     first = replace(wanted, cursor="")
 
-    def filter_link(words: str, target: RunFilter) -> FilterLink:
-        return FilterLink(words, link(RUNS, **target.query), target == first)
+    def filter_link(words: str, target: RunsQuery) -> FilterLink:
+        return FilterLink(words, link(RUNS, **target.parameters), target == first)
 
     by_trigger = [filter_link("All", replace(first, trigger_type=()))]
     by_trigger += [filter_link(one.label, replace(first, trigger_type=(str(one),))) for one in TRIGGERS]

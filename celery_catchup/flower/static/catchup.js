@@ -1,29 +1,29 @@
-// The Catch-up tab: pages stay up to date, buttons call the HTTP API, times tell the reader's zone.
-// The server draws; this file only moves what it has drawn, so nothing here makes markup of text.
+// The Catch-up tab: update open pages, call the HTTP API from buttons, show times in the reader's time zone.
+// The server writes all markup; this file only moves elements, so text never becomes markup here.
 (function () {
   "use strict";
 
   var page = document.querySelector(".cu");
   if (!page) { return; }
   var every = Number(page.dataset.every) * 1000;
-  // From the origin: an address with a password in it, as some bookmarks have, cannot be fetched.
+  // From the origin: fetch() refuses a URL with a password, as some bookmarks have.
   var api = location.origin + page.dataset.api;
 
-  // -- saying things -------------------------------------------------------------------------
+  // -- messages -----------------------------------------------------------------------------
 
-  var says = page.querySelector(".cu-says");
+  var messages = page.querySelector(".cu-says");
 
-  function say(text, kind) {
+  function showMessage(text, kind) {
     var note = document.createElement("div");
     note.className = "cu-note" + (kind ? " cu-" + kind : "");
     note.setAttribute("role", kind === "error" ? "alert" : "status");
     note.textContent = text;
-    says.append(note);
+    messages.append(note);
     setTimeout(function () { note.remove(); }, kind === "error" ? 15000 : 6000);
   }
 
-  // Asks in a dialog; gives the value of the button that was pressed, or "" for none.
-  function ask(text, choices) {
+  // Ask in a dialog; resolve to the value of the pressed button, or "".
+  function confirmInDialog(text, choices) {
     var dialog = document.createElement("dialog");
     var words = document.createElement("p");
     var form = document.createElement("form");
@@ -58,17 +58,17 @@
     return found ? decodeURIComponent(found.slice(name.length + 1)) : "";
   }
 
-  function sentence(answer, body) {
+  function errorText(answer, body) {
     if (body && body.error) {
       return [body.error.message].concat((body.error.mistakes || []).map(function (one) {
         return one.where + ": " + one.problem;
       })).join("\n");
     }
-    if (answer.status === 401) { return "You are not signed in any more; load the page again."; }
+    if (answer.status === 401) { return "Your session has ended; reload the page."; }
     return "The server answered " + answer.status + " " + answer.statusText + ".";
   }
 
-  async function call(method, path, body) {
+  async function callApi(method, path, body) {
     var options = { method: method, credentials: "same-origin", headers: { Accept: "application/json" } };
     if (method !== "GET") {
       options.headers["Content-Type"] = "application/json";
@@ -80,19 +80,19 @@
     try {
       answer = await fetch(api + path, options);
     } catch (error) {
-      throw new Error("Flower does not answer; is it still running?");
+      throw new Error("Flower does not answer; check that it is running.");
     }
     var text = await answer.text();
-    var told = null;
-    try { told = text ? JSON.parse(text) : null; } catch (error) { told = null; }
-    if (!answer.ok) { throw new Error(sentence(answer, told)); }
-    return told;
+    var result = null;
+    try { result = text ? JSON.parse(text) : null; } catch (error) { result = null; }
+    if (!answer.ok) { throw new Error(errorText(answer, result)); }
+    return result;
   }
 
-  function counted(number, noun) { return number + " " + noun + (number === 1 ? "" : "s"); }
+  function plural(number, noun) { return number + " " + noun + (number === 1 ? "" : "s"); }
 
-  function handled(told) {
-    var list = (told && told.runs) || [];
+  function outcomeText(result) {
+    var list = (result && result.runs) || [];
     var outcomes = {};
     list.forEach(function (one) { outcomes[one.outcome] = (outcomes[one.outcome] || 0) + 1; });
     var words = Object.keys(outcomes).map(function (name) { return outcomes[name] + " " + name; });
@@ -103,94 +103,94 @@
 
   // -- buttons -------------------------------------------------------------------------------
 
-  function ticked() {
+  function selectedRuns() {
     return Array.from(page.querySelectorAll("input[name=run]:checked")).map(function (box) { return box.value; });
   }
 
-  async function resumed(button, body) {
-    var look = await call("POST", button.dataset.path, Object.assign({ dryRun: true }, body));
+  async function confirmResume(button, body) {
+    var look = await callApi("POST", button.dataset.path, Object.assign({ dryRun: true }, body));
     var previews = (look && look.previews) || [];
     var runs = previews.reduce(function (sum, one) { return sum + one.dispatched; }, 0);
     var skips = previews.reduce(function (sum, one) { return sum + one.skipped; }, 0);
-    var text = button.dataset.confirm + "\n" + counted(runs, "missed slot") + " would be dispatched" +
+    var text = button.dataset.confirm + "\n" + plural(runs, "missed slot") + " would be dispatched" +
       (skips ? ", " + skips + " skipped." : ".");
     var choices = [["catchup", "Resume"]];
     if (runs) { choices.unshift(["discard", "Resume without catch-up"]); }
-    var chosen = await ask(text, choices);
+    var chosen = await confirmInDialog(text, choices);
     return chosen && Object.assign({ catchup: chosen === "catchup" }, body);
   }
 
-  async function prepared(button) {
+  async function requestBody(button) {
     var body = JSON.parse(button.dataset.body || "{}");
-    if (button.dataset.bulk !== undefined) { body.runIds = ticked(); }
-    if (button.dataset.look === "resume") { return resumed(button, body); }
+    if (button.dataset.bulk !== undefined) { body.runIds = selectedRuns(); }
+    if (button.dataset.look === "resume") { return confirmResume(button, body); }
     if (button.dataset.confirm) {
-      var text = button.dataset.confirm.replace("{n}", counted((body.runIds || []).length, "run"));
-      if (!await ask(text, [["yes", button.dataset.yes || button.textContent.trim()]])) { return ""; }
+      var text = button.dataset.confirm.replace("{n}", plural((body.runIds || []).length, "run"));
+      if (!await confirmInDialog(text, [["yes", button.dataset.yes || button.textContent.trim()]])) { return ""; }
     }
     return body;
   }
 
-  async function pressed(button) {
+  async function pressButton(button) {
     button.disabled = true;
     try {
-      var body = await prepared(button);
+      var body = await requestBody(button);
       if (body) {
-        var told = await call(button.dataset.method || "POST", button.dataset.path, body);
-        say(button.dataset.done || handled(told) || "Done.");
-        if (button.dataset.bulk !== undefined) { untick(); }
-        await look();
+        var result = await callApi(button.dataset.method || "POST", button.dataset.path, body);
+        showMessage(button.dataset.done || outcomeText(result) || "Done.");
+        if (button.dataset.bulk !== undefined) { clearSelection(); }
+        await refresh();
       }
     } catch (error) {
-      say(error.message, "error");
+      showMessage(error.message, "error");
     }
     button.disabled = false;
-    bulk();
+    updateSelection();
   }
 
   page.addEventListener("click", function (event) {
     var button = event.target.closest("button[data-path]");
-    if (button) { pressed(button); }
+    if (button) { pressButton(button); }
   });
 
   // -- check boxes ---------------------------------------------------------------------------
 
-  function boxes() { return Array.from(page.querySelectorAll("input[name=run]")); }
+  function runBoxes() { return Array.from(page.querySelectorAll("input[name=run]")); }
 
-  function untick() {
+  function clearSelection() {
     page.querySelectorAll("input[type=checkbox]").forEach(function (box) { box.checked = false; });
   }
 
-  function bulk() {
-    var count = ticked().length;
+  function updateSelection() {
+    var count = selectedRuns().length;
     page.querySelectorAll("button[data-bulk]").forEach(function (button) { button.disabled = !count; });
     page.querySelectorAll("[data-ticked]").forEach(function (place) {
-      place.textContent = count ? counted(count, "run") + " selected" : "Select runs to handle them together.";
+      place.textContent = count ? plural(count, "run") + " selected" : "Select runs to act on several at once.";
     });
     var all = page.querySelector("input[data-all]");
     if (all) {
-      all.checked = count > 0 && count === boxes().length;
-      all.indeterminate = count > 0 && count < boxes().length;
+      all.checked = count > 0 && count === runBoxes().length;
+      all.indeterminate = count > 0 && count < runBoxes().length;
     }
   }
 
   page.addEventListener("change", function (event) {
     if (event.target.matches("input[data-all]")) {
-      boxes().forEach(function (box) { box.checked = event.target.checked; });
+      runBoxes().forEach(function (box) { box.checked = event.target.checked; });
     }
-    bulk();
+    updateSelection();
   });
 
   // -- staying up to date --------------------------------------------------------------------
 
-  function key(node) { return node.dataset && node.dataset.key; }
+  function keyOf(node) { return node.dataset && node.dataset.key; }
 
-  function alike(old, fresh) {
-    return old && old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && key(old) === key(fresh);
+  function sameKind(old, fresh) {
+    return old && old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
   }
 
-  // Makes what is shown look as what was drawn now, without touching what is the same: focus,
-  // selection, check boxes and the place where somebody reads are kept.
+  // Change the shown elements into the fresh ones and leave equal elements alone, so that focus,
+  // selection, check boxes and the scroll position stay.
   function morph(old, fresh) {
     if (old.nodeType !== Node.ELEMENT_NODE) {
       if (old.nodeValue !== fresh.nodeValue) { old.nodeValue = fresh.nodeValue; }
@@ -204,11 +204,11 @@
       if (!fresh.hasAttribute(one.name) && one.name !== "open") { old.removeAttribute(one.name); }
     });
     var keyed = new Map();
-    Array.from(old.children).forEach(function (child) { if (key(child)) { keyed.set(key(child), child); } });
+    Array.from(old.children).forEach(function (child) { if (keyOf(child)) { keyed.set(keyOf(child), child); } });
     var place = old.firstChild;
     Array.from(fresh.childNodes).forEach(function (child) {
-      var known = key(child) ? keyed.get(key(child)) : (alike(place, child) ? place : null);
-      if (known && alike(known, child)) {
+      var known = keyOf(child) ? keyed.get(keyOf(child)) : (sameKind(place, child) ? place : null);
+      if (known && sameKind(known, child)) {
         if (known === place) { place = place.nextSibling; } else { old.insertBefore(known, place); }
         morph(known, child);
       } else {
@@ -224,14 +224,14 @@
 
   var light = page.querySelector(".cu-live");
 
-  function shine(state, words) {
+  function showLiveState(state, words) {
     if (light) {
       light.dataset.state = state;
       light.textContent = words;
     }
   }
 
-  async function look() {
+  async function refresh() {
     var answer = await fetch(location.origin + location.pathname + location.search, { credentials: "same-origin", headers: { "X-Requested-With": "XMLHttpRequest" } });
     if (!answer.ok) { throw new Error(String(answer.status)); }
     var fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -239,21 +239,21 @@
       var found = fresh.getElementById(old.id);
       if (found) { morph(old, found); }
     });
-    bulk();
-    shine("live", "Live");
+    updateSelection();
+    showLiveState("live", "Live");
   }
 
   var timer = null;
 
-  function later() {
+  function scheduleRefresh() {
     clearTimeout(timer);
     timer = setTimeout(async function () {
       try {
-        await look();
+        await refresh();
       } catch (error) {
-        shine("failing", "Not up to date: Flower does not answer");
+        showLiveState("failing", "Not up to date: Flower does not answer");
       }
-      if (!document.hidden) { later(); }
+      if (!document.hidden) { scheduleRefresh(); }
     }, every);
   }
 
@@ -261,18 +261,18 @@
     document.addEventListener("visibilitychange", function () {
       if (document.hidden) {
         clearTimeout(timer);
-        shine("stopped", "Paused");
+        showLiveState("stopped", "Paused");
       } else {
-        look().catch(function () { return null; }).then(later);
+        refresh().catch(function () { return null; }).then(scheduleRefresh);
       }
     });
-    shine("live", "Live");
-    later();
+    showLiveState("live", "Live");
+    scheduleRefresh();
   }
 
-  // -- times in the reader's zone ------------------------------------------------------------
+  // -- times in the reader's time zone ------------------------------------------------------------
 
-  function zoned(event) {
+  function addLocalTime(event) {
     var place = event.target.closest && event.target.closest("time");
     if (place && !place.dataset.zoned) {
       place.dataset.zoned = "yes";
@@ -281,14 +281,14 @@
     }
   }
 
-  page.addEventListener("pointerover", zoned);
-  page.addEventListener("focusin", zoned);
+  page.addEventListener("pointerover", addLocalTime);
+  page.addEventListener("focusin", addLocalTime);
 
-  // -- the form of a backfill ----------------------------------------------------------------
+  // -- the backfill form ----------------------------------------------------------------
 
   var form = page.querySelector("form[data-backfill]");
 
-  function asked() {
+  function formValues() {
     var data = new FormData(form);
     return {
       entry: form.dataset.backfill || data.get("entry"),
@@ -300,50 +300,50 @@
     };
   }
 
-  function quoted(word) { return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replace(/'/g, "'\\''") + "'"; }
+  function shellQuote(word) { return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replace(/'/g, "'\\''") + "'"; }
 
-  function command(what) {
-    var words = ["celery", "-A", form.dataset.app, "catchup", "backfill", quoted(what.entry), "--start", what.start, "--end", what.end];
+  function commandLine(what) {
+    var words = ["celery", "-A", form.dataset.app, "catchup", "backfill", shellQuote(what.entry), "--start", what.start, "--end", what.end];
     if (what.reprocess !== "none") { words.push("--reprocess", what.reprocess); }
     if (what.maxActive !== 1) { words.push("--max-active", what.maxActive); }
     if (what.newestFirst) { words.push("--newest-first"); }
     return words.join(" ");
   }
 
-  function table(place, told) {
+  function showPreview(place, result) {
     place.replaceChildren();
-    var rows = told.slots.slice(0, 8);
+    var rows = result.slots.slice(0, 8);
     rows.forEach(function (one) {
       place.append(one.scheduledTime.replace("T", " ").replace(/:00Z$/, "Z") + "  " + one.action + (one.reason ? " (" + one.reason + ")" : "") + "\n");
     });
-    var more = told.dispatched + told.skipped - rows.length;
+    var more = result.dispatched + result.skipped - rows.length;
     if (more > 0) { place.append("… " + more + " more\n"); }
-    place.append((rows.length ? "\n" : "") + counted(told.dispatched, "run") + " would be dispatched" +
-      (told.skipped ? ", " + told.skipped + " skipped." : "."));
+    place.append((rows.length ? "\n" : "") + plural(result.dispatched, "run") + " would be dispatched" +
+      (result.skipped ? ", " + result.skipped + " skipped." : "."));
   }
 
   var asking = 0;
 
-  async function previewed() {
+  async function updatePreview() {
     var number = ++asking;
-    var what = asked();
+    var what = formValues();
     var place = form.querySelector("[data-preview]");
     var button = form.querySelector("button[type=submit]");
-    form.querySelector("[data-command]").textContent = what.entry ? command(what) : "";
+    form.querySelector("[data-command]").textContent = what.entry ? commandLine(what) : "";
     if (!what.entry) { return; }
     try {
       var looks = await Promise.all(["none", "failed", "completed"].map(function (choice) {
-        return call("POST", "/backfill/preview", Object.assign({}, what, { reprocess: choice }));
+        return callApi("POST", "/backfill/preview", Object.assign({}, what, { reprocess: choice }));
       }));
       if (number !== asking) { return; }
-      looks.forEach(function (told, index) {
-        form.querySelectorAll("[data-count]")[index].textContent = told.dispatched;
+      looks.forEach(function (result, index) {
+        form.querySelectorAll("[data-count]")[index].textContent = result.dispatched;
       });
       var mine = looks[["none", "failed", "completed"].indexOf(what.reprocess)];
-      table(place, mine);
+      showPreview(place, mine);
       if (button) {
         button.disabled = !mine.dispatched;
-        button.textContent = mine.dispatched ? "Dispatch " + counted(mine.dispatched, "run") : "Nothing to dispatch";
+        button.textContent = mine.dispatched ? "Dispatch " + plural(mine.dispatched, "run") : "Nothing to dispatch";
       }
     } catch (error) {
       if (number === asking) {
@@ -357,24 +357,24 @@
     var soon = null;
     form.addEventListener("input", function () {
       clearTimeout(soon);
-      soon = setTimeout(previewed, 250);
+      soon = setTimeout(updatePreview, 250);
     });
     form.addEventListener("submit", async function (event) {
       event.preventDefault();
-      var what = asked();
+      var what = formValues();
       var button = form.querySelector("button[type=submit]");
-      if (!await ask(button.textContent + " of “" + what.entry + "”, from " + what.start + " to " + what.end + "?", [["yes", button.textContent]])) { return; }
+      if (!await confirmInDialog(button.textContent + " of “" + what.entry + "”, from " + what.start + " to " + what.end + "?", [["yes", button.textContent]])) { return; }
       try {
-        var made = await call("POST", "/backfills", what);
-        say("Backfill " + made.id + " was created; the scheduler begins with its next tick.");
-        await look();
-        await previewed();
+        var made = await callApi("POST", "/backfills", what);
+        showMessage("Backfill " + made.id + " was created; beat starts it with its next tick.");
+        await refresh();
+        await updatePreview();
       } catch (error) {
-        say(error.message, "error");
+        showMessage(error.message, "error");
       }
     });
-    if (form.dataset.backfill) { previewed(); }
+    if (form.dataset.backfill) { updatePreview(); }
   }
 
-  bulk();
+  updateSelection();
 }());
