@@ -325,5 +325,5 @@ class _Reader:
         value = read_instant(column.get(name))
         if value is None and name in column:
             text = column[name][:40]
-            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which is no time"))
+            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which is not a time"))
         return value

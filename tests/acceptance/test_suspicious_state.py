@@ -144,7 +144,7 @@ def test_an_unreadable_state_of_one_entry_leaves_the_others_alone(site: Site) ->
     beat = away(site, lambda site: site.redis.hset(site.keys.decided, "hourly", "nan"))
     until_alive(site)
 
-    assert warnings(beat) == ["the watermark of entry 'hourly' is 'nan', which is no time"]
+    assert warnings(beat) == ["the watermark of entry 'hourly' is 'nan', which is not a time"]
     assert site.slots("hourly") == []
     assert len(site.slots("other")) == 3
 

@@ -135,13 +135,13 @@ def test_what_is_named_like_a_secret_is_not_kept(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ("garbage", "'garbage', which is no time"),
-        ("", "'', which is no time"),
-        ("nan", "which is no time"),
-        ("1e400", "which is no time"),
-        ("-5", "which is no time"),
-        ("1770455100.5", "which is no time"),
-        ("253402300800000", "which is no time"),
+        ("garbage", "'garbage', which is not a time"),
+        ("", "'', which is not a time"),
+        ("nan", "which is not a time"),
+        ("1e400", "which is not a time"),
+        ("-5", "which is not a time"),
+        ("1770455100.5", "which is not a time"),
+        ("253402300800000", "which is not a time"),
         ("1801612800000", "2027-02-03T00:00:00Z, in the future"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_key_of_the_wrong_kind_is_set_aside_and_beat_goes_on(redis_url: str, d
         client.set(keys.decided, "somebody else's")
 
         told = project.catchup("doctor", "--fix", "-f", code=1).stderr
-        assert "is a string, and should be a hash" in told
+        assert "is a string, expected a hash" in told
         assert client.get(f"{keys.decided}:set-aside") == b"somebody else's"
     desk_clock.set("2026-02-07T10:00:00Z")
     project.tick()

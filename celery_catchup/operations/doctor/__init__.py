@@ -1,6 +1,7 @@
-"""The doctor: what is wrong or risky with this installation, and the fix for each.
+"""The doctor: checks of an installation, each with a fix.
 
-Every check is a function that yields findings; one that cannot be made says so and stops nobody.
+Imports other operations. Start reading in `examination.py`: the table of checks is at its end. A check is a
+function that yields verdict, detail and fix; one that fails is reported as unknown.
 """
 
 from celery_catchup.operations.doctor.examination import examine

@@ -1,13 +1,15 @@
-"""What the doctor says of one check."""
+"""The findings of the doctor's checks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 
 class Verdict(StrEnum):
-    """How a check went; ``unknown`` when it could not be made."""
+    """The result of a check; ``unknown`` when the check itself failed."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, and what to do about it."""
+    """One result of a check, and what to do about it."""
 
     check: str
     verdict: Verdict
@@ -27,22 +29,26 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All findings; healthy when every check could be made and none is a failure."""
+    """All findings; healthy when no check is a failure or unknown."""
 
     healthy: bool
     findings: tuple[Finding, ...]
 
 
-def ok(check: str, detail: str) -> Finding:
-    """All is well."""
-    return Finding(check, Verdict.OK, detail)
+Results: TypeAlias = Iterator[tuple[Verdict, str, str | None]]
+"""What a check yields: the verdict, the detail and the fix of each finding."""
 
 
-def warning(check: str, detail: str, fix: str) -> Finding:
-    """It works, but something is risky or was lost."""
-    return Finding(check, Verdict.WARNING, detail, fix)
+def ok(detail: str) -> tuple[Verdict, str, str | None]:
+    """Report that all is well."""
+    return Verdict.OK, detail, None
 
 
-def failure(check: str, detail: str, fix: str) -> Finding:
-    """It does not work as it is."""
-    return Finding(check, Verdict.FAILURE, detail, fix)
+def warning(detail: str, fix: str) -> tuple[Verdict, str, str | None]:
+    """Report something that works, but is risky or lost slots."""
+    return Verdict.WARNING, detail, fix
+
+
+def failure(detail: str, fix: str) -> tuple[Verdict, str, str | None]:
+    """Report something that does not work."""
+    return Verdict.FAILURE, detail, fix

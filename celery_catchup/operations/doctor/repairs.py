@@ -1,4 +1,4 @@
-"""Repairs: what the doctor can mend by itself, after asking: values in the store that cannot be right."""
+"""Repair stored values that cannot be right, after a confirmation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Operator
-from celery_catchup.operations.doctor.findings import Finding, failure, ok, warning
+from celery_catchup.operations.doctor.findings import Results, failure, ok, warning
 from celery_catchup.operations.watermarks import list_orphans
 
 _SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
@@ -19,7 +19,7 @@ _SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
 
 @dataclass(frozen=True)
 class Repair:
-    """Something that cannot be right, and what mends it."""
+    """Something that cannot be right, and the function that repairs it."""
 
     what: str
     fix: str
@@ -27,22 +27,21 @@ class Repair:
 
 
 def repairs(operator: Operator) -> list[Repair]:
-    """Everything that could be mended now."""
+    """List everything that can be repaired now."""
     strange = list(_strange_keys(operator))
-    # With a key of the wrong kind nothing else can be read.
+    # With a key of the wrong type nothing else can be read.
     return strange or list(_watermarks(operator))
 
 
-def stored(operator: Operator) -> Iterator[Finding]:
-    """Whether what is stored can be right, and belongs to an entry."""
+def stored_state(operator: Operator) -> Results:
+    """Check that the stored state can be right, and belongs to declared entries."""
     found = repairs(operator)
     for one in found:
-        yield failure("stored state", one.what, f"{one.fix}: celery catchup doctor --fix")
+        yield failure(one.what, f"{one.fix}: celery catchup doctor --fix")
     if not found:
-        yield ok("stored state", "everything can be read")
+        yield ok("everything can be read")
         for name in list_orphans(operator):
             yield warning(
-                "stored state",
                 f"entry {shown(name)} is orphaned: it is stored, but not declared any more",
                 f"if it was renamed: celery catchup watermark rename {name} NEW; else leave it",
             )
@@ -57,8 +56,8 @@ def _strange_keys(operator: Operator) -> Iterator[Repair]:
     for (key, kind), found in zip(wanted, kinds, strict=True):
         if found.decode() not in (kind, "none"):
             yield Repair(
-                f"key {shown(key)} is a {found.decode()}, and should be a {kind}: somebody else writes to it",
-                f"rename it to {shown(key + ':set-aside')}, and go on without it",
+                f"key {shown(key)} is a {found.decode()}, expected a {kind}: another program writes to it",
+                f"rename it to {shown(key + ':set-aside')}, and continue without it",
                 partial(operator.store.client.rename, key, f"{key}:set-aside"),
             )
 
@@ -77,12 +76,12 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
         if problem is not None:
             yield Repair(
                 f"the watermark of entry {shown(name)} is {problem}",
-                f"reset it to {to_rfc3339(now)}; what it missed is let go",
+                f"reset it to {to_rfc3339(now)}; what it missed is dropped",
                 partial(operator.controls.move_watermarks, [name], now),
             )
 
 
 def _problem(text: str, now: Instant) -> str | None:
     if not text.isdecimal() or int(text) not in _SANE:
-        return f"{shown(text[:40])}, which is no time"
+        return f"{shown(text[:40])}, which is not a time"
     return f"{to_rfc3339(int(text))}, in the future" if int(text) > now + _SKEW else None
