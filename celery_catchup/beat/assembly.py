@@ -182,7 +182,7 @@ class _AnnouncedLedger(Ledger):
     def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
         """As `Ledger.commit`."""
         outcome = super().commit(leadership, batch, now=now)
-        for plain in batch.plain:
+        for plain in batch.unmanaged:
             self.sent_events.pushed(plain.queue, plain.messages)
         return outcome
 

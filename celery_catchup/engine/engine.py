@@ -279,7 +279,7 @@ class Engine:
         ``progress`` when all of it is; False when another beat leads by now, or has sent it."""
         with self._until_fenced():
             for some in portions(batches):
-                self.services.ledger.commit(self.services.leadership, Batch(plain=some), now=now)
+                self.services.ledger.commit(self.services.leadership, Batch(unmanaged=some), now=now)
             if progress:
                 self.services.ledger.commit(self.services.leadership, Batch(progress=progress), now=now)
         return self.leading

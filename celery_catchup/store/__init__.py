@@ -1,7 +1,8 @@
-"""The store: everything the package keeps, and the only place that speaks Redis.
+"""The stored state in Redis: runs, watermarks, leases, templates, history.
 
-Each verb is one Lua script in ``lua/``, so what belongs together changes together. All
-keys of a namespace share one hash tag. Only scripts that may be repeated are repeated.
+It imports ``model``, ``config`` and ``planning``; other rooms import Redis only for error classes and broker
+connections. Each write is one Lua script in ``lua/``, so that related records change together.
+Start with `Store` (`store.py`), which calls the scripts, and `Keys` (`keys.py`), which lists all keys.
 """
 
 from celery_catchup.store.backfills import Backfill, Backfills

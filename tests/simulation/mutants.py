@@ -234,7 +234,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "no_compare_and_set_plain": Mutant(
         "entries without a policy are sent whatever is known of them by now",
-        (("commit", r"if \(known or ''\) ~= batch\.plain\.expected\[i\] then", "if false then"),),
+        (("commit", r"if \(known or ''\) ~= batch\.unmanaged\.expected\[i\] then", "if false then"),),
         stress="commit_unanswered",
     ),
     "no_ledger_check": Mutant(

@@ -1,10 +1,10 @@
--- Store how entries were declared when they were last accepted.
+-- Store the accepted declarations of entries.
 --
 -- KEYS leader    hash  owner, epoch
 -- KEYS accepted  hash  entry -> record of its declaration
--- ARGV owner, epoch    of the leader; owner "" for an operator, whoever leads
--- ARGV records         JSON: list of {entry, record}, record null for an entry that is gone
--- RETURNS 1, or 0 when somebody else leads
+-- ARGV owner, epoch    the fence of the leader; owner "" for an operator, whichever beat leads
+-- ARGV records         JSON: list of {entry, record}, record null for a removed entry
+-- RETURNS 1, or false if another beat leads
 if args.owner ~= '' and not leads() then return false end
 for _, change in ipairs(cjson.decode(args.records)) do
   if type(change[2]) == 'string' then

@@ -1,17 +1,17 @@
--- Let delayed runs whose time has come start in their turn; the leader then releases their lanes.
+-- Let delayed runs that are due start in their turn; the leader then releases their lanes.
 --
--- A delayed run keeps its place in the chain: until this script lets it go, nothing behind it starts.
+-- A delayed run keeps its place in the chain: no later run starts before this script admits it.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS delayed    zset  runs that are sent later, by the time they may go
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS delayed    zset  runs to send later, by time (ms)
+-- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS unreleased zset  lanes that the leader is to release
 -- KEYS ...              the chain of each run's entry
 -- ARGV owner, epoch
 -- ARGV now_ms           slot time
 -- ARGV ...              run ids, each with the name of its entry
--- RETURNS how many were delayed no longer, or false when somebody else leads
+-- RETURNS the number of admitted runs, or false if another beat leads
 if not leads() then return false end
 local now, admitted = tonumber(args.now_ms), 0
 for i = 0, #KEYS - first_key do
@@ -20,7 +20,7 @@ for i = 0, #KEYS - first_key do
   local run, stored = load_run(id)
   local kind = redis.call('TYPE', chain).ok
   if kind ~= 'zset' and kind ~= 'none' then
-    redis.call('ZADD', keys.delayed, 'XX', now + 60000, id) -- a damaged chain is its entry's trouble
+    redis.call('ZADD', keys.delayed, 'XX', now + 60000, id) -- only the entry with the damaged chain waits
     admitted = admitted + 1
   elseif at <= now and not (run and run.entry ~= entry) then
     redis.call('ZREM', keys.delayed, id)

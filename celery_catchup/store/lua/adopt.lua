@@ -1,24 +1,24 @@
--- Note entries that are seen for the first time, or whose schedule or policy changed.
+-- Store entries that are new, or whose schedule or policy has changed.
 --
 -- KEYS leader        hash  owner, epoch
 -- KEYS first_seen    hash  entry -> instant (ms); kept from the first sight on
--- KEYS anchors       hash  entry -> phase of its intervals (ms); kept likewise
+-- KEYS anchors       hash  entry -> phase of its intervals (ms); kept, too
 -- KEYS fingerprints  hash  entry -> what its schedule looked like
 -- KEYS policies      hash  entry -> policy as JSON, for the scripts that release and end runs
 -- KEYS changed       hash  entry -> since when the current schedule holds (ms)
 -- KEYS meta          hash  schema version of the stored state
 -- KEYS scheduler     hash  watermark
--- KEYS decided       hash  entry -> everything up to here is decided (ms)
--- KEYS stopped       hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS decided       hash  entry -> its watermark (ms)
+-- KEYS stopped       hash  entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS left_off      hash  entry that is not declared any more -> up to where it is decided (ms)
 -- ARGV owner, epoch
--- ARGV schema              version to note when there is none, with the last part of the entries; "" before
--- ARGV watermark           to be put in place of one that is missing or cannot be right, else ""
--- ARGV declares            a digest of the leader's entries, for standbys to compare; noted with the schema
--- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, and changed and
---                          decided, or null to leave them}
--- ARGV left_off            JSON: entry -> up to where it is decided, or null to forget that it was removed
--- RETURNS 1, or 0 when somebody else leads
+-- ARGV schema              version to store if there is none, with the last part of the entries; "" before
+-- ARGV watermark           replaces a missing or impossible one, or ""
+-- ARGV declares            a digest of the leader's entries, for standbys to compare; stored with the schema
+-- ARGV entries             JSON: list of {name, first_seen, anchor, fingerprint, policy, changed,
+--                          decided}; null for changed or decided leaves it
+-- ARGV left_off            JSON: entry -> its watermark, or null for an entry that is back
+-- RETURNS 1, or false if another beat leads
 if not leads() then return false end
 if args.schema ~= '' then
   redis.call('HSETNX', keys.meta, 'schema', args.schema)

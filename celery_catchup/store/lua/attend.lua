@@ -1,14 +1,14 @@
--- Note that a worker with the plugin is alive and which queues it consumes; forget workers that are long silent.
+-- Record that a worker with the plugin is alive and which queues it consumes; forget silent workers.
 --
 -- KEYS workers   zset  node name by the time it was last seen (ms)
 -- KEYS consumers hash  "plugin <queue>" -> when a worker with the plugin was last seen to consume it (ms); kept
--- KEYS contact   hash  since when the store can be reached
+-- KEYS contact   hash  since when the store is reachable
 -- ARGV worker          its node name
--- ARGV forget_ms       how long a silent one is remembered
+-- ARGV forget_ms       how long a silent worker is remembered
 -- ARGV ttl_ms          how long a run's lease lasts
--- ARGV now_ms          0 in production
--- ARGV ...             names of the queues that it consumes
--- RETURNS how many workers are remembered
+-- ARGV now_ms          0 for the server's clock
+-- ARGV ...             the queues that it consumes
+-- RETURNS the number of remembered workers
 local now = server_now(args.now_ms)
 note_contact(now, tonumber(args.ttl_ms))
 redis.call('ZADD', keys.workers, now, args.worker)

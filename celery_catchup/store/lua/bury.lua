@@ -1,25 +1,25 @@
--- Give up a run whose record cannot be read: it becomes a dead letter, and its chain goes on.
+-- Make a run with an unreadable record a dead letter; its chain goes on.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
--- KEYS retries    zset  failed runs by the time of their next attempt (ms)
+-- KEYS leases     zset  active runs by lease expiry (ms)
+-- KEYS retries    zset  failed runs by next attempt (ms)
 -- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
--- KEYS delayed    zset  runs that are sent later
+-- KEYS outbox     zset  runs to publish
+-- KEYS delayed    zset  runs to send later
 -- KEYS policies   hash  entry -> policy as JSON
--- KEYS ended      zset  runs by the time they ended (ms)
--- KEYS dead       zset  dead letters by the time they died (ms)
--- KEYS letters    hash  run id -> what is known of its failure, as JSON
+-- KEYS ended      zset  ended runs by end (ms)
+-- KEYS dead       zset  dead letters by end (ms)
+-- KEYS letters    hash  run id -> failure as JSON
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
--- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
--- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
 -- ARGV owner, epoch, db
 -- ARGV run_id
--- ARGV entry, slot      what the lists still know of it
--- ARGV now_ms           0 in production
--- RETURNS "buried", "sound" when it can be read, or "fenced" when somebody else leads
+-- ARGV entry, slot      as far as the lists know them
+-- ARGV now_ms           0 for the server's clock
+-- RETURNS "buried", "sound" if it can be read, or false if another beat leads
 if not leads() then return false end
 local id, now = args.run_id, server_now(args.now_ms)
 local run, stored = load_run(id)

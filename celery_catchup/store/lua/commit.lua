@@ -1,47 +1,45 @@
--- Make decisions durable: new runs, skips and watermarks of several entries, in one step.
+-- Commit decisions: new runs, skips and watermarks of several entries, in one step.
 --
--- Runs join their entry's chain and are released from it as far as the policy allows; on an
--- atomic broker their messages are pushed in this very step. One that may start at once comes
--- with its message, and takes no detour over the chain. A run that is in the ledger already is
--- left alone, so that repeating a commit changes nothing. Where new runs replace the active ones, or the
--- schedule stops them, those end first: at once when no worker executes them, else by the leader, who
--- finds their tasks among the revocations, and revokes them when the commit is done.
+-- Runs join their entry's chain and are released from it as far as the policy allows; on an atomic broker their
+-- messages are pushed in the same step. A run that may start at once comes with its message, and skips the chain.
+-- A run that is in the ledger already is left alone, so that repeating a commit changes nothing. If new runs
+-- replace the active ones, or the schedule stops them, those end first: a queued run at once, a running one when
+-- the leader has revoked its task, which it finds among the revocations.
 --
--- Nothing is written when the writer leads no more, when an entry was decided by somebody else, or
--- when a template is missing. An entry that is busier than its plan took it to be, or that has runs the plan
--- did not know of, is left as it is and told, to be planned again; one with a key that is not what it should
--- be is left as it is and told, too. The others are committed.
+-- Nothing is written if another beat leads, if another beat has decided an entry, or if a template is missing. If
+-- an assumption of a plan is wrong (the entry's active and waiting runs, or no run in the ledger), the script skips
+-- the entry and reports it; it also skips and reports an entry with a key of the wrong type.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS scheduler  hash    progress of the catch-up
--- KEYS decided    hash    entry -> everything up to here is decided (ms)
--- KEYS last_runs  hash    entry without a policy -> when it last ran (ms) and how often
--- KEYS anchors    hash    entry -> last slot, for schedules that can only be asked for the next one
--- KEYS paused     hash    entry -> since when it is paused; gone when the resume is decided
+-- KEYS decided    hash    entry -> its watermark (ms)
+-- KEYS last_runs  hash    entry without a policy -> last run (ms) and count
+-- KEYS anchors    hash    entry -> last slot, for forward-only schedules
+-- KEYS paused     hash    entry -> pause; removed when the resume is decided
 -- KEYS ledger     hash    run id -> run as JSON
--- KEYS runs       zset    run id by slot (ms), all entries
+-- KEYS runs       zset    runs of all entries by slot (ms)
 -- KEYS templates  hash    template id -> message and queue as JSON
--- KEYS outbox     zset    runs to be published, by the time they were decided
--- KEYS delayed    zset    runs that are sent later, by the time they may go
--- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
--- KEYS hours      hash    what happened in each hour
--- KEYS ended      zset    runs by the time they ended (ms)
--- KEYS retries    zset    failed runs by the time of their next attempt (ms)
--- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
--- KEYS revocations hash   task id -> "terminate" or "revoke": what the leader still has to tell the workers
--- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
--- KEYS template_uses zset   templates that runs share, by the time they were last used (ms)
+-- KEYS outbox     zset    runs to publish, by time of decision
+-- KEYS delayed    zset    runs to send later, by time (ms)
+-- KEYS leases     zset    active runs by lease expiry (ms)
+-- KEYS hours      hash    hourly counts
+-- KEYS ended      zset    ended runs by end (ms)
+-- KEYS retries    zset    failed runs by next attempt (ms)
+-- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
+-- KEYS revocations hash   task id -> "terminate" or "revoke", for the leader to send
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
+-- KEYS template_uses zset   shared templates by last use (ms)
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
--- ARGV owner, epoch, db   the leader's fence, and the number of the database we are in
--- ARGV now_ms             slot time of the tick that decided
--- ARGV batch              JSON: {templates, stored, routes, entries, runs, timing, more, plain, progress}; entries and
---                         runs are columns: lists of the same length, one for each thing that is said of them;
---                         timing has the countdown and expiry (ms) of runs that have one, by their number
--- ARGV ...                of each run what is recorded of it (JSON without its last brace), and its message or "";
+-- ARGV owner, epoch, db   the fence of the leader, and the number of this database
+-- ARGV now_ms             slot time of the tick
+-- ARGV batch              JSON: {templates, stored, routes, entries, runs, timing, more, unmanaged, progress}; entries and
+--                         runs are columns: one list for each field, all of the same length;
+--                         timing has countdown and expiry (ms) of the runs that have them, by number
+-- ARGV ...                for each run its record (JSON without the last brace), and its message or "";
 --                         then the templates as JSON, in the order of their ids
--- RETURNS {"ok", JSON {changed: positions of entries to be planned again, existing: run ids,
+-- RETURNS {"ok", JSON {changed: positions of entries to plan again, existing: run ids,
 --                       damaged: positions of entries with such a key, and the key}},
---         {"fenced"}, {"stale", entry}, or {"unknown", template}
+--         {"stale", entry}, {"unknown", template}, or false if another beat leads
 local now, batch = tonumber(args.now_ms), cjson.decode(args.batch)
 local entries, new = batch.entries, batch.runs
 
@@ -50,8 +48,8 @@ if not leads() then return false end
 for i, known in ipairs(fields_of(keys.decided, entries.name)) do
   if (known or '') ~= entries.expected[i] then return { 'stale', entries.name[i] } end
 end
-for i, known in ipairs(fields_of(keys.last_runs, batch.plain.name)) do
-  if (known or '') ~= batch.plain.expected[i] then return { 'stale', batch.plain.name[i] } end
+for i, known in ipairs(fields_of(keys.last_runs, batch.unmanaged.name)) do
+  if (known or '') ~= batch.unmanaged.expected[i] then return { 'stale', batch.unmanaged.name[i] } end
 end
 for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', keys.templates, id) == 0 then return { 'unknown', id } end
@@ -77,7 +75,7 @@ local function record_skip(skip)
   redis.call('ZADD', key, skip.last, cjson.encode(skip))
 end
 
--- what is written to keys of all entries is gathered, and written many at a time
+-- collect writes to keys of all entries, and send many of them at a time
 local rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
 local function flush()
   write('HSET', keys.ledger, rows)
@@ -127,7 +125,7 @@ local function end_active(ends, first, last)
   for _, id in ipairs(redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)) do
     local run = not joining[id] and load_run(id)
     if run then
-      -- An earlier attempt whose worker was cut off may still be executed.
+      -- A worker that was cut off may still execute an earlier attempt.
       for attempt = math.max(1, run.attempt - 4), run.attempt do
         redis.call('HSET', keys.revocations, task_id(id, attempt), kind)
       end
@@ -258,14 +256,14 @@ if next(total) then
 end
 
 local states = {}
-for i, name in ipairs(batch.plain.name) do
-  for _, message in ipairs(batch.plain.messages[i]) do
-    local route = batch.plain.route[i]
+for i, name in ipairs(batch.unmanaged.name) do
+  for _, message in ipairs(batch.unmanaged.messages[i]) do
+    local route = batch.unmanaged.route[i]
     outgoing[route] = outgoing[route] or {}
     table.insert(outgoing[route], message)
   end
   states[#states + 1] = name
-  states[#states + 1] = batch.plain.value[i]
+  states[#states + 1] = batch.unmanaged.value[i]
 end
 flush()
 write('HSET', keys.last_runs, states)

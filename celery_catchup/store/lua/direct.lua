@@ -1,24 +1,23 @@
--- Pause, resume or cancel a backfill; one that has ended stays as it is.
+-- Pause, resume, cancel or complete a backfill; an ended backfill stays as it is.
 --
--- A paused one starts no run, whoever asks; resumed, it goes on at once. What waits in a cancelled
--- one will not run.
+-- A paused backfill starts no run; resumed, it goes on at once. Waiting runs of a cancelled backfill are revoked.
 --
 -- KEYS backfills  hash    backfill id -> backfill as JSON
--- KEYS version    string  grows with every change from outside
+-- KEYS version    string  counter of changes from outside
 -- KEYS policies   hash    lane -> policy as JSON
 -- KEYS ledger     hash    run id -> run as JSON
--- KEYS ended      zset    runs by the time they ended (ms)
+-- KEYS ended      zset    ended runs by end (ms)
 -- KEYS templates  hash    template id -> message and queue as JSON
--- KEYS outbox     zset    runs to be published
--- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS outbox     zset    runs to publish
+-- KEYS leases     zset    active runs by lease expiry (ms)
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
--- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
 -- ARGV id
 -- ARGV state              running, paused, cancelled or, by the leader, completed
 -- ARGV lane               name of the backfill's lane
--- ARGV db                 number of the database we are in
--- RETURNS the state it is in now, or false when there is no such backfill
+-- ARGV db                 number of this database
+-- RETURNS its state now, or false if there is no such backfill
 local stored = redis.call('HGET', keys.backfills, args.id)
 if not stored then return false end
 local backfill, state, now = cjson.decode(stored), args.state, server_now('0')

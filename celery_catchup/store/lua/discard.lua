@@ -1,19 +1,19 @@
--- Take a run off the dead letters; it stays in the ledger as failed. Its chain goes on, when it had stopped it.
+-- Remove a dead letter; the run stays in the ledger as failed. If it had stopped its chain, the chain goes on.
 --
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS dead       zset  dead letters by the time they died (ms)
--- KEYS letters    hash  run id -> what is known of its failure, as JSON
--- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS dead       zset  dead letters by end (ms)
+-- KEYS letters    hash  run id -> failure as JSON
+-- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS policies   hash  entry -> policy as JSON
 -- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
--- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS outbox     zset  runs to publish
+-- KEYS leases     zset  active runs by lease expiry (ms)
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
 -- ARGV run_id, db
--- ARGV entry            whose active and waiting runs are given
--- RETURNS 1, or 0 when it is no dead letter and has stopped nothing
+-- ARGV entry            the lane of the active and waiting runs
+-- RETURNS 1, or 0 if it is not a dead letter and has stopped no chain
 local id, now = args.run_id, server_now('0')
 local run = load_run(id)
 if not run or run.entry ~= args.entry then return 0 end

@@ -8,7 +8,7 @@
 -- ARGV owner, epoch
 -- ARGV id
 -- ARGV lane
--- RETURNS 1, 0 when it has not ended or still has runs, or false when somebody else leads
+-- RETURNS 1, 0 if it has not ended or still has runs, or false if another beat leads
 if not leads() then return false end
 local backfill = read_json(redis.call('HGET', keys.backfills, args.id))
 if backfill.state == 'running' or backfill.state == 'paused' or redis.call('EXISTS', keys.active, keys.chain) > 0 then return 0 end

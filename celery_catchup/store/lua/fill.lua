@@ -1,31 +1,31 @@
--- Make a part of a backfill durable: its runs join the backfill's own lane, and its cursor moves.
+-- Commit a part of a backfill: its runs join the backfill's lane, and its cursor moves.
 --
--- Slots that have an ended run already are attempted again when they are among the runs given:
--- the planner has asked what is to be reprocessed. Runs in flight are left alone.
+-- A given run that has ended is attempted again: the planner has chosen what to reprocess. Runs in flight are left
+-- alone.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS backfills  hash  backfill id -> backfill as JSON
 -- KEYS policies   hash  lane -> policy as JSON
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS runs       zset  run id by slot (ms), all entries
+-- KEYS runs       zset  runs of all entries by slot (ms)
 -- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
--- KEYS ended      zset  runs by the time they ended (ms)
--- KEYS dead       zset  dead letters by the time they died (ms)
+-- KEYS outbox     zset  runs to publish
+-- KEYS leases     zset  active runs by lease expiry (ms)
+-- KEYS ended      zset  ended runs by end (ms)
+-- KEYS dead       zset  dead letters by end (ms)
 -- KEYS own        zset  the entry's runs by slot (ms)
--- KEYS hours      hash  what happened in each hour
--- KEYS entry_hours hash the same of the entry alone
+-- KEYS hours      hash  hourly counts
+-- KEYS entry_hours hash hourly counts of the entry
 -- KEYS active     zset  the lane's active runs
 -- KEYS chain      zset  the lane's waiting runs
--- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
--- KEYS template_uses zset templates that runs share, by the time they were last used (ms)
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
+-- KEYS template_uses zset shared templates by last use (ms)
 -- ARGV owner, epoch, db
 -- ARGV now_ms           slot time
 -- ARGV lane             name of the backfill's lane
 -- ARGV expected         the cursor that the plan started from, or ""
 -- ARGV part             JSON: {id, cursor, skipped, complete, policy, templates, runs: [{id, run}]}
--- RETURNS {"ok", how many are to run}, {"fenced"}, {"stale"}, or {"stopped", state} when it is to do no more
+-- RETURNS {"ok", number of new runs}, {"stale"}, {"stopped", state} if it does not run, or false if another beat leads
 if not leads() then return false end
 local now, lane, part = tonumber(args.now_ms), args.lane, cjson.decode(args.part)
 local stored = redis.call('HGET', keys.backfills, part.id)

@@ -1,38 +1,37 @@
--- Record how a run ended, and release the next of its chain in the same step.
+-- Record the end of a run, and release the next of its chain in the same step.
 --
--- A failure with attempts left is tried again after the policy's delay, in its place; with none
--- left, or when it is permanent, the run is dead. Idempotent: ending an ended run changes nothing.
--- A worker whose lease was taken by another is refused: what it reports did not happen, as far as
--- the ledger is concerned.
+-- A failed run with attempts left is retried after the policy's delay, in its place; with none left, or after a
+-- permanent failure, it is dead. Idempotent: ending an ended run changes nothing. The report of a worker that has
+-- lost its lease to another is refused.
 --
 -- KEYS ledger     hash    run id -> run as JSON
--- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS leases     zset    active runs by lease expiry (ms)
 -- KEYS templates  hash    template id -> message and queue as JSON
--- KEYS outbox     zset    runs to be published
+-- KEYS outbox     zset    runs to publish
 -- KEYS policies   hash    entry -> policy as JSON
--- KEYS retries    zset    failed runs by the time of their next attempt (ms)
--- KEYS ended      zset    runs by the time they ended (ms)
--- KEYS dead       zset    dead letters by the time they died (ms)
--- KEYS letters    hash    run id -> what is known of its failure, as JSON
--- KEYS paused     hash    entry -> since when it is paused
--- KEYS version    string  grows with every change from outside
+-- KEYS retries    zset    failed runs by next attempt (ms)
+-- KEYS ended      zset    ended runs by end (ms)
+-- KEYS dead       zset    dead letters by end (ms)
+-- KEYS letters    hash    run id -> failure as JSON
+-- KEYS paused     hash    entry -> pause as JSON
+-- KEYS version    string  counter of changes from outside
 -- KEYS scheduler  hash    the scheduler's watermark
--- KEYS manual     hash    entry -> start of its latest manual run, and of the latest that succeeded
--- KEYS hours      hash    what happened in each hour
+-- KEYS manual     hash    entry -> latest manual start and success
+-- KEYS hours      hash    hourly counts
 -- KEYS meta       hash    schema version of the stored state
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
--- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
--- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
 -- ARGV run_id
--- ARGV owner              who executes it; "" for a message that never started (revoked, expired)
+-- ARGV owner              random per execution; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
--- ARGV error              what went wrong, in a line, or ""
+-- ARGV error              the error in one line, or ""
 -- ARGV letter             more about the failure as JSON, or ""
--- ARGV lane               whose active and waiting runs are given
--- ARGV db                 number of the database we are in
--- ARGV now_ms             0 in production
--- ARGV schema             the newest version of the stored state that the worker knows
+-- ARGV lane               the lane of the active and waiting runs
+-- ARGV db                 number of this database
+-- ARGV now_ms             0 for the server's clock
+-- ARGV schema             the newest schema that the worker knows
 -- RETURNS {"recorded", run as JSON, [ids released into the outbox], [ids released and pushed]}, {"superseded"},
 --         {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = args.run_id, args.owner, args.state

@@ -1,17 +1,17 @@
 -- Forget an entry that has not been declared for as long as the ledger keeps its runs.
 --
 -- KEYS leader        hash  owner, epoch
--- KEYS removed       hash  entry -> since when it is not declared any more (ms, server's clock)
+-- KEYS removed       hash  entry -> since when it is not declared (ms, server's clock)
 -- KEYS first_seen, anchors, fingerprints, policies, changed, decided, paused, manual, last_runs, stopped, left_off
 -- KEYS own           zset  the entry's runs by slot (ms)
 -- KEYS active        zset  the entry's active runs
 -- KEYS chain         zset  the entry's waiting runs
 -- KEYS skips         zset  the entry's slots that were skipped
--- KEYS entry_hours   hash  what happened to the entry in each hour
+-- KEYS entry_hours   hash  hourly counts of the entry
 -- ARGV owner, epoch
 -- ARGV entry
--- ARGV removed_before      it is kept when it was removed later than this (ms, server's clock)
--- RETURNS 1, 0 when it is kept because it is back or has runs, or false when somebody else leads
+-- ARGV removed_before      keep an entry that was removed later (ms, server's clock)
+-- RETURNS 1, 0 if it is kept because it is back or has runs, or false if another beat leads
 if not leads() then return false end
 local since = tonumber(redis.call('HGET', keys.removed, args.entry) or 'inf') or 0
 if since >= tonumber(args.removed_before) or redis.call('EXISTS', keys.own, keys.active, keys.chain) > 0 then return 0 end

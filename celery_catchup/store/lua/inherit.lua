@@ -1,18 +1,18 @@
--- Take over what another scheduler knew: entries that are new here go on behind their last run.
+-- Import entries of another scheduler: entries that are new here go on after their last run.
 --
--- An entry that is known here is left alone, so that repeating it changes nothing. In a store that
--- nobody has used, the scheduler's watermark begins at the oldest of these runs; in another one it is
--- near the present and would hide what an entry missed, so that the entry counts as resumed from there.
+-- An entry that is known here is left alone, so that repeating it changes nothing. In a new store, the scheduler's
+-- watermark begins at the oldest of these runs. In another store it is near the present and would hide missed slots,
+-- so the entry counts as resumed from its last run.
 --
 -- KEYS meta        hash    schema version of the stored state
 -- KEYS scheduler   hash    watermark
 -- KEYS first_seen  hash    entry -> instant (ms)
 -- KEYS anchors     hash    entry -> phase of its intervals (ms)
--- KEYS decided     hash    entry -> everything up to here is decided (ms)
+-- KEYS decided     hash    entry -> its watermark (ms)
 -- KEYS paused      hash    entry -> {paused, at, …} as JSON
--- KEYS last_runs   hash    entry without a policy -> when it last ran (ms) and how often
--- KEYS version     string  grows with every change from outside
--- ARGV schema              version to note when there is none
+-- KEYS last_runs   hash    entry without a policy -> last run (ms) and count
+-- KEYS version     string  counter of changes from outside
+-- ARGV schema              version to store if there is none
 -- ARGV watermark           the oldest of the last runs (ms)
 -- ARGV entries             JSON: list of {name, at, count, policy}; "at" in ms, "policy" whether it has one
 -- RETURNS names of the entries that were new

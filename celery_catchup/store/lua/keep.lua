@@ -5,10 +5,10 @@
 -- ARGV owner, epoch
 -- ARGV known_beat       the latest renewal that the owner knows of
 -- ARGV now_ms           slot time of this renewal
--- RETURNS the new beat; 0 when another beat leads, or when the server has forgotten renewals
+-- RETURNS the new beat; false if another beat leads, or if the server has lost renewals
 if not leads() then return false end
 local beat = tonumber(redis.call('HGET', keys.leader, 'beat') or '0') or 0
-if beat < tonumber(args.known_beat) then return 0 end
+if beat < tonumber(args.known_beat) then return false end
 redis.call('HSET', keys.leader, 'beat', beat + 1)
 redis.call('HSET', keys.scheduler, 'last_tick', args.now_ms)
 return beat + 1

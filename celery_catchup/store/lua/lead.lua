@@ -1,38 +1,38 @@
--- Lead, go on leading, or learn who does; the leader's tick leaves its mark in the same step.
+-- Take or renew the lead, or return who leads; in the same step the leader's tick is recorded.
 --
--- A record that has not changed for its length by the observer's own clock belongs to a dead
--- leader: the observer names it in `seen` and takes over. The server's clock has no say, so
--- that its jumps neither steal a lease nor lock everybody out.
+-- A record that has not changed for its length by the observer's own clock belongs to a dead leader: the observer
+-- passes it in `seen` and takes over. The server's clock is not used, so that its jumps neither steal a lease nor
+-- keep every beat from leading.
 --
 -- KEYS leader     hash    owner, epoch, beat (grows with each renewal), ttl_ms
 -- KEYS meta       hash    schema and the last epoch, which outlives the leader's record
 -- KEYS scheduler  hash    watermark, last_tick
--- KEYS version    string  grows with every change from outside
--- KEYS outbox     zset    runs to be published
--- KEYS delayed    zset    runs that are sent later, by the time they may go
--- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
--- KEYS retries    zset    failed runs by the time of their next attempt (ms)
--- KEYS outages    zset    times in which nobody led, "since until" by their end (ms)
--- KEYS contact    hash    since when the store can be reached
+-- KEYS version    string  counter of changes from outside
+-- KEYS outbox     zset    runs to publish
+-- KEYS delayed    zset    runs to send later, by time (ms)
+-- KEYS leases     zset    active runs by lease expiry (ms)
+-- KEYS retries    zset    failed runs by next attempt (ms)
+-- KEYS outages    zset    times without a leader, "since until" by end (ms)
+-- KEYS contact    hash    since when the store is reachable
 -- KEYS unreleased zset    lanes whose release stopped at its budget
 -- ARGV owner              random per process
--- ARGV ttl_ms             how long the record holds without a renewal
+-- ARGV ttl_ms             how long the record is valid without a renewal
 -- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
---                         numbers alone could be another's, once the server has forgotten some of them
+--                         numbers alone could be another beat's after the server has lost writes
 -- ARGV known_epoch, known_beat   the latest record that the owner knows of, or zeros
--- ARGV watermark          everything up to here is decided, or "" to leave it; it is left too when the
---                         record is older than the owner knows: the server has then forgotten decisions
+-- ARGV watermark          the scheduler's new watermark, or ""; ignored if the record is older than the
+--                         owner knows, because the server has then lost decisions
 -- ARGV now_ms             slot time of this tick
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
---          when the first delayed run may go (0 while a lane is unreleased) or -1, how many runs are lost or to be tried again}
+--          when the first delayed run may go (0 while a lane is unreleased) or -1, number of runs that are lost or to retry}
 local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
 local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
 local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
 
 local kind = redis.call('TYPE', leader).ok
 local strange = kind ~= 'hash' and kind ~= 'none'
--- Something else in its place counts as a leader that never moves: it is taken over like any other.
+-- A key of another type counts as a leader that never renews: it is taken over like any other.
 local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
 local free = not record[1] or not record[2]
 local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') or 0
@@ -57,7 +57,7 @@ if record[1] ~= owner then
 end
 if strange then redis.call('DEL', leader) end
 redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
--- Nobody ticked for longer than a take-over lasts: slots may have been missed. The last 200 are kept.
+-- No beat ticked for longer than a take-over lasts: slots may have been missed. The last 200 outages are kept.
 local before = tonumber(redis.call('HGET', scheduler, 'last_tick') or '') or tonumber(now)
 if tonumber(now) - before > 2 * tonumber(ttl) then
   redis.call('ZADD', keys.outages, now, string.format('%d %s', before, now))

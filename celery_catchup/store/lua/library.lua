@@ -131,9 +131,9 @@ end
 local function fill(text, texts, raws)
   local parts, copied, at = {}, 1, 1
   for _ = 1, #text do
-    local mark, behind = string.find(text, '@catchup', at, true)
+    local mark, found = string.find(text, '@catchup', at, true)
     if not mark then break end
-    local kind, name, after = string.match(text, '^([:!])([a-z_]+)@()', behind + 1)
+    local kind, name, after = string.match(text, '^([:!])([a-z_]+)@()', found + 1)
     local value = kind == ':' and texts[name]
     if kind == '!' and string.sub(text, mark - 1, mark - 1) == '"' and string.sub(text, after, after) == '"' then
       value, mark, after = raws[name], mark - 1, after + 1
@@ -142,7 +142,7 @@ local function fill(text, texts, raws)
       parts[#parts + 1], parts[#parts + 2] = string.sub(text, copied, mark - 1), value
       copied = after
     end
-    at = value and after or behind + 1
+    at = value and after or found + 1
   end
   parts[#parts + 1] = string.sub(text, copied)
   return table.concat(parts)

@@ -1,10 +1,10 @@
--- Note which shared templates some runs of the ledger use; the leader goes through all of them, part by part.
+-- Mark the shared templates that a part of the ledger uses; the leader goes through all parts.
 --
 -- KEYS ledger         hash  run id -> run as JSON
--- KEYS template_uses  zset  templates that runs share, by the time they were last used (ms)
--- ARGV cursor               where to go on, 0 to begin
--- ARGV count                how many runs to look at, about
--- RETURNS where to go on, 0 at the end
+-- KEYS template_uses  zset  shared templates by last use (ms)
+-- ARGV cursor               0 to begin
+-- ARGV count                about how many runs to read
+-- RETURNS the next cursor, 0 at the end
 local found = redis.call('HSCAN', keys.ledger, args.cursor, 'COUNT', args.count)
 local now, seen, used = server_now('0'), {}, {}
 for i = 2, #found[2], 2 do

@@ -1,16 +1,15 @@
--- Move watermarks by hand: entries go on behind the given instant, forwards or backwards.
+-- Move watermarks by hand, forwards or backwards: entries go on after the given instant.
 --
--- The scheduler's own watermark is near the present while it is healthy, and would hide an older
--- one of an entry. So an entry that is moved back counts as resumed from there, after a pause of no
--- length; one that is paused stays paused, and goes on from there when it is resumed. The leader compares before it writes:
--- what it decided meanwhile from the old watermark is refused, and it reads again.
+-- The scheduler's watermark is near the present, and would hide an older watermark of an entry. So an entry that is
+-- moved back counts as resumed from there. A paused entry stays paused, and goes on from there when it is resumed.
+-- The leader's commit compares watermarks: decisions from the old one are refused, and the leader reads again.
 --
--- KEYS decided    hash    entry -> everything up to here is decided (ms)
+-- KEYS decided    hash    entry -> its watermark (ms)
 -- KEYS paused     hash    entry -> {paused, at, …} as JSON
 -- KEYS scheduler  hash    the scheduler's watermark
--- KEYS version    string  grows with every change from outside
--- ARGV at_ms              where the watermarks are to be
--- ARGV scheduler          "1" to move the scheduler's own, too
+-- KEYS version    string  counter of changes from outside
+-- ARGV at_ms              the new watermark
+-- ARGV scheduler          "1" to move the scheduler's, too
 -- ARGV ...                entries
 -- RETURNS 1
 local at = tonumber(args.at_ms)

@@ -1,17 +1,17 @@
 -- Pause an entry: no slot of it is decided until it is resumed.
 --
 -- KEYS paused     hash    entry -> {paused, at, decided, reason, earlier} as JSON
--- KEYS version    string  grows with every change from outside
+-- KEYS version    string  counter of changes from outside
 -- KEYS scheduler  hash    the scheduler's watermark
 -- ARGV entry
--- ARGV reason             for people, or ""
+-- ARGV reason             for display, or ""
 -- ARGV now_ms             slot time
--- RETURNS 1, or 0 when it is paused already
+-- RETURNS 1, or 0 if it is paused already
 local before = read_json(redis.call('HGET', keys.paused, args.entry))
 if before.paused then return 0 end
 local at = tonumber(args.now_ms)
 local decided = before.decided or before.at or decided_until(at)
--- A resume that no beat has seen yet: the pause before it stays on record, with both of its ends.
+-- No beat has seen the last resume yet: keep the pause before it, with both of its ends.
 local earlier = before.earlier
 if before.at then
   earlier = earlier or {}

@@ -1,11 +1,11 @@
--- Look later at runs that wait in their queues without any sign that their messages were lost.
+-- Look again later at queued runs without evidence that their messages were lost.
 --
 -- KEYS leader  hash  owner, epoch
 -- KEYS ledger  hash  run id -> run as JSON
--- KEYS leases  zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS leases  zset  active runs by lease expiry (ms)
 -- ARGV owner, epoch
 -- ARGV ...           pairs of run id and the time of the next look (ms)
--- RETURNS how many are looked at later, or false when another beat leads
+-- RETURNS the number of postponed runs, or false if another beat leads
 if not leads() then return false end
 local count = 0
 for i = first_arg, #ARGV, 2 do

@@ -1,14 +1,14 @@
--- Take runs off the outbox whose messages the broker has confirmed. The lease of each begins now.
+-- Remove runs from the outbox whose messages the broker has confirmed. The lease of each begins now.
 --
--- A run that was claimed, or even retried, before its confirmation arrived keeps its lease. When its message
--- expires is recorded all the same: a retry of its task has the same expiry.
+-- A run that was claimed or retried before its confirmation arrived keeps its lease. The expiry of its message is
+-- recorded anyway: a retry of its task has the same expiry.
 --
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
--- KEYS outbox     zset  runs to be published
--- ARGV now_ms           0 in production
+-- KEYS leases     zset  active runs by lease expiry (ms)
+-- KEYS outbox     zset  runs to publish
+-- ARGV now_ms           0 for the server's clock
 -- ARGV ...              triples of run id, countdown (ms) and time to live (ms) of its message; 0 for none
--- RETURNS how many runs were in the outbox
+-- RETURNS the number of runs that were in the outbox
 local now, count = server_now(args.now_ms), 0
 for i = first_arg, #ARGV, 3 do
   local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])

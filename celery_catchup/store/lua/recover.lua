@@ -1,34 +1,35 @@
--- Send a run again whose worker or message was lost, or whose next attempt is due; or end it.
+-- Send a run again if its worker or message was lost or its next attempt is due; or end it.
 --
--- The leader calls it for runs whose lease has run out or whose retry is due. A run that came to life
--- meanwhile is left alone. A run whose workers are lost, or do not know its task, more often than its attempts
--- and two more is dead. A run that waits in its queue is never dead: the leader says what the evidence is.
+-- The leader calls it for runs whose lease has expired or whose retry is due. A run that was claimed in between is
+-- left alone. A run whose workers are lost, or do not know its task, more often than `max_attempts` + 2 is dead. A run
+-- that waits in its queue is never dead: the leader passes the evidence.
 --
 -- KEYS leader     hash    owner, epoch
 -- KEYS ledger     hash    run id -> run as JSON
--- KEYS leases     zset    runs by the time in which they have to be claimed or renewed (ms)
--- KEYS retries    zset    failed runs by the time of their next attempt (ms)
+-- KEYS leases     zset    active runs by lease expiry (ms)
+-- KEYS retries    zset    failed runs by next attempt (ms)
 -- KEYS templates  hash    template id -> message and queue as JSON
--- KEYS outbox     zset    runs to be published
+-- KEYS outbox     zset    runs to publish
 -- KEYS policies   hash    entry -> policy as JSON
--- KEYS ended      zset    runs by the time they ended (ms)
--- KEYS dead       zset    dead letters by the time they died (ms)
--- KEYS paused     hash    entry -> since when it is paused
--- KEYS version    string  grows with every change from outside
+-- KEYS ended      zset    ended runs by end (ms)
+-- KEYS dead       zset    dead letters by end (ms)
+-- KEYS paused     hash    entry -> pause as JSON
+-- KEYS version    string  counter of changes from outside
 -- KEYS scheduler  hash    the scheduler's watermark
--- KEYS hours      hash    what happened in each hour
--- KEYS contact    hash    since when the store can be reached
+-- KEYS hours      hash    hourly counts
+-- KEYS contact    hash    since when the store is reachable
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
--- KEYS stopped    hash    entry -> runs whose failure has stopped its chain, parted by blanks
--- KEYS unreleased zset    lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
+-- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
 -- ARGV owner, epoch, db
 -- ARGV run_id
--- ARGV evidence           of a queued run: "lost" to send it again, "expired", "assumed" when it is taken to have
---                         run without a report, "" when there is none
+-- ARGV evidence           about a queued run: "lost" to send it again, "expired", "assumed" if it is assumed to
+--                         have run without a report, or ""
 -- ARGV ttl_ms             how long a run's lease lasts
--- ARGV now_ms             0 in production: the server's own clock decides; tests pass a time
--- RETURNS "sent", "dead", "alive", "ended", "expired", "assumed", "corrupt" when it cannot be read, or "fenced"
+-- ARGV now_ms             0 for the server's clock; tests pass a time
+-- RETURNS "sent", "dead", "alive", "ended", "expired", "assumed", "corrupt" if it cannot be read, or
+--         false if another beat leads
 if not leads() then return false end
 local id, evidence, now = args.run_id, args.evidence, server_now(args.now_ms)
 local run, stored = load_run(id)

@@ -1,26 +1,26 @@
--- Give a run that was assumed to have run its place in the chain back: its message has reached a worker.
+-- Put a run that was assumed to have run back into its chain: its message has reached a worker.
 --
--- The chain went on without the run. Later runs that no worker has claimed go back to waiting, so that the
--- order is kept. While an earlier run is active, or a later one is running, this run waits too.
+-- The chain went on without the run. Unclaimed later runs wait again, to keep the order. While an earlier run is
+-- active, or a later one is running, this run waits, too.
 --
 -- KEYS ledger    hash  run id -> run as JSON
--- KEYS leases    zset  runs by the time in which they have to be claimed or renewed (ms)
--- KEYS outbox    zset  runs to be published
+-- KEYS leases    zset  active runs by lease expiry (ms)
+-- KEYS outbox    zset  runs to publish
 -- KEYS policies  hash  entry -> policy as JSON
--- KEYS ended     zset  runs by the time they ended (ms)
+-- KEYS ended     zset  ended runs by end (ms)
 -- KEYS active    zset  the lane's active runs
 -- KEYS chain     zset  the lane's waiting runs
 -- ARGV run_id
--- ARGV lane            whose active and waiting runs are given
--- ARGV now_ms          0 in production: the server's own clock decides; tests pass a time
--- RETURNS "queued" when the run can be claimed, "waiting" when the chain will send it again, or "unchanged"
+-- ARGV lane            the lane of the active and waiting runs
+-- ARGV now_ms          0 for the server's clock; tests pass a time
+-- RETURNS "queued" if the run can be claimed, "waiting" if the chain will send it again, or "unchanged"
 local id = args.run_id
 local run = load_run(id)
 if not run or not run.unreported or run.state ~= 'queued' or lane_of(run) ~= args.lane then return 'unchanged' end
 local capacity = policy_of(args.lane).capacity
 local place = place_of(run)
 
--- Store a run that waits, at its place in the chain.
+-- Store a waiting run, at its place in the chain.
 local function wait(waiting_id, waiting, at)
   waiting.state, waiting.sent, waiting.expires = 'waiting', nil, nil
   store_run(waiting_id, waiting)

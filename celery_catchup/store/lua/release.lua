@@ -1,21 +1,21 @@
--- Go on with lanes whose release stopped at its budget, the longest waiting first.
+-- Release more of the lanes whose release stopped at its budget, the longest waiting first.
 --
--- A lane leaves the list in the step that releases the last of it, so that a leader that dies loses none.
+-- A lane leaves the list in the step that releases the last of it, so that none is lost if the leader dies.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
 -- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS outbox     zset  runs to publish
+-- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS policies   hash  lane -> policy as JSON
--- KEYS ended      zset  runs by the time they ended (ms)
--- KEYS unreleased zset  these lanes
--- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
+-- KEYS ended      zset  ended runs by end (ms)
+-- KEYS unreleased zset  lanes whose release stopped at its budget
+-- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS ...              two per lane: its active runs, its waiting runs (zsets)
 -- ARGV owner, epoch, db
 -- ARGV now_ms           slot time
 -- ARGV ...              lanes
--- RETURNS {how many lanes were looked at, [ids released and pushed]}, or false when somebody else leads
+-- RETURNS {number of lanes looked at, [ids released and pushed]}, or false if another beat leads
 if not leads() then return false end
 local now = tonumber(args.now_ms)
 for i = 0, #ARGV - first_arg do

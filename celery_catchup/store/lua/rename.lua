@@ -1,21 +1,20 @@
--- Let an entry go on where another one stopped: it has got another name.
+-- Rename an entry: the new name goes on where the old one stopped.
 --
--- What is known of the old name becomes known of the new one; its runs keep their name, which is
--- part of their identity. Slots missed in between count as those of an entry that is resumed,
--- because the scheduler's own watermark has passed them.
+-- The state of the old name moves to the new one; its runs keep the old name, which is part of their identity. Slots
+-- missed in between count as those of a resumed entry, because the scheduler's watermark has passed them.
 --
 -- KEYS first_seen    hash    entry -> instant (ms)
 -- KEYS anchors       hash    entry -> phase of its intervals (ms)
 -- KEYS fingerprints  hash    entry -> what its schedule looked like
 -- KEYS changed       hash    entry -> since when the current schedule holds (ms)
--- KEYS decided       hash    entry -> everything up to here is decided (ms)
--- KEYS manual        hash    entry -> start of its latest manual run, and of the latest that succeeded
+-- KEYS decided       hash    entry -> its watermark (ms)
+-- KEYS manual        hash    entry -> latest manual start and success
 -- KEYS paused        hash    entry -> {paused, at, …} as JSON
 -- KEYS left_off      hash    entry that is not declared any more -> up to where it is decided (ms)
 -- KEYS scheduler     hash    the scheduler's watermark
--- KEYS version       string  grows with every change from outside
+-- KEYS version       string  counter of changes from outside
 -- ARGV old, new
--- RETURNS 1, or 0 when nothing is known of the old name
+-- RETURNS 1, or 0 if nothing is known of the old name
 local old, new = args.old, args.new
 if redis.call('HEXISTS', keys.first_seen, old) == 0 then return 0 end
 for _, key in ipairs({ keys.first_seen, keys.anchors, keys.changed, keys.decided, keys.manual, keys.paused }) do
@@ -27,7 +26,7 @@ for _, key in ipairs({ keys.first_seen, keys.anchors, keys.changed, keys.decided
 end
 redis.call('HDEL', keys.fingerprints, old)
 redis.call('HDEL', keys.left_off, old)
--- Of an entry that has never had a slot nothing was decided since its first sight.
+-- The watermark of an entry that has never had a slot is its first sight.
 local decided = tonumber(redis.call('HGET', keys.decided, new) or redis.call('HGET', keys.first_seen, new))
 local watermark = tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '0') or 0
 if decided and decided < watermark and redis.call('HEXISTS', keys.paused, new) == 0 then

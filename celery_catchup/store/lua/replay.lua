@@ -1,29 +1,29 @@
--- Attempt an ended run again, with the same inputs, in its place in the chain. One whose failure has
--- stopped the chain starts at once: the others go on waiting for its success.
+-- Attempt an ended run again, with the same inputs, in its place in the chain. A run whose failure has stopped the
+-- chain starts at once: the others wait for its success.
 --
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS leases     zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS templates  hash  template id -> message and queue as JSON
--- KEYS outbox     zset  runs to be published
+-- KEYS outbox     zset  runs to publish
 -- KEYS policies   hash  entry -> policy as JSON
--- KEYS ended      zset  runs by the time they ended (ms)
--- KEYS dead       zset  dead letters by the time they died (ms)
--- KEYS letters    hash  run id -> what is known of its failure, as JSON
+-- KEYS ended      zset  ended runs by end (ms)
+-- KEYS dead       zset  dead letters by end (ms)
+-- KEYS letters    hash  run id -> failure as JSON
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
--- KEYS stopped    hash  entry -> runs whose failure has stopped its chain, parted by blanks
--- KEYS unreleased zset  lanes whose release stopped at its budget; the leader goes on with them
+-- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
+-- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
 -- ARGV run_id, db
--- ARGV by               who asked for it, for the record, or ""
--- ARGV now_ms           0 in production
--- RETURNS "replayed", "in_flight", "unknown", or "lost" when its message is not kept any more
+-- ARGV by               the person or program, or ""
+-- ARGV now_ms           0 for the server's clock
+-- RETURNS "replayed", "in_flight", "unknown", or "lost" if its message is not kept any more
 local id, now = args.run_id, server_now(args.now_ms)
 local run, stored = load_run(id)
 if not run then return 'unknown' end
 if is_open(run) then return 'in_flight' end
 if redis.call('HEXISTS', keys.templates, run.template) == 0 then return 'lost' end
 
--- A backfill that is over has no lane any more: the run waits with its entry's others.
+-- An ended backfill has no lane any more: the run waits with its entry's others.
 run.lane = nil
 remember(run, run.state, run.finished, run.error)
 run.state, run.attempt, run.failures, run.losses = 'waiting', run.attempt + 1, 0, 0

@@ -1,11 +1,11 @@
--- Resume an entry; what it missed meanwhile is decided by the next tick of the leader.
+-- Resume an entry; the leader's next tick decides the slots that it missed.
 --
 -- KEYS paused   hash    entry -> {paused, at, resumed, decided, discard, earlier} as JSON; the leader removes it
--- KEYS version  string  grows with every change from outside
+-- KEYS version  string  counter of changes from outside
 -- ARGV entry
--- ARGV discard          "1" to skip what was missed, whatever the policy says
--- ARGV now_ms           slot time, or 0 for the server's own clock
--- RETURNS 1, or 0 when it is not paused
+-- ARGV discard          "1" to skip the missed slots, whatever the policy says
+-- ARGV now_ms           slot time, or 0 for the server's clock
+-- RETURNS 1, or 0 if it is not paused
 local before = read_json(redis.call('HGET', keys.paused, args.entry))
 if not before.paused then return 0 end
 redis.call('HSET', keys.paused, args.entry, cjson.encode({

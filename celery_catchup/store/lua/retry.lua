@@ -1,16 +1,15 @@
--- Put a running run back behind its message: its task asked for another try, or its message went back.
+-- Queue a running run again: its task asked for a retry, or its message was returned.
 --
--- The run keeps its place among the active ones, so that nothing of its entry overtakes it. It
--- belongs to nobody until the next delivery claims it, for which there is as much time as for
--- any message that waits in its queue.
+-- The run stays active, so that no run of its entry overtakes it. It has no owner until the next delivery claims it,
+-- which may take as long as for any queued message.
 --
 -- KEYS ledger  hash  run id -> run as JSON
--- KEYS leases  zset  runs by the time in which they have to be claimed or renewed (ms)
+-- KEYS leases  zset  active runs by lease expiry (ms)
 -- ARGV run_id
--- ARGV owner         who executed it; "" for a message that no worker understood
--- ARGV delay_ms      how long the next delivery is put off
--- ARGV error         why it is tried again, in a line, or ""
--- ARGV now_ms        0 in production: the server's own clock decides; tests pass a time
+-- ARGV owner         random per execution; "" for a message that no worker understood
+-- ARGV delay_ms      delay of the next delivery
+-- ARGV error         why it is retried, in one line, or ""
+-- ARGV now_ms        0 for the server's clock; tests pass a time
 -- RETURNS "recorded", "superseded", "ended" or "unknown"
 local id, owner = args.run_id, args.owner
 local run, stored = load_run(id)
@@ -20,7 +19,7 @@ if (run.owner or '') ~= owner then return 'superseded' end
 
 local now = server_now(args.now_ms)
 if args.error ~= '' then run.error = args.error end
--- A message that no worker understood was no attempt, and it is gone.
+-- A message that no worker understood was not an attempt, and it is gone.
 run.discarded = owner == '' or nil
 if owner ~= '' then
   remember(run, 'retried', now, run.error)

@@ -2,17 +2,17 @@
 --
 -- KEYS leader   hash  owner, epoch
 -- KEYS ledger   hash  run id -> run as JSON
--- KEYS runs     zset  run id by slot (ms), all entries
--- KEYS ended    zset  runs by the time they ended (ms)
--- KEYS dead     zset  dead letters by the time they died (ms)
--- KEYS letters  hash  run id -> what is known of its failure, as JSON
--- KEYS notes    hash  run id -> what the run wanted to keep
--- KEYS templates hash template id -> message and queue as JSON; that of a single run goes with it
+-- KEYS runs     zset  runs of all entries by slot (ms)
+-- KEYS ended    zset  ended runs by end (ms)
+-- KEYS dead     zset  dead letters by end (ms)
+-- KEYS letters  hash  run id -> failure as JSON
+-- KEYS notes    hash  run id -> notes as JSON
+-- KEYS templates hash template id -> message and queue as JSON; the template of a single run goes with it
 -- KEYS own      zset  the entry's runs by slot (ms)
 -- ARGV owner, epoch
--- ARGV ended_before   runs that ended earlier than this are forgotten (ms, server's clock)
+-- ARGV ended_before   forget runs that ended earlier (ms, server's clock)
 -- ARGV ...            ids of ended runs of this entry
--- RETURNS how many runs were forgotten, or false when somebody else leads
+-- RETURNS the number of forgotten runs, or false if another beat leads
 if not leads() then return false end
 local forgotten = 0
 for i = first_arg, #ARGV do

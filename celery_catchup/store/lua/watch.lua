@@ -1,4 +1,4 @@
--- Note that a beat stands by, and since when it declares other entries than the leader.
+-- Record that a beat stands by, and since when its entries differ from the leader's.
 --
 -- KEYS meta      hash  declares: the digest of the leader's entries
 -- KEYS standbys  hash  beat -> "seen since digest": when it was last seen, since when its digest differs
@@ -7,14 +7,14 @@
 -- ARGV declares        the digest of its entries, "version:hash"; digests of two versions are not compared
 -- ARGV now_ms          slot time
 -- ARGV forget_ms       how long a silent beat is remembered
--- ARGV most            beats that are remembered
--- ARGV restart_ms      how long a beat may be away while it is started again
+-- ARGV most            most beats that are remembered
+-- ARGV restart_ms      how long a beat may be away during a restart
 -- RETURNS since when the digests differ (ms), or -1
 local standbys, owner, declares, now = keys.standbys, args.owner, args.declares, tonumber(args.now_ms)
 local leaders = redis.call('HGET', keys.meta, 'declares') or ''
 local same_version = string.match(leaders, '^%d+:') == string.match(declares, '^%d+:')
 
--- A beat that is started again and again differs since its first start.
+-- A beat that restarts again and again differs since its first start.
 local oldest, oldest_seen, count, since = nil, math.huge, 1, -1
 local records = redis.call('HGETALL', standbys)
 for i = 1, #records, 2 do

@@ -335,7 +335,7 @@ def test_entries_without_a_policy_are_noted_in_several_commits(
     stock = Ledger.commit
 
     def counted(self: Ledger, leadership: Any, batch: Any, **more: Any) -> Any:
-        noted.append(len(batch.plain))
+        noted.append(len(batch.unmanaged))
         return stock(self, leadership, batch, **more)
 
     monkeypatch.setattr(Ledger, "commit", counted)
