@@ -1,75 +1,43 @@
-"""The project that the demo runs: three entries that want different things of the slots they miss."""
+"""Write the demo's project: three entries with different policies for missed slots."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pprint import pformat
 
 NAMESPACE = "demo"
-"""The app's name, which is what keeps its keys apart."""
+"""The app's name, and so the namespace of its keys."""
 JOURNAL = "runs.jsonl"
-"""Where each task leaves a line when it starts: the demo's evidence beside the ledger."""
+"""The file in which each task writes a line when it starts: evidence beside the ledger."""
 LEASE = 3
 """Seconds that a restarted beat waits for the lease of one that was killed."""
 
 
 @dataclass(frozen=True)
 class DemoEntry:
-    """One line of the beat schedule, its policy, and the policy in words."""
+    """One entry of the beat schedule, its policy, and the policy in words."""
 
     name: str
     seconds: int
-    policy: Mapping[str, object]
     wants: str
+    policy: Mapping[str, object]
 
     @property
     def every_ms(self) -> int:
-        """The interval as instants are counted."""
+        """Return the interval in milliseconds."""
         return self.seconds * 1000
 
 
 ENTRIES = (
-    DemoEntry(
-        "collect-sales",
-        2,
-        {"window": "10m", "overlap_policy": "all", "misfire_threshold": "1s"},
-        "every missed slot, in order",
-    ),
-    DemoEntry(
-        "refresh-cache",
-        3,
-        {"window": "10m", "select": "latest", "misfire_threshold": "1s"},
-        "only the latest missed slot",
-    ),
-    DemoEntry("send-ping", 3, {"select": False, "misfire_threshold": "1s"}, "no missed slot"),
-)
-
-_CONFIGURATION = '''\
-"""The settings of the demo's project."""
-
-from datetime import timedelta
-
-broker_url = "{broker_url}"
-imports = ["celery_catchup.worker"]
-task_ignore_result = True
-
-beat_schedule = {{
-{schedule}
-}}
-
-catchup_entries = {{
-{policies}
-}}
-catchup_lease_ttl = "{lease}s"
-'''
-
-_ENTRY = (
-    '    "{name}": {{"task": "tasks.work", "schedule": timedelta(seconds={seconds}), "args": ["{name}"]}},'
+    DemoEntry("collect-sales", 2, "every missed slot, in order", {"window": "10m", "overlap_policy": "all"}),
+    DemoEntry("refresh-cache", 3, "only the latest missed slot", {"window": "10m", "select": "latest"}),
+    DemoEntry("send-ping", 3, "no missed slot", {"select": False}),
 )
 
 _TASKS = f'''\
-"""The tasks of the demo's project; each run leaves a line in {JOURNAL} when it starts."""
+"""The tasks of the demo's project; each run writes a line to {JOURNAL} when it starts."""
 
 import json
 import time
@@ -99,10 +67,17 @@ def work(entry):
 
 def write_project(folder: Path, *, broker_url: str) -> None:
     """Write ``celeryconfig.py``, ``tasks.py`` and an empty journal."""
-    schedule = "\n".join(_ENTRY.format(name=entry.name, seconds=entry.seconds) for entry in ENTRIES)
-    policies = "\n".join(f"    {entry.name!r}: {dict(entry.policy)!r}," for entry in ENTRIES)
-    policies = policies.replace("'", '"')
-    text = _CONFIGURATION.format(broker_url=broker_url, schedule=schedule, policies=policies, lease=LEASE)
-    (folder / "celeryconfig.py").write_text(text, encoding="utf-8")
+    settings = {
+        "broker_url": broker_url,
+        "imports": ["celery_catchup.worker"],
+        "task_ignore_result": True,
+        "beat_schedule": {
+            one.name: {"task": "tasks.work", "schedule": one.seconds, "args": [one.name]} for one in ENTRIES
+        },
+        "catchup_entries": {one.name: {**one.policy, "misfire_threshold": "1s"} for one in ENTRIES},
+        "catchup_lease_ttl": f"{LEASE}s",
+    }
+    lines = [f"{name} = {pformat(value, sort_dicts=False)}\n" for name, value in settings.items()]
+    (folder / "celeryconfig.py").write_text("".join(lines), encoding="utf-8")
     (folder / "tasks.py").write_text(_TASKS, encoding="utf-8")
     (folder / JOURNAL).touch()

@@ -1,30 +1,35 @@
-"""One project on a server of its own: a worker, and a beat that can be killed."""
+"""Run one project on its own server: a worker, and a beat that can be killed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from celery_catchup.demo.processes import Child, Tail
+import celery_catchup
 from celery_catchup.demo.project import JOURNAL, NAMESPACE, write_project
 from celery_catchup.model import Instant
 from celery_catchup.store import Ledger, States, Store, connect
 from celery_catchup.testing.embedded_server import EmbeddedServer
 
-OURS = "celery_catchup.Scheduler"
-CELERYS = "celery.beat.PersistentScheduler"
-
-# What a worker among others does at its start takes seconds; this one is alone.
+_PATIENCE = 5.0  # seconds for an orderly end; a worker with short tasks needs less than one
+_LAST = 15  # lines of a log that tell why a process died
+# Settings of another project would win over those of the demo.
+_FOREIGN = ("CELERY_", "CATCHUP_", "DJANGO_SETTINGS_MODULE", "PYTHONWARNINGS")
+# What a worker does at its start to find others takes seconds; this one is alone.
 _ALONE = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
 @dataclass(frozen=True)
-class Execution:
-    """What a task wrote when it started; without a slot when it was not told one."""
+class TaskStart:
+    """A line that a task wrote when it started; without a slot under Celery's own scheduler."""
 
     entry: str
     started: Instant
@@ -33,78 +38,134 @@ class Execution:
     is_catchup: bool | None
 
 
-class Site:
-    """Starts the processes of one project and reads what they leave; all ends with ``stack``.
+class GrowingFile:
+    """Yields the lines of a growing file, each once and only when it is complete."""
 
-    Only the scheduler differs between two sites: project, worker and server are alike.
+    def __init__(self, path: Path) -> None:
+        self.path, self._read = path, 0
+
+    def new_lines(self) -> Iterator[str]:
+        """Yield the lines that were added since the last call."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                yield line.decode(errors="replace").rstrip()
+
+
+class CeleryProcess:
+    """A Celery process of the project, in its own session, with its output in a file."""
+
+    def __init__(self, name: str, *arguments: str, folder: Path) -> None:
+        self.name, self.log = name, GrowingFile(folder / f"{name.replace(' ', '-')}.log")
+        with self.log.path.open("wb") as output:
+            # Its own session: Ctrl-C in the terminal reaches only the demo, which then ends it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "tasks", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env=_environment(folder),
+                start_new_session=True,
+            )
+        self.terminate = self._process.terminate
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return None while it is alive; negative when a signal ended it."""
+        return self._process.poll()
+
+    def text(self) -> str:
+        """Return its whole log."""
+        return self.log.path.read_text(encoding="utf-8", errors="replace")
+
+    def last_lines(self) -> str:
+        """Return the end of its log, indented."""
+        return "\n".join(f"    {line}" for line in self.text().splitlines()[-_LAST:]) or "    (nothing)"
+
+    def wait_or_kill(self) -> None:
+        """Wait for its orderly end, and kill it if that takes too long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it and the processes it started; nothing happens when they have ended."""
+        # macOS says "not permitted" of a group in which all have ended.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return our environment without settings of other projects, and with the path to this package.
+
+    A killed worker leaves temporary files: they are removed with the demo's folder.
+    """
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    paths = [str(Path(celery_catchup.__file__).parents[1]), *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "TMPDIR": str(scratch)}
+
+
+class Site:
+    """Starts the processes of one project and reads their traces; ``stack`` ends everything.
+
+    Two sites differ only in the scheduler: project, worker and server are the same.
     """
 
     def __init__(self, folder: Path, *, scheduler: str, stack: ExitStack) -> None:
-        self.folder, self.scheduler, self._stack = folder, scheduler, stack
+        self._folder, self._scheduler, self._stack = folder, scheduler, stack
         (folder / "server").mkdir(parents=True)
-        self._server = stack.enter_context(EmbeddedServer(data_dir=folder / "server"))
-        write_project(folder, broker_url=self._server.url())
-        self.children: list[Child] = []
-        self.executions: list[Execution] = []
-        self._journal = Tail(folder / JOURNAL)
-        self._beats: list[Child] = []
-        client = connect(self._server.url())
+        server = stack.enter_context(EmbeddedServer(data_dir=folder / "server"))
+        write_project(folder, broker_url=server.url())
+        self.processes: dict[str, CeleryProcess] = {}
+        self.task_starts: list[TaskStart] = []
+        self._journal = GrowingFile(folder / JOURNAL)
+        client = connect(server.url())
         stack.callback(client.close)
         store = Store(client, NAMESPACE)
         self._states = States(store)
         self.ledger = Ledger(store)
 
-    # -- its processes ---------------------------------------------------------------------
+    def start_worker(self) -> None:
+        """Start a worker with two processes, so that two runs at once would be possible."""
+        self._start("worker", "worker", "worker", "--concurrency", "2", *_ALONE)
 
-    def start_worker(self) -> Child:
-        """A worker with two processes: that two runs are never at once is not for want of room."""
-        return self._start("worker", "worker", "--concurrency", "2", "--loglevel", "INFO", *_ALONE)
+    def start_beat(self, name: str = "beat") -> None:
+        """Start a beat, with a log of its own."""
+        self._start("beat", name, "beat", "--scheduler", self._scheduler)
 
-    def start_beat(self) -> None:
-        """A beat; each has a log of its own."""
-        name = "restarted beat" if self._beats else "beat"
-        self._beats.append(self._start(name, "beat", "--scheduler", self.scheduler, "--loglevel", "INFO"))
-
-    def _start(self, name: str, *arguments: str) -> Child:
-        child = Child(name, *arguments, folder=self.folder)
-        self._stack.callback(child.kill)
-        self.children.append(child)
-        return child
-
-    @property
-    def beat(self) -> Child:
-        """The beat that was started last."""
-        return self._beats[-1]
+    def _start(self, role: str, name: str, *arguments: str) -> None:
+        process = CeleryProcess(name, *arguments, "--loglevel", "INFO", folder=self._folder)
+        self._stack.callback(process.kill)
+        self.processes[role] = process
 
     def kill_beat(self) -> None:
-        """End it the hard way; that it is gone is no surprise then."""
-        self.children.remove(self.beat)
-        self.beat.kill()
+        """Kill beat, as a power cut would."""
+        self.processes.pop("beat").kill()
 
     def stop(self) -> None:
-        """End beat and worker in good order; the server stays, to be asked."""
-        for child in self.children:
-            child.ask_to_stop()
-        while self.children:
-            self.children.pop().see_off()
-
-    # -- what they leave -------------------------------------------------------------------
+        """Stop beat and worker in good order; the server stays, to be read."""
+        for process in self.processes.values():
+            process.terminate()
+        while self.processes:
+            self.processes.popitem()[1].wait_or_kill()
 
     def anchors(self) -> Mapping[str, Instant]:
-        """The instants that slots are counted from, of each entry that beat has seen."""
+        """Return the instants that slots are counted from, of each entry that beat has seen."""
         return {entry: int(anchor) for entry, anchor in self._states.load().anchors.items()}
 
-    def new_lines_of_beat(self) -> list[str]:
-        """What the latest beat has said since the last call."""
-        return list(self.beat.tail.lines()) if self._beats else []
-
-    def new_executions(self) -> list[Execution]:
-        """What tasks have written since the last call."""
-        raw: list[dict[str, Any]] = [json.loads(line) for line in self._journal.lines()]
-        found = [Execution(**line) for line in raw]
-        self.executions += found
+    def new_task_starts(self) -> list[TaskStart]:
+        """Return the tasks that started since the last call."""
+        found = [TaskStart(**json.loads(line)) for line in self._journal.new_lines()]
+        self.task_starts += found
         return found
 
-    def executions_of(self, entry: str) -> list[Execution]:
-        """The entry's executions in the order in which they started."""
-        return [execution for execution in self.executions if execution.entry == entry]
+    def task_starts_of(self, entry: str) -> list[TaskStart]:
+        """Return the entry's tasks in the order in which they started."""
+        return [one for one in self.task_starts if one.entry == entry]

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.demo.audit import Account, account, slots_due
-from celery_catchup.demo.site import Execution
+from celery_catchup.demo.audit import Account, slots_due
+from celery_catchup.demo.site import TaskStart
+from celery_catchup.model import Trigger
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -262,17 +263,17 @@ def run(slot: int, **fields: Any) -> dict[str, Any]:
     return {"id": f"r{slot}", "slot": slot, **ended, **fields}
 
 
-def execution(slot: int) -> Execution:
-    return Execution(ENTRY, started=slot + 10, run_id=f"r{slot}", slot=slot, is_catchup=False)
+def task_start(slot: int) -> TaskStart:
+    return TaskStart(ENTRY, started=slot + 10, run_id=f"r{slot}", slot=slot, is_catchup=False)
 
 
 def audited(**changes: Any) -> Account:
     facts: dict[str, Any] = {
         "runs": [run(slot) for slot in DUE],
         "skips": [],
-        "executions": [execution(slot) for slot in DUE],
+        "task_starts": [task_start(slot) for slot in DUE],
     }
-    return account(ENTRY, DUE, **{**facts, **changes})
+    return Account(ENTRY, DUE, **{**facts, **changes})
 
 
 def test_slots_are_counted_from_the_anchor_to_the_end_inclusive() -> None:
@@ -288,10 +289,10 @@ def test_a_complete_account_has_no_problems() -> None:
 def test_a_slot_may_be_skipped_with_a_reason() -> None:
     skip = {"first": 5000, "last": 7000, "count": 2, "reason": "superseded"}
 
-    one = audited(runs=[run(3000)], executions=[execution(3000)], skips=[skip])
+    one = audited(runs=[run(3000)], task_starts=[task_start(3000)], skips=[skip])
 
     assert list(one.problems()) == []
-    assert (one.on_time, one.caught_up, one.skipped) == (1, 0, 2)
+    assert (one.triggered_by(Trigger.SCHEDULER), one.triggered_by(Trigger.CATCHUP), one.skipped) == (1, 0, 2)
 
 
 def test_what_comes_after_the_last_slot_is_another_story() -> None:
@@ -303,14 +304,17 @@ def test_what_comes_after_the_last_slot_is_another_story() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"runs": [run(3000), run(7000)], "executions": [execution(3000), execution(7000)]}, "neither run"),
+        (
+            {"runs": [run(3000), run(7000)], "task_starts": [task_start(3000), task_start(7000)]},
+            "neither run",
+        ),
         ({"runs": [run(3000), run(5000), run(5000), run(7000)]}, "decided twice"),
         ({"runs": [run(3000), run(4000), run(5000), run(7000)]}, "not a slot of the entry"),
         ({"runs": [run(3000), run(5000, state="failed"), run(7000)]}, "its run is failed"),
-        ({"executions": [execution(3000), execution(7000)]}, "executed 0 times"),
-        ({"executions": [execution(slot) for slot in (3000, 5000, 5000, 7000)]}, "executed 2 times"),
-        ({"executions": [execution(slot) for slot in (3000, 7000, 5000)]}, "executed after"),
-        ({"executions": [*map(execution, DUE), Execution(ENTRY, 1, None, None, None)]}, "without a run"),
+        ({"task_starts": [task_start(3000), task_start(7000)]}, "executed 0 times"),
+        ({"task_starts": [task_start(slot) for slot in (3000, 5000, 5000, 7000)]}, "executed 2 times"),
+        ({"task_starts": [task_start(slot) for slot in (3000, 7000, 5000)]}, "executed after"),
+        ({"task_starts": [*map(task_start, DUE), TaskStart(ENTRY, 1, None, None, None)]}, "without a run"),
         ({"runs": [run(3000, finished=9999), run(5000), run(7000)]}, "before the run before it had ended"),
         ({"skips": [{"first": 5000, "last": 5000, "count": 1, "reason": "superseded"}]}, "decided twice"),
         ({"skips": [{"first": 3500, "last": 4500, "count": 1, "reason": "superseded"}]}, "a skip of 1 slots"),
