@@ -138,7 +138,7 @@ def assemble(
         dispatch=dispatch,
         clock=clock,
         events=events,
-        reaper=Reaper(recovery, retention, leadership, events, presence=fleet.presence, depth=dispatch.depth),
+        reaper=Reaper(recovery, leadership, events, presence=fleet.presence, depth=dispatch.depth),
         backfills=Backfills(store),
         retention=retention,
         schedule=schedule.keys(),

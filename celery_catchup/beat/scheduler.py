@@ -377,7 +377,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         return f"{zone}" if conf.enable_utc else f"{zone} (enable_utc is off)"
 
     def _sleep(self, engine: Engine, plain: UnmanagedEntries) -> float:
-        wakes = (engine.tracked.next_wake(), plain.next_wake())
+        wakes = (engine.entries.next_wake(), plain.next_wake())
         following = min((wake for wake in wakes if wake is not None), default=None)
         if following is None:
             return self._longest

@@ -1,10 +1,13 @@
-"""The engine: lead, advance, release, preview. The use cases; knows no Celery."""
+"""The leader's work: lead, advance, catch up, backfill, release, reap.
 
-from celery_catchup.engine.advance import Services
-from celery_catchup.engine.drafts import Dispatch, DispatchFailedError
+May import planning, store and events; knows no Celery. Start reading in `engine.py`: one tick calls
+`lead`, `advance` and `release`. `tracked_entries.py` has the state of each entry during a term.
+"""
+
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.services import Dispatch, DispatchFailedError, Services
 from celery_catchup.engine.tracked_entries import Declared
 
 __all__ = [

@@ -1,54 +1,36 @@
-"""Advance: from entries that are due to decisions that are durable, many in one step."""
+"""Advance: decide the slots that are due, and commit many decisions in one step."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from celery_catchup.clock import Clock
 from celery_catchup.config.settings import Settings
 from celery_catchup.engine.catchup import Catchup, look_up
-from celery_catchup.engine.drafts import Dispatch, Draft, OversizeError, draft
-from celery_catchup.engine.failures import Failures, told
-from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.failures import Failures, describe
+from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.revocations import Revocations
+from celery_catchup.engine.services import Services
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
-from celery_catchup.events import Events, RunDispatched, RunSkipped
+from celery_catchup.events import RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planning.entry import NOTHING, Entry
 from celery_catchup.planning.planner import plan
-from celery_catchup.store import Backfills, Batch, Leadership, Ledger, Retention, States
+from celery_catchup.store import Batch
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _PART = 100
 """Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
-_DAMAGED = "key {} is not of the kind that is kept there; rename or delete it"
+_DAMAGED = "key {} does not have the type that is stored there; rename or delete it"
 _FEW = 100
-"""Skipped slots of one span that are told one by one."""
-
-
-@dataclass(frozen=True)
-class Services:
-    """What the engine works with."""
-
-    leadership: Leadership
-    states: States
-    ledger: Ledger
-    dispatch: Dispatch
-    clock: Clock
-    events: Events
-    reaper: Reaper
-    backfills: Backfills
-    retention: Retention
-    schedule: Collection[str] = ()
-    """Names of all entries, those without a policy too."""
-    elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
+"""Skipped slots of one span that are reported one by one."""
 
 
 @dataclass
 class Advance:
-    """The leader's decisions. ``tracked`` and ``watermark`` are those of its term."""
+    """The leader's decisions. ``entries`` and ``watermark`` are those of its term; ``unpublished`` tells
+    whether something was put into the outbox."""
 
     services: Services
     catchup: Catchup
@@ -56,128 +38,124 @@ class Advance:
     settings: Settings
     namespace: str
     failures: Failures
-    tracked: TrackedEntries = field(default_factory=lambda: TrackedEntries({}))
+    entries: TrackedEntries = field(default_factory=lambda: TrackedEntries({}))
     watermark: Instant = 0
     unpublished: bool = False
-    """Whether something was put into the outbox."""
 
     def advance(self, now: Instant) -> None:
-        """Decide the slots that are due: live ones of all entries first, then a bounded part of
-        what is being caught up. `FencedError` and `StaleWatermarkError` when somebody else leads."""
+        """Decide the slots that are due: live ones of all entries first, then a bounded part of the catch-up.
+
+        Raises `FencedError` or `StaleWatermarkError` when another beat leads.
+        """
         try:
             self._decide_due(now)
         except BaseException:
-            self.tracked.let_go()
+            self.entries.put_back()
             raise
 
     def _decide_due(self, now: Instant) -> None:
-        self._queue(self.tracked.due(now), now)
+        for tracked in self._start_catchups(self.entries.take_due(now), now):
+            self.entries.queue(tracked)
         left = self.settings.batch_size
-        left -= self._decide(self.tracked.live, left, now)
+        left -= self._decide(self.entries.live, left, now)
         allowed = self.catchup.allowed(now)
         self.catchup.share(self.watermark, now)
-        self._decide(self.tracked.behind, left if allowed is None else min(left, allowed), now)
-        self.tracked.behind_at = self.catchup.next_send(now)
-        self.catchup.close_if_done()
+        self._decide(self.entries.behind, left if allowed is None else min(left, allowed), now)
+        self.entries.behind_at = self.catchup.next_send(now)
+        self.catchup.report_if_done()
 
-    def _queue(self, lines: list[TrackedEntry], now: Instant) -> None:
-        """Into their queue; those that have missed slots begin to be caught up."""
-        failed = self._open([line for line in lines if line.has_missed(now)], now)
-        for line in lines:
-            if line.entry.name not in failed:
-                self.tracked.queue(line)
-
-    def _open(self, missed: list[TrackedEntry], now: Instant) -> set[str]:
-        """Begin to catch these up; the names of those whose schedules fail."""
-        if not missed:
-            return set()
-        failed = self.catchup.open(missed, watermark=self.watermark, now=now)
-        for line in missed:
-            self.tracked.note(line)
-        for line, error in failed:
-            self._failed(line, told(error), now)
-        return {line.entry.name for line, _ in failed}
+    def _start_catchups(self, several: list[TrackedEntry], now: Instant) -> list[TrackedEntry]:
+        """Start to catch up those that have missed slots; return all whose schedules do not fail."""
+        late = [tracked for tracked in several if tracked.has_missed(now)]
+        if not late:
+            return several
+        failed = self.catchup.start(late, watermark=self.watermark, now=now)
+        for tracked in late:
+            self.entries.note(tracked)
+        for tracked, error in failed:
+            self._failed(tracked, describe(error), now)
+        names = {tracked.entry.name for tracked, _ in failed}
+        return [tracked for tracked in several if tracked.entry.name not in names]
 
     def _decide(self, queue: deque[TrackedEntry], limit: int, now: Instant) -> int:
-        """Plan and commit the first of a queue within the limit of runs; the others come next tick."""
-        lines = self.tracked.take(queue, limit)
-        if queue is self.tracked.live:
-            missed = [line for line in lines if line.has_missed(now)]  # while they were waiting
-            failed = self._open(missed, now)
-            lines = [line for line in lines if line.entry.name not in failed]
-        drafts: list[Draft] = []
+        """Plan and commit the first of a queue, up to a limit of runs; return the number of runs."""
+        several, live = self.entries.take(queue, limit), queue is self.entries.live
+        if live:
+            several = self._start_catchups(several, now)  # slots may have been missed in the queue
+        prepared: list[PreparedPlan] = []
         left, runs, size = limit, 0, 0
-        for index, line in enumerate(lines):
+        for index, tracked in enumerate(several):
             self.services.leadership.keep()
-            late = line.session is not None and queue is self.tracked.live
-            if left <= 0 or late:
-                self.tracked.queue(line)
+            if left <= 0 or (live and tracked.catchup is not None):
+                self.entries.queue(tracked)
                 continue
-            fair = min(MOST_RUNS, max(1, left // (len(lines) - index), min(left, _PART)))
-            one = self._draft(line, fair, now)
+            fair = min(MOST_RUNS, max(1, left // (len(several) - index), min(left, _PART)))
+            one = self._prepare(tracked, fair, now)
             if one is not None:
                 runs, size = runs + len(one.plan.runs), size + one.size
-                if drafts and (runs > MOST_RUNS or size > MOST_BYTES):
-                    self._commit(drafts, now)
-                    drafts, runs, size = [], len(one.plan.runs), one.size
-                drafts.append(one)
+                if prepared and (runs > MOST_RUNS or size > MOST_BYTES):
+                    self._commit(prepared, now)
+                    prepared, runs, size = [], len(one.plan.runs), one.size
+                prepared.append(one)
                 left -= len(one.plan.runs)
-        self._commit(drafts, now)
+        self._commit(prepared, now)
         return limit - left
 
-    def _draft(self, line: TrackedEntry, limit: int, now: Instant, *, certain: bool = False) -> Draft | None:
-        """The plan of an entry, and what is to be committed of it.
+    def _prepare(
+        self, tracked: TrackedEntry, limit: int, now: Instant, *, certain: bool = False
+    ) -> PreparedPlan | None:
+        """Plan an entry and prepare the commit; None when that fails.
 
-        It is taken to be idle, and its slots to have no runs: the commit finds out. Where that is not
-        so it comes here once more, ``certain``, with what the store knows.
+        The plan assumes that the entry is idle and its slots have no runs, and the commit checks it. If the
+        assumption is wrong, the entry is planned again, ``certain``, with what the store knows.
         """
+        state, catchup = tracked.state, tracked.catchup
         if not certain:
-            line.state.active = line.state.waiting = 0
-        session = line.session
-        asked = certain or (session is not None and session.existing is not None)
-        settled = certain or (session is not None and session.room is not None)
+            state.active = state.waiting = 0
+        asked = certain or (catchup is not None and catchup.existing is not None)
+        fixed = certain or (catchup is not None and catchup.room is not None)
         try:
-            scope = line.scope(self.watermark, now)
-            result = plan(line.entry, self.catchup.state_of(line), scope, limit=limit)
-            made = draft(
-                line,
+            scope = tracked.scope(self.watermark, now)
+            result = plan(tracked.entry, self.catchup.state_of(tracked), scope, limit=limit)
+            prepared = prepare(
+                tracked,
                 result,
                 namespace=self.namespace,
                 dispatch=self.services.dispatch,
                 now=now,
-                busy=0 if line.asks_who_is_busy and not settled else None,
+                busy=0 if tracked.limits_runs and not fixed else None,
                 after=None if asked else result.replay_from,
             )
         except OversizeError as error:
-            return self._draft(line, error.fits, now, certain=certain)
-        except Exception as error:  # noqa: BLE001 - a schedule or hook of the user's own may raise anything
-            self._failed(line, told(error), now)
+            return self._prepare(tracked, error.fits, now, certain=certain)
+        except Exception as error:  # noqa: BLE001 - a custom schedule or a hook may raise anything
+            self._failed(tracked, describe(error), now)
             return None
-        line.due_since = None
-        self.failures.over(line.entry.name)
-        self.tracked.note(line)
-        return made
+        tracked.due_since = None
+        self.failures.over(tracked.entry.name)
+        self.entries.note(tracked)
+        return prepared
 
-    def _failed(self, line: TrackedEntry, reason: str, now: Instant) -> None:
-        """Keep the slot undecided and try again, less and less often; the others go on."""
-        if line.due_since is None:
-            line.due_since = now if line.wake_at is None else min(line.wake_at, now)
-        self.tracked.note(line)
-        delay = self.failures.record(line.entry.name, reason, now=now, due=line.due_since)
-        self.tracked.wake(line.entry.name, now + delay)
+    def _failed(self, tracked: TrackedEntry, reason: str, now: Instant) -> None:
+        """Keep the slot undecided and retry with back-off; the other entries continue."""
+        if tracked.due_since is None:
+            tracked.due_since = now if tracked.wake_at is None else min(tracked.wake_at, now)
+        self.entries.note(tracked)
+        delay = self.failures.record(tracked.entry.name, reason, now=now, due=tracked.due_since)
+        self.entries.wake(tracked.entry.name, now + delay)
 
     def oldest_due(self, now: Instant) -> Instant | None:
-        """The oldest slot that is due and undecided; a catch-up counts from its last decision on."""
-        found = (self.failures.oldest_due(), self.tracked.oldest_due(now), self.catchup.stalled_since())
+        """Return the oldest slot that is due and undecided; a catch-up counts from its last decision on."""
+        found = (self.failures.oldest_due(), self.entries.oldest_due(now), self.catchup.stalled_since())
         return min((at for at in found if at is not None), default=None)
 
-    def _commit(self, drafts: list[Draft], now: Instant) -> None:
+    def _commit(self, prepared: list[PreparedPlan], now: Instant) -> None:
         writing = []
-        for one in drafts:
+        for one in prepared:
             if one.matters:
                 writing.append(one)
             else:
-                self.tracked.wake(one.line.entry.name, one.plan.wake_at)
+                self.entries.wake(one.tracked.entry.name, one.plan.wake_at)
         if not writing:
             return
         batch = Batch(
@@ -190,58 +168,49 @@ class Advance:
             self.revocations.expect()
         outcome = self.services.ledger.commit(self.services.leadership, batch, now=now)
         for index, key in outcome.damaged.items():
-            self._failed(writing[index].line, _DAMAGED.format(key), now)
+            self._failed(writing[index].tracked, _DAMAGED.format(key), now)
         left = {*outcome.changed, *outcome.damaged}
         done = [one for index, one in enumerate(writing) if index not in left]
         self.catchup.committed(done, now=now)
         for one in done:
             self._settle(one, outcome.existing, now)
-        self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
+        if outcome.changed:
+            self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
 
-    def _commit_again(self, changed: list[Draft], now: Instant) -> None:
-        """Plan entries anew that were not as their plans took them to be: busy, or with runs of which
-        the plan did not know."""
-        if not changed:
-            return
-        lines = [one.line for one in changed]
-        scopes = {line.entry.name: line.scope(self.watermark, now) for line in lines}
-        ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-        look_up(lines, self.services.states, ranges, self.namespace)
-        drafts = [
-            made
-            for one in changed
-            if (made := self._draft(one.line, max(1, len(one.plan.runs)), now, certain=True)) is not None
-        ]
-        for line in lines:
-            line.state.existing = NOTHING
-        self._commit(drafts, now)
+    def _commit_again(self, changed: list[PreparedPlan], now: Instant) -> None:
+        """Plan entries again whose assumptions were wrong: they were busy, or had runs in the range."""
+        several = [one.tracked for one in changed]
+        look_up(several, self.services.states, self.namespace, watermark=self.watermark, now=now)
+        again = [self._prepare(one.tracked, max(1, len(one.plan.runs)), now, certain=True) for one in changed]
+        for tracked in several:
+            tracked.state.existing = NOTHING
+        self._commit([one for one in again if one is not None], now)
 
-    def _settle(self, one: Draft, existing: Collection[str], now: Instant) -> None:
-        line, result = one.line, one.plan
-        line.state.decided = result.watermark
+    def _settle(self, one: PreparedPlan, existing: Collection[str], now: Instant) -> None:
+        """Follow a commit: the entry's state, its next wake-up, and the events."""
+        tracked, result, name = one.tracked, one.plan, one.tracked.entry.name
+        tracked.state.decided = result.watermark
         if result.complete:
-            line.state.paused_at, line.state.pauses, line.state.removed = None, (), None
-            self.tracked.wake(line.entry.name, result.wake_at)
+            tracked.state.paused_at, tracked.state.pauses, tracked.state.removed = None, (), None
+            self.entries.wake(name, result.wake_at)
         else:
-            line.wake_at = now
-            self.tracked.queue(line)
-        self.tracked.note(line)
-        for run, identity in zip(result.runs, one.ids, strict=True):
-            if identity not in existing:
-                self.services.events.emit(RunDispatched(line.entry.name, run, identity))
+            tracked.wake_at = now
+            self.entries.queue(tracked)
+        self.entries.note(tracked)
+        for run, new in zip(result.runs, one.batch.runs, strict=True):
+            if new.id not in existing:
+                self.services.events.emit(RunDispatched(name, run, new.id))
         for skip in result.skips:
-            self.services.events.emit(
-                RunSkipped(line.entry.name, skip, one.catches_up, _listed(line.entry, skip))
-            )
+            self.services.events.emit(RunSkipped(name, skip, one.in_catchup, _listed(tracked.entry, skip)))
 
 
 def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:
-    """The slots of a span, when they are few."""
+    """List the slots of a span, when they are few."""
     if skip.count > _FEW:
         return ()
     if skip.count <= 2:
         return (skip.first, skip.last)[: skip.count]
     try:
         return tuple(entry.schedules[skip.schedule].timetable.slots(skip.first - 1, skip.last))
-    except Exception:  # noqa: BLE001 - what is decided is decided, and is told as a span then
+    except Exception:  # noqa: BLE001 - the decision stands, and is reported as a span
         return ()

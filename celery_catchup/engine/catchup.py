@@ -1,4 +1,4 @@
-"""A catch-up over all entries: when it begins, how far it is, and when it ends."""
+"""A catch-up over all entries: when it starts, how caps are shared, how far it is, and when it ends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.engine.drafts import Draft
-from celery_catchup.engine.tracked_entries import Session, TrackedEntries, TrackedEntry
+from celery_catchup.engine.prepared_plan import PreparedPlan
+from celery_catchup.engine.tracked_entries import EntryCatchup, TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.entry import EntryState
@@ -18,7 +18,11 @@ from celery_catchup.store import States
 
 @dataclass
 class Progress:
-    """The catch-up that is going on; the store keeps a copy for ``status``."""
+    """The progress of the running catch-up; the store keeps a copy for ``status``.
+
+    late   catch-up runs among the dispatched ones
+    slots  the first and the last slot that was decided
+    """
 
     total: int
     began: float
@@ -28,8 +32,7 @@ class Progress:
     slots: tuple[Instant, Instant] | None = None
 
     def with_plan(self, plan: Plan) -> Progress:
-        """The progress when this plan is committed; ``late`` are its catch-up runs, ``slots`` the first
-        and the last slot that was decided on."""
+        """Return the progress after this plan is committed."""
         ends = [run.slot.at for run in plan.runs]
         ends += [at for skip in plan.skips for at in (skip.first, skip.last)] + [*(self.slots or ())]
         return replace(
@@ -41,25 +44,33 @@ class Progress:
         )
 
     def fields(self, *, running: bool, now: Instant) -> dict[str, int | str]:
-        """As the store keeps it; one that is through is kept as the last one, if it sent anything late:
-        one that did not must not take the place of news."""
-        first, last = self.slots or (now, now)
-        ended = {"ended": now, "first": first, "last": last, "dispatched": self.late, "skipped": self.skipped}
-        return {
+        """Return the fields that the store keeps. A finished catch-up replaces the last one only if it
+        dispatched anything late."""
+        found: dict[str, int | str] = {
             "catchup_running": int(running),
             "catchup_total": self.total,
             "catchup_dispatched": self.dispatched,
             "catchup_skipped": self.skipped,
-        } | (
-            {}
-            if running or not self.late
-            else {f"last_catchup_{name}": str(value) for name, value in ended.items()}
-        )
+        }
+        if not running and self.late:
+            first, last = self.slots or (now, now)
+            found |= {
+                "last_catchup_ended": str(now),
+                "last_catchup_first": str(first),
+                "last_catchup_last": str(last),
+                "last_catchup_dispatched": str(self.late),
+                "last_catchup_skipped": str(self.skipped),
+            }
+        return found
 
 
 @dataclass
 class Catchup:
-    """Opens and closes sessions, shares caps, keeps the pace."""
+    """Starts and ends the catch-ups of entries, shares the caps and obeys the rate limit.
+
+    keep_lead  renews the leader's lease in time; called while many entries are counted
+    moved_at   when something was decided last
+    """
 
     states: States
     events: Events
@@ -68,206 +79,190 @@ class Catchup:
     pause: int | None
     namespace: str
     keep_lead: Callable[[], object] = lambda: None
-    """Renews the leader's lease in time; called while many entries are counted."""
     progress: Progress | None = None
     moved_at: Instant = 0
-    """When something was decided last."""
     _last_sent: Instant | None = None
-    _open: dict[str, TrackedEntry] = field(default_factory=dict)
+    _running: dict[str, TrackedEntry] = field(default_factory=dict)
     _unshared: bool = False
 
-    def open(
-        self, lines: Sequence[TrackedEntry], *, watermark: Instant, now: Instant
+    def start(
+        self, late: Sequence[TrackedEntry], *, watermark: Instant, now: Instant
     ) -> list[tuple[TrackedEntry, Exception]]:
-        """Begin to catch up those of the entries that have missed slots indeed; those whose schedules
-        fail come back."""
+        """Start to catch up the entries that have missed slots; return those whose schedules fail."""
         counts, failed = dict[str, int](), []
-        for line in lines:
+        for tracked in late:
             self.keep_lead()
             try:
-                count = survey(line.entry, line.scope(watermark, now))
-            except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
-                failed.append((line, error))
+                count = survey(tracked.entry, tracked.scope(watermark, now))
+            except Exception as error:  # noqa: BLE001 - a custom schedule may raise anything
+                failed.append((tracked, error))
                 continue
             if count:
-                counts[line.entry.name] = count
-        behind = [line for line in lines if line.entry.name in counts]
+                counts[tracked.entry.name] = count
+        behind = [tracked for tracked in late if tracked.entry.name in counts]
         if behind:
-            self._begin(behind, counts, watermark, now)
+            self._start(behind, watermark, now)
+            self._announce(behind, counts, watermark, now)
         return failed
 
-    def _begin(
-        self, lines: Sequence[TrackedEntry], counts: dict[str, int], watermark: Instant, now: Instant
-    ) -> None:
-        for line in lines:
-            line.session = Session(until=now)
+    def _start(self, behind: Sequence[TrackedEntry], watermark: Instant, now: Instant) -> None:
+        for tracked in behind:
+            tracked.catchup = EntryCatchup(until=now)
         if self.cap is not None:
             try:
-                self._look_up(lines, watermark, now)
+                # With its room fixed, no share of the cap goes to slots that will not run.
+                look_up(behind, self.states, self.namespace, watermark=watermark, now=now)
             except BaseException:
-                for line in lines:  # as before, for the next try
-                    line.session = None
+                for tracked in behind:  # unchanged for the next try
+                    tracked.catchup = None
                 raise
-        self._open |= {line.entry.name: line for line in lines}
+            for tracked in behind:
+                _fix_room(tracked)
+        self._running |= {tracked.entry.name: tracked for tracked in behind}
         self._unshared, self.moved_at = True, now
-        self._announce(lines, counts, watermark, now)
-
-    def _look_up(self, lines: Sequence[TrackedEntry], watermark: Instant, now: Instant) -> None:
-        """Decide the room of each, so that no share of the cap goes to slots that will not run."""
-        scopes = {line.entry.name: line.scope(watermark, now) for line in lines}
-        ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-        look_up(lines, self.states, ranges, self.namespace)
-        for line in lines:
-            self._settle_room(line)
 
     def share(self, watermark: Instant, now: Instant) -> None:
-        """Divide what ``catchup_max_runs`` still allows among all that are being caught up, the oldest
-        slots first; anew whenever another entry begins, or one gives back what it cannot use."""
+        """Divide what ``catchup_max_runs`` still allows among the running catch-ups, the oldest slots first.
+
+        Do so again whenever another entry starts, or one gives back what it cannot use.
+        """
         if self.cap is None or not self._unshared:
             return
         self._unshared = False
         used = 0 if self.progress is None else self.progress.dispatched
-        lines, plans = [], []
-        for line in self._open.values():
-            assert line.session is not None
-            line.session.allowance = 0
-            state = replace(self._state(line), allowance=None)
+        catchups, plans = [], []
+        for tracked in self._running.values():
+            assert tracked.catchup is not None
+            tracked.catchup.allowance = 0
+            state = replace(self.state_of(tracked), allowance=None)
             try:
-                plans.append(plan(line.entry, state, line.scope(watermark, now), limit=self.cap))
-                lines.append(line)
-            except Exception:  # noqa: BLE001 - its plan will fail too, and says why
+                plans.append(plan(tracked.entry, state, tracked.scope(watermark, now), limit=self.cap))
+                catchups.append(tracked.catchup)
+            except Exception:  # noqa: BLE001 - its own plan will fail too, and reports the reason
                 self._unshared = True
-        for line, kept in zip(lines, share(plans, max(0, self.cap - used)), strict=True):
-            assert line.session is not None
-            line.session.allowance = kept
+        for catchup, kept in zip(catchups, share(plans, max(0, self.cap - used)), strict=True):
+            catchup.allowance = kept
 
     def _announce(
-        self, lines: Sequence[TrackedEntry], counts: dict[str, int], watermark: Instant, now: Instant
+        self, behind: Sequence[TrackedEntry], counts: Mapping[str, int], watermark: Instant, now: Instant
     ) -> None:
         total = sum(counts.values())
         if self.progress is None:
             self.progress = Progress(total, self.monotonic())
         else:
             self.progress.total += total
-        start = min(line.scope(watermark, now).replay_from for line in lines)
-        self.events.emit(CatchupStarted(len(lines), total, start, now))
-        for line in lines:
-            policy = line.entry.policy
+        start = min(tracked.scope(watermark, now).replay_from for tracked in behind)
+        self.events.emit(CatchupStarted(len(behind), total, start, now))
+        for tracked in behind:
+            name, policy = tracked.entry.name, tracked.entry.policy
             window = "none" if policy.window is None else format_duration(policy.window)
-            name = line.entry.name
             self.events.emit(CatchupPlanned(name, str(policy.overlap_policy), counts[name], window))
 
-    def _state(self, line: TrackedEntry) -> EntryState:
-        assert line.session is not None
-        session = line.session
+    def state_of(self, tracked: TrackedEntry) -> EntryState:
+        """Return the entry's state; during a catch-up with what that has used up."""
+        catchup = tracked.catchup
+        if catchup is None:
+            return tracked.state
         return replace(
-            line.state,
-            existing=session.existing or {},
-            used=session.used,
-            room=session.room,
-            allowance=session.allowance,
+            tracked.state,
+            existing=catchup.existing or {},
+            used=catchup.used,
+            room=catchup.room,
+            allowance=catchup.allowance,
         )
 
-    def _settle_room(self, line: TrackedEntry) -> None:
-        """The room of the whole catch-up is what there is when it begins."""
-        session, state = line.session, line.state
-        if session is not None and session.room is None:
-            session.room = room(line.entry.policy, active=state.active, waiting=state.waiting)
-
-    def state_of(self, line: TrackedEntry) -> EntryState:
-        """The entry's state; in a session with what the session has used up."""
-        return line.state if line.session is None else self._state(line)
-
     def allowed(self, now: Instant) -> int | None:
-        """How many catch-up runs may be sent now; None for any number."""
-        if not self.pause:
-            return None
-        return 1 if earliest_send(self._last_sent, pause=self.pause, now=now) <= now else 0
+        """Return how many catch-up runs may be sent now; None for any number."""
+        return None if not self.pause else int(self.next_send(now) <= now)
 
     def next_send(self, now: Instant) -> Instant:
-        """When the next catch-up run may be sent."""
+        """Return when the next catch-up run may be sent."""
         return earliest_send(self._last_sent, pause=self.pause or 0, now=now)
 
-    def committed(self, drafts: Sequence[Draft], *, now: Instant) -> None:
-        """Count what was decided, and close the sessions that are through."""
-        for one in drafts:
-            session = one.line.session
-            if session is None:
+    def committed(self, plans: Sequence[PreparedPlan], *, now: Instant) -> None:
+        """Count what was decided, and end the catch-ups that are complete."""
+        for one in plans:
+            catchup = one.tracked.catchup
+            if catchup is None:
                 continue
             assert self.progress is not None
             self.progress, self.moved_at = self.progress.with_plan(one.plan), now
-            self._settle_room(one.line)
+            _fix_room(one.tracked)
             runs = len(one.plan.runs)
-            session.used += runs
-            if session.room is not None:
-                session.room -= runs
-            if session.allowance is not None:
-                session.allowance -= runs
+            catchup.used += runs
+            if catchup.room is not None:
+                catchup.room -= runs
+            if catchup.allowance is not None:
+                catchup.allowance -= runs
             if runs:
                 self._last_sent = now
             if one.plan.complete:
-                self._unshared |= bool(session.allowance)
-                one.line.session = None
-                self._open.pop(one.line.entry.name, None)
+                self._unshared |= bool(catchup.allowance)
+                one.tracked.catchup = None
+                self._running.pop(one.tracked.entry.name, None)
 
-    def upcoming(self, drafts: Sequence[Draft], *, now: Instant) -> dict[str, int | str]:
-        """The progress as it will be when these are committed."""
+    def upcoming(self, plans: Sequence[PreparedPlan], *, now: Instant) -> dict[str, int | str]:
+        """Return the fields of the progress after these plans are committed."""
         if self.progress is None:
             return {}
-        inside = [one for one in drafts if one.line.session is not None]
-        ending = {one.line.entry.name for one in inside if one.plan.complete}
+        own = [one for one in plans if one.tracked.catchup is not None]
+        ending = {one.tracked.entry.name for one in own if one.plan.complete}
         ahead = self.progress
-        for one in inside:
+        for one in own:
             ahead = ahead.with_plan(one.plan)
-        return ahead.fields(running=bool(set(self._open) - ending), now=now)
+        return ahead.fields(running=bool(set(self._running) - ending), now=now)
 
-    def close_if_done(self) -> None:
-        """Say so when everything missed is decided."""
-        if self.progress is not None and not self._open:
+    def report_if_done(self) -> None:
+        """Report the end of the catch-up when everything missed is decided."""
+        if self.progress is not None and not self._running:
             seconds = self.monotonic() - self.progress.began
             self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
             self.progress = None
 
-    def carry(self, tracked: TrackedEntries, now: Instant) -> None:
-        """The tracked was read anew, perhaps in the midst of a catch-up: what is open stays open, with
-        what it has used up; an entry that is not on it, or was paused meanwhile, leaves it."""
-        for name, line in list(self._open.items()):
-            successor = tracked.lines.get(name)
-            if successor is None or successor.state.paused:
-                del self._open[name]
+    def carry_over(self, entries: TrackedEntries, now: Instant) -> None:
+        """Continue with entries that were read again; one that is gone or paused leaves the catch-up."""
+        for name, former in list(self._running.items()):
+            tracked = entries.by_name.get(name)
+            if tracked is None or tracked.state.paused:
+                del self._running[name]
                 self._unshared = True
                 continue
-            successor.session = line.session
-            self._open[name] = successor
-            tracked.wake(name, now)
-            tracked.note(successor)
-        if not self._open:
+            tracked.catchup = former.catchup
+            self._running[name] = tracked
+            entries.wake(name, now)
+            entries.note(tracked)
+        if not self._running:
             self.progress = None
 
     def stalled_since(self) -> Instant | None:
-        """When a catch-up that is going on decided something last."""
-        return self.moved_at if self._open else None
+        """Return when the running catch-up last decided something."""
+        return self.moved_at if self._running else None
 
-    def forget(self) -> None:
-        """Another beat leads: what was open is its business now."""
-        self._open.clear()
+    def clear(self) -> None:
+        """Forget everything: another beat leads."""
+        self._running.clear()
         self.progress = None
 
 
+def _fix_room(tracked: TrackedEntry) -> None:
+    """Fix the room of a whole catch-up to what there is when it starts."""
+    catchup, state = tracked.catchup, tracked.state
+    if catchup is not None and catchup.room is None:
+        catchup.room = room(tracked.entry.policy, active=state.active, waiting=state.waiting)
+
+
 def look_up(
-    lines: Sequence[TrackedEntry],
-    states: States,
-    ranges: Mapping[str, tuple[Instant, Instant]],
-    namespace: str,
+    several: Sequence[TrackedEntry], states: States, namespace: str, *, watermark: Instant, now: Instant
 ) -> None:
-    """Learn who is busy, and which slots of the ranges ``(after, until]`` have their run."""
-    busy = states.busy(ranges)
-    recorded = states.recorded_of(ranges)
-    for line in lines:
-        name = line.entry.name
-        line.state.active, line.state.waiting = busy[name].active, busy[name].waiting
-        existing = line.entry.slots_of(namespace, recorded[name])
-        if line.session is None:
-            line.state.existing = existing
+    """Read how many runs of each entry have not ended, and which slots of its range have a run."""
+    scopes = {tracked.entry.name: tracked.scope(watermark, now) for tracked in several}
+    ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
+    busy, recorded = states.busy(ranges), states.recorded_of(ranges)
+    for tracked in several:
+        name, state = tracked.entry.name, tracked.state
+        state.active, state.waiting = busy[name].active, busy[name].waiting
+        existing = tracked.entry.slots_of(namespace, recorded[name])
+        if tracked.catchup is None:
+            state.existing = existing
         else:
-            line.session.existing = existing
+            tracked.catchup.existing = existing

@@ -1,4 +1,4 @@
-"""The engine itself: one object per beat, driven tick by tick."""
+"""The engine: one object per beat, driven tick by tick."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from contextlib import contextmanager
 
 from celery_catchup.config.drift import digest
 from celery_catchup.config.settings import FirstStart, Settings
-from celery_catchup.engine.advance import Advance, Services
-from celery_catchup.engine.backfills import BackfillWork
+from celery_catchup.engine.advance import Advance
+from celery_catchup.engine.backfill_runner import BackfillRunner
 from celery_catchup.engine.catchup import Catchup
-from celery_catchup.engine.entry_changes import report_moved
-from celery_catchup.engine.failures import Failures, told
+from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.housekeeping import Housekeeping
-from celery_catchup.engine.release import Releases
+from celery_catchup.engine.releases import Releases
 from celery_catchup.engine.revocations import Revocations
+from celery_catchup.engine.services import Services
 from celery_catchup.engine.standby import Standby
-from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, Memory, certain
-from celery_catchup.engine.takeover import SKEW, Known, adopt, check_drift, read_store, read_tracked_entries
+from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, StateLoss
+from celery_catchup.engine.takeover import (
+    SKEW,
+    LoadedEntries,
+    adopt,
+    check_drift,
+    load_entries,
+    read_store,
+    report_moved_schedules,
+)
 from celery_catchup.engine.tracked_entries import Declared, TrackedEntries
 from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
@@ -27,15 +35,15 @@ from celery_catchup.store.batches import portions
 from celery_catchup.store.error_advice import STORE_FAILS
 from celery_catchup.store.records import read_json
 
-_NOTEWORTHY = 10_000
-"""Milliseconds after which a due slot that is undecided is worth a line in the store."""
+_REPORTED_AFTER = 10_000
+"""Milliseconds after which an undecided due slot is reported to the store."""
 
 
 class Engine:
     """Leads when it may, and then decides and dispatches every slot that is due.
 
-    Every method may raise a Redis error: nothing is lost then, the next tick goes on at
-    the very slot. `FencedError` never leaves it: a beat that lost the lead stands by.
+    Every method may raise a Redis error. Nothing is lost then: the next tick continues at the same slot.
+    `FencedError` is handled here: a beat that lost the lead stands by.
     """
 
     def __init__(
@@ -51,113 +59,110 @@ class Engine:
         self.services, self.declared, self.settings, self.namespace = services, declared, settings, namespace
         self.records, self._destination, self._redeclared = records, destination, False
         self._declares = digest(records, destination)
-        self.leading = False
-        self.epoch = self._version = -1
-        self._standby = Standby(services.leadership, services.events, services.clock, namespace=namespace)
-        self.terms = 0
-        self._memory = Memory(services.events, services.elsewhere)
-        self.failures = Failures(services.events)
-        self._reported: tuple[Mapping[str, str], Instant | None] | None = None
+        self.leading, self.epoch, self.terms = False, -1, 0
+        self._version = -1
         self._latest: Instant = 0
         self._reread_at: Instant | None = None
-        self._unread: frozenset[str] = frozenset()
-        self._pending: Term
-        self._backfills = BackfillWork(
-            services.backfills,
-            services.states,
-            services.leadership,
-            services.dispatch,
-            services.events,
-            self.failures,
-            namespace=namespace,
-        )
-        self._releases = Releases(
-            services.leadership,
-            services.ledger,
-            services.dispatch,
-            services.reaper,
-            services.events,
-            settings,
-            Housekeeping(services.retention, services.leadership, services.events, settings),
-            services.schedule,
-        )
-        pause = None if settings.rate_limit is None else to_milliseconds(settings.rate_limit)
-        keep, monotonic = services.leadership.keep, services.clock.monotonic
+        self._unreadable: frozenset[str] = frozenset()
+        self._reported: tuple[Mapping[str, str], Instant | None] | None = None
+        self._term: Term
+        self.failures = Failures(services.events)
+        self._standby = Standby(services, namespace=namespace)
+        self._loss = StateLoss(services.events, services.elsewhere)
+        self._backfills = BackfillRunner(services, self.failures, namespace=namespace)
+        self._releases = Releases(services, settings)
+        self.housekeeping = Housekeeping(services, settings)
+        self._revocations = Revocations(services)
         self.catchup = Catchup(
-            services.states, services.events, monotonic, settings.max_runs, pause, namespace, keep
+            services.states,
+            services.events,
+            services.clock.monotonic,
+            settings.max_runs,
+            None if settings.rate_limit is None else to_milliseconds(settings.rate_limit),
+            namespace,
+            services.leadership.keep,
         )
-        self._revocations = Revocations(services.ledger, services.dispatch, services.clock)
         self._advance = Advance(services, self.catchup, self._revocations, settings, namespace, self.failures)
 
     @property
-    def tracked(self) -> TrackedEntries:
-        """Every entry with what is known of it."""
-        return self._advance.tracked
+    def entries(self) -> TrackedEntries:
+        """Every entry with its state."""
+        return self._advance.entries
 
     def now(self) -> Instant:
-        """The present as slots are compared with it."""
+        """Return the present as an instant."""
         return to_instant(self.services.clock.now())
 
     def certain(self) -> dict[str, Instant]:
-        """Up to where each entry is decided."""
-        return certain(self.tracked, self._advance.watermark)
+        """Return up to where each entry is decided."""
+        return self.entries.certain(self._advance.watermark)
 
     @property
     def server_ms(self) -> int:
         """The server's clock, as of this tick."""
-        return self._pending.server_ms
+        return self._term.server_ms
 
     # -- lead ------------------------------------------------------------------------------
 
     def lead(self, now: Instant) -> bool:
-        """Renew the lease or try to get it; take office when it is new or something changed."""
-        self._look_at_the_clock(now)
-        # Entries that were declared anew, or could not be read, may have slots since the last tick.
+        """Renew the lease or try to get it; take over when it is new or something changed."""
+        self._check_clock(now)
+        # Entries that were declared again, or could not be read, may have slots since the last tick.
         known = self.leading and self._version >= 0 and self._reread_at is None
-        settled = known and self.tracked.settled(now)
-        watermark = now if settled else None
+        watermark = now if known and self.entries.settled(now) else None
         term = self.services.leadership.lead(now=now, watermark=watermark)
         if term.lost:
-            self._memory.keep(self.tracked, self._advance.watermark, leading=self.leading)
+            self._loss.notice(self.entries, self._advance.watermark, leading=self.leading)
             self.epoch = -1
         if not term.leads:
-            self._memory.tell(ELSEWHERE)
+            self._loss.report(ELSEWHERE)
             self._stand_by(term.owner)
             return False
         if watermark is not None:
             self._advance.watermark = watermark
-        self._pending = term
+        self._term = term
         if (term.epoch, term.version) != (self.epoch, self._version):
             try:
-                self._take_office(term.epoch, term.version, now)
+                self._take_over(term.epoch, term.version, now)
             except FencedError:
                 self._stand_by("another beat")
         return self.leading
 
-    def _look_at_the_clock(self, now: Instant) -> None:
-        """Read everything anew when the clock went back, and when an entry that could not be read is to be
-        tried again. What was decided up to a time to come would keep its entry silent until then."""
+    def _check_clock(self, now: Instant) -> None:
+        """Read everything again when the clock went back, and when an unreadable entry is to be retried.
+
+        An entry that was decided up to a future time would be silent until then.
+        """
         if now < self._latest - SKEW:
-            self.catchup.forget()
+            self.catchup.clear()
             self._version = -1
         if self._reread_at is not None and self._reread_at <= now:
             self._version = -1
         self._latest = now
 
-    def _take_office(self, epoch: int, version: int, now: Instant) -> None:
-        services = self.services
-        stored = read_store(services.states, otherwise=self.resign)
+    def _take_over(self, epoch: int, version: int, now: Instant) -> None:
+        services, new_term = self.services, epoch != self.epoch
+        stored = read_store(services.states, resign=self.resign)
         services.leadership.keep()
-        match = self.settings.first_start is FirstStart.MATCH
-        kept = self._memory.recalled(fresh=stored.fresh)
-        known = read_tracked_entries(
-            self.declared, stored, now=now, match_first=match, events=services.events, remembered=kept
+        loaded = load_entries(
+            self.declared,
+            stored,
+            now=now,
+            match_first=self.settings.first_start is FirstStart.MATCH,
+            events=services.events,
+            remembered=self._loss.remembered(fresh=stored.fresh),
         )
-        new_term = epoch != self.epoch
         if new_term:
-            self._check_drift(known, stored)
-        adopted = adopt(services.states, services.leadership, known, stored, declares=self._declares)
-        # Entries that change while it leads come from a source that was changed on purpose.
+            check_drift(
+                loaded.entries,
+                stored,
+                self.records,
+                accepted=services.states.accepted(),
+                on_drift=self.settings.on_drift,
+                events=services.events,
+            )
+        adopted = adopt(services.states, services.leadership, loaded, stored, declares=self._declares)
+        # Entries that change during a term come from a source that was changed on purpose.
         if adopted and (new_term or self._redeclared):
             adopted = services.states.accept(self.records, leadership=services.leadership)
             self._redeclared = False
@@ -165,62 +170,61 @@ class Engine:
             self._stand_by("another beat")
             return
         if new_term:
-            report_moved(known.tracked, stored, services.events)
+            report_moved_schedules(loaded.entries, stored, services.events)
             self.failures.clear()
             self._reported = None
-        self._reread_at = self._retry_unread(known, stored, now)
+        self._reread_at = self._retry_unreadable(loaded, stored, now)
         self._backfills.load()
-        self.catchup.carry(known.tracked if not new_term else TrackedEntries({}), now)
-        self._advance.tracked, self._advance.watermark = known.tracked, known.watermark
+        self.catchup.carry_over(loaded.entries if not new_term else TrackedEntries({}), now)
+        self._advance.entries, self._advance.watermark = loaded.entries, loaded.watermark
         self.epoch, self._version, self.leading = epoch, version, True
         self._standby.over()
-        self._memory.tell(EMPTIED if stored.fresh else WENT_BACK)
+        self._loss.report(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
             self._revocations.expect()
             services.events.emit(Leading(epoch))
 
-    def _retry_unread(self, known: Known, stored: Stored, now: Instant) -> Instant | None:
-        """When to read again, if there are entries that cannot be read. The watermark stays where it is for
-        them, because nobody knows which of their slots are due. Those that are paused, or can be read
-        again, do not fail any more."""
+    def _retry_unreadable(self, loaded: LoadedEntries, stored: Stored, now: Instant) -> Instant | None:
+        """Return when to read unreadable entries again; None without any.
+
+        The watermark stays where it is for them, because their due slots are unknown. Those that are
+        paused, or can be read again, do not fail any more.
+        """
         paused = {name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")}
-        for name in {*paused, *(self._unread - set(known.unread))}:
+        for name in {*paused, *(self._unreadable - set(loaded.unreadable))}:
             self.failures.over(name)
-        self._unread = frozenset(known.unread)
+        self._unreadable = frozenset(loaded.unreadable)
         delays = [
-            self.failures.record(name, told(error), now=now, due=known.watermark)
-            for name, error in known.unread.items()
+            self.failures.record(name, describe(error), now=now, due=loaded.watermark)
+            for name, error in loaded.unreadable.items()
             if name not in paused
         ]
         return now + min(delays) if delays else None
 
-    def _check_drift(self, known: Known, stored: Stored) -> None:
-        on_drift, events = self.settings.on_drift, self.services.events
-        accepted = self.services.states.accepted()
-        check_drift(known, stored, self.records, accepted=accepted, on_drift=on_drift, events=events)
-
     def _stand_by(self, leader: str) -> None:
-        self.leading, self.epoch = False, -1
-        self.catchup.forget()
+        self._stop_leading()
+        self.catchup.clear()
         self._standby.watch(leader, self._declares)
 
+    def _stop_leading(self) -> None:
+        self.leading, self.epoch = False, -1
+
     def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
-        """Other entries from the next tick on; what is being caught up goes on."""
+        """Use other entries from the next tick on; a running catch-up continues."""
         self.declared, self.records, self._version, self._redeclared = declared, records, -1, True
         self._declares = digest(records, self._destination)
         self.failures.clear()
 
     def resign(self) -> None:
-        """Stop leading, so that a standby can begin at once."""
-        self.leading, self.epoch = False, -1
+        """Stop leading, so that a standby can take over at once."""
+        self._stop_leading()
         self.services.leadership.resign()
 
     # -- advance ---------------------------------------------------------------------------
 
     def advance(self, now: Instant) -> None:
-        """Decide the slots that are due: live ones of all entries first, then a bounded part of
-        what is being caught up."""
+        """Decide the due slots: live ones of all entries first, then a bounded part of the catch-up."""
         if not self.leading:
             return
         with self._until_fenced():
@@ -229,33 +233,36 @@ class Engine:
             except (FencedError, StaleWatermarkError, StoreError, *STORE_FAILS):
                 raise
             except Exception:
-                self._report(now)  # the tick ends here, and what it leaves undecided has to be seen
+                self._report(now)  # the tick ends here, and its undecided slots must be visible
                 raise
             self.services.leadership.keep()
 
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
-        """Go on with backfills, and send what was decided but is not with the broker yet."""
+        """Continue backfills, and send what was decided but is not with the broker yet."""
         if not self.leading:
             return
         with self._until_fenced():
             self._revocations.send()
-            self._backfills.advance(self.tracked.lines, now)
-            self._releases.release(self._pending, self.tracked, now, outbox=self._advance.unpublished)
+            self._backfills.advance(self.entries.by_name, now)
+            self._releases.release(self._term, self.entries.names, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
+            self.housekeeping.step(self.server_ms, now, entries=self.entries.names)
             self._report(now)
 
     def has_decided(self, name: str) -> bool:
-        """Whether an entry has no slot left: none missed, none to come. One without a policy has none."""
-        line = self.tracked.lines.get(name)
-        if line is None:
-            return name not in self._unread
-        return line.wake_at is None and line.session is None and not line.state.paused
+        """Tell whether an entry has no slot left, missed or to come; one without a policy has none."""
+        tracked = self.entries.by_name.get(name)
+        if tracked is None:
+            return name not in self._unreadable
+        return tracked.wake_at is None and tracked.catchup is None and not tracked.state.paused
 
     def has_time(self) -> bool:
-        """Whether this tick may publish more: this beat leads, and the lease did not have to be renewed
-        just now. After a third of the lease the rest is left to the next tick, live slots first."""
+        """Tell whether this tick may publish more: this beat leads, and did not just have to renew its lease.
+
+        After a third of the lease the rest is left to the next tick, live slots first.
+        """
         in_time = False
         if self.leading:
             with self._until_fenced():
@@ -263,10 +270,9 @@ class Engine:
         return in_time
 
     def _report(self, now: Instant) -> None:
-        """Let the store know what fails, and how long the oldest due slot has been undecided; it is
-        written only when it is news."""
+        """Write to the store what fails, and since when the oldest due slot is undecided, if that changed."""
         due = self._advance.oldest_due(now)
-        late = None if due is None or now - due < _NOTEWORTHY else due
+        late = None if due is None or now - due < _REPORTED_AFTER else due
         report = (self.failures.encoded(), late)
         if self.leading and report != self._reported:
             self.services.states.report(self.services.leadership, failing=report[0], undecided=late)
@@ -275,13 +281,14 @@ class Engine:
     def send_plain(
         self, batches: Sequence[UnmanagedBatch], now: Instant, *, progress: Mapping[str, str] | None = None
     ) -> bool:
-        """Send what entries without a policy have due, together with what is then known of them, and note
-        ``progress`` when all of it is; False when another beat leads by now, or has sent it."""
+        """Send the due messages of entries without a policy, then store ``progress``; return False when
+        another beat leads or has sent them."""
+        commit, leadership = self.services.ledger.commit, self.services.leadership
         with self._until_fenced():
             for some in portions(batches):
-                self.services.ledger.commit(self.services.leadership, Batch(unmanaged=some), now=now)
+                commit(leadership, Batch(unmanaged=some), now=now)
             if progress:
-                self.services.ledger.commit(self.services.leadership, Batch(progress=progress), now=now)
+                commit(leadership, Batch(progress=progress), now=now)
         return self.leading
 
     @contextmanager
@@ -290,4 +297,4 @@ class Engine:
         try:
             yield
         except (FencedError, StaleWatermarkError):
-            self.leading, self.epoch = False, -1
+            self._stop_leading()

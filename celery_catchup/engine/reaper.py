@@ -1,4 +1,4 @@
-"""The reaper: sends again what was lost on the way, gives up what kills its workers, and sweeps."""
+"""The reaper: resend runs that were lost, and dead-letter those that kill their workers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,14 @@ from celery_catchup.events import (
     RunExpired,
     RunResent,
     RunUnreported,
-    StateSuspect,
 )
 from celery_catchup.model import Instant
-from celery_catchup.store import Evidence, Leadership, Presence, Recovered, Recovery, Retention
+from celery_catchup.store import Evidence, Leadership, Presence, Recovered, Recovery
 from celery_catchup.store.error_advice import STORE_FAILS, explain, is_damage
 from celery_catchup.store.workers import LATELY
 
 _MOST = 200
-"""Runs that are looked at in one tick."""
-_SWEEP_EVERY = 60_000
-"""Milliseconds between two sweeps of what the ledger no longer keeps."""
-_SWEPT = 500
-"""Runs, and entries' skips, that one sweep looks at: it goes on where it stopped."""
-
+"""Runs that are examined in one tick."""
 _DAMAGED_EVERY = 60_000
 """Milliseconds between two tries of a run whose entry has a damaged key."""
 
@@ -34,34 +28,31 @@ Records = Sequence[tuple[str, dict[str, Any]]]
 
 
 class Reaper:
-    """Looks after runs whose lease has run out, and failed ones whose next attempt is due.
+    """Recovers runs whose lease has expired, and failed ones whose next attempt is due.
 
-    ``presence`` tells who consumes which queue, ``depth`` how many messages a queue holds (its name and
-    the routing key are given), or None.
+    ``presence`` returns which workers consume which queue, ``depth`` how many messages a queue holds, by
+    its name and routing key, or None.
     """
 
     def __init__(
         self,
         recovery: Recovery,
-        retention: Retention,
         leadership: Leadership,
         events: Events,
         *,
         presence: Callable[[], Presence],
         depth: Callable[[str, str], int | None],
     ) -> None:
-        self._recovery, self._retention, self._leadership = recovery, retention, leadership
-        self._events, self._presence, self._depth = events, presence, depth
-        self._swept_at = self._position = 0
-        self._behind = False
+        self._recovery, self._leadership, self._events = recovery, leadership, events
+        self._presence, self._depth = presence, depth
         self._damaged: dict[str, Instant] = {}
-        """Runs whose entry has a damaged key: when each is tried again."""
+        """Runs whose entry has a damaged key: when to try each again."""
         self._suspects: dict[tuple[str, Instant], Instant] = {}
-        """Messages that seem to be lost, by run and when they were sent: since when. A second look, one
-        lease later, decides."""
+        """Since when messages seem to be lost, by run and time of sending; a second look one lease later
+        decides."""
 
     def reap(self, server_ms: int, *, entries: Sequence[str] = ()) -> None:
-        """Look after what is overdue by the server's clock; ``entries`` are those whose it may be."""
+        """Recover what is overdue by the server's clock; ``entries`` are those to which it may belong."""
         overdue = self._recovery.overdue(server_ms, limit=_MOST)
         found = self._evidence([pair for pair in overdue if pair[1].get("state") == "queued"], server_ms)
         for run_id, run in overdue:
@@ -70,7 +61,7 @@ class Reaper:
                 self._recover_one(run_id, run, evidence, entries, server_ms)
 
     def _evidence(self, unclaimed: Records, server_ms: int) -> Mapping[str, Evidence]:
-        """Judge runs that no worker has claimed; those that merely wait are looked at later."""
+        """Judge runs that no worker has claimed; those that merely wait are examined later."""
         if not unclaimed:
             return {}
         views = self._views([run for _, run in unclaimed], server_ms)
@@ -87,7 +78,7 @@ class Reaper:
         return found
 
     def _confirmed(self, run_id: str, run: Mapping[str, Any], server_ms: int) -> bool:
-        """Whether the message was already missing one lease ago; workers renew what they have received."""
+        """Tell whether the message was already missing one lease ago; workers renew what they received."""
         if run.get("discarded"):
             return True
         ttl = self._recovery.run_ttl_ms
@@ -96,7 +87,7 @@ class Reaper:
         return server_ms - recent.setdefault((run_id, sent_at(run)), server_ms) >= ttl
 
     def _views(self, runs: Sequence[Mapping[str, Any]], server_ms: int) -> Mapping[str, QueueView]:
-        """What is known of the queues that these runs were sent to, by template."""
+        """Return what is known about the queues of these runs, by template."""
         templates = [str(run.get("template")) for run in runs]
         places = self._recovery.sent_to(templates)
         presence = self._presence()
@@ -107,7 +98,7 @@ class Reaper:
         }
         return {template: QueueView() for template in templates} | {
             template: QueueView(
-                # Of a message to an exchange whose queues are not known only claims can tell.
+                # If the queues of an exchange are not known, only claims show that a message was consumed.
                 ever_claimed=presence.ever_claimed(place.queue) or place.routing_key in drained,
                 claims_now=presence.claimed_since(place.queue, server_ms - self._recovery.run_ttl_ms),
                 plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
@@ -121,7 +112,7 @@ class Reaper:
     def _recover_one(
         self, run_id: str, run: dict[str, Any], evidence: Evidence, entries: Sequence[str], server_ms: int
     ) -> None:
-        """Look after one run; a damaged key of its entry keeps no other run waiting."""
+        """Recover one run; a damaged key of its entry does not delay other runs."""
         if self._damaged.get(run_id, 0) > server_ms:
             return
         try:
@@ -150,37 +141,6 @@ class Reaper:
                 self._events.emit(RunExpired(entry, run_id, run["slot"], "no worker started it in time"))
             case Recovered.ALIVE | Recovered.ENDED:
                 pass
-
-    def sweep(
-        self, server_ms: int, now: Instant, *, ttl_ms: int, entries: Sequence[str], most_dead: int
-    ) -> None:
-        """Once a minute, forget some of what ended, or was skipped, longer than ``ttl_ms`` ago, and
-        dead letters beyond ``most_dead``; runs go on being forgotten at every tick while there are more."""
-        due = server_ms - self._swept_at >= _SWEEP_EVERY
-        if due or self._behind:
-            forgotten = self._retention.trim(
-                self._leadership,
-                ended_before=server_ms - ttl_ms,
-                skipped_before=now - ttl_ms,
-                entries=self._some(entries) if due else (),
-                limit=_SWEPT,
-            )
-            self._behind = forgotten >= _SWEPT
-        if due:
-            self._swept_at = server_ms
-            self._discard(most_dead)
-
-    def _some(self, entries: Sequence[str]) -> Sequence[str]:
-        """The next of the entries, a bounded number of them."""
-        some = entries[self._position : self._position + _SWEPT]
-        self._position = self._position + _SWEPT if len(some) == _SWEPT else 0
-        return some
-
-    def _discard(self, most: int) -> None:
-        discarded = self._retention.discard_oldest(most=most, limit=_SWEPT)
-        if discarded:
-            what = f"there are more than {most} dead letters (catchup_max_dead_letters)"
-            self._events.emit(StateSuspect(f"{what}; the oldest {discarded} count as failed from now on"))
 
 
 def _why(run: Mapping[str, Any]) -> str:

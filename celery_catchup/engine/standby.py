@@ -1,46 +1,45 @@
-"""Standing by: who leads is said once; that the leader's schedule is another one, while it lasts."""
+"""Stand by: report who leads once, and a leader with another schedule while that lasts."""
 
 from __future__ import annotations
 
-from celery_catchup.clock import Clock
-from celery_catchup.events import Events, StandingBy, StateSuspect
+from celery_catchup.engine.services import Services
+from celery_catchup.events import StandingBy, StateSuspect
 from celery_catchup.model import to_instant
-from celery_catchup.store import Leadership
 
-_LOOK_EVERY = 20.0
+_COMPARE_EVERY = 20.0
 """Seconds between two comparisons with the leader."""
-_LASTS = 30_000
-"""Milliseconds after which a difference is no coincidence: two beats do not read a changed row at once."""
-_SAY_EVERY = 3600.0
+_LASTING = 30_000
+"""Milliseconds after which a difference counts: two beats do not read a changed row at the same time."""
+_REPORT_EVERY = 3600.0
 """Seconds between two warnings about the same difference."""
 
 
 class Standby:
-    """What a beat that does not lead has noted and said already."""
+    """Watches the leader while this beat stands by."""
 
-    def __init__(self, leadership: Leadership, events: Events, clock: Clock, *, namespace: str) -> None:
-        self._leadership, self._events, self._clock = leadership, events, clock
-        self._namespace = namespace
+    def __init__(self, services: Services, *, namespace: str) -> None:
+        self._services, self._namespace = services, namespace
         self._leader = ""
-        self._look_at = self._say_at = 0.0
-        self._first_look = False
+        self._compare_at = self._report_at = 0.0
+        self._first = False
 
     def watch(self, leader: str, declares: str) -> None:
-        """Say who leads. From the second call on, when a new leader has noted what it declares, compare."""
-        monotonic = self._clock.monotonic()
+        """Report who leads. From the second call on, when a new leader has stored its digest, compare."""
+        clock, events = self._services.clock, self._services.events
+        monotonic = clock.monotonic()
         if leader != self._leader:
-            self._leader, self._look_at, self._say_at = leader, monotonic, monotonic
-            self._first_look = True
-            self._events.emit(StandingBy(leader))
-        elif monotonic >= self._look_at:
-            self._look_at = monotonic + _LOOK_EVERY
-            now = to_instant(self._clock.now())
-            since = self._leadership.watch(declares, now=now)
-            certain = since is not None and (self._first_look or now - since >= _LASTS)
-            self._first_look = False
-            if certain and monotonic >= self._say_at:
-                self._say_at = monotonic + _SAY_EVERY
-                self._events.emit(
+            self._leader, self._compare_at, self._report_at = leader, monotonic, monotonic
+            self._first = True
+            events.emit(StandingBy(leader))
+        elif monotonic >= self._compare_at:
+            self._compare_at = monotonic + _COMPARE_EVERY
+            now = to_instant(clock.now())
+            since = self._services.leadership.watch(declares, now=now)
+            differs = since is not None and (self._first or now - since >= _LASTING)
+            self._first = False
+            if differs and monotonic >= self._report_at:
+                self._report_at = monotonic + _REPORT_EVERY
+                events.emit(
                     StateSuspect(
                         "the schedule hash differs: another beat with other entries leads in namespace "
                         f"{self._namespace!r}, and this one sends nothing; set catchup_namespace if these "
@@ -49,5 +48,5 @@ class Standby:
                 )
 
     def over(self) -> None:
-        """It leads itself now."""
+        """Stop watching: this beat leads."""
         self._leader = ""

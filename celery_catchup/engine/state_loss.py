@@ -1,4 +1,4 @@
-"""Memory: what a beat still knows when the server has forgotten what it had acknowledged."""
+"""Remember what was decided when the Redis server has lost acknowledged writes."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ WENT_BACK = "it went back a little (a fail-over): runs of the last moments may b
 ELSEWHERE = "another beat leads, and begins with what is left"
 
 
-def certain(tracked: TrackedEntries, watermark: Instant) -> dict[str, Instant]:
-    """Up to where each entry is decided, by what the leader knows."""
-    return {
-        line.entry.name: max(watermark, line.state.decided or 0, line.state.first_seen_at) for line in tracked
-    }
-
-
 @dataclass
-class Memory:
-    """Kept from the moment a loss is noticed until it has been told and dealt with."""
+class StateLoss:
+    """A loss of state, from the moment it is noticed until it is reported.
+
+    read_file  reads up to where each entry was decided from the local watermark file
+    decided    up to where each entry is decided; empty for entries that another beat led, None without a loss
+    """
 
     events: Events
-    elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
+    read_file: Callable[[], dict[str, Instant] | None] = lambda: None
     decided: dict[str, Instant] | None = None
-    """Up to where each entry is decided for certain; nothing of entries that another beat led."""
 
-    def keep(self, tracked: TrackedEntries, watermark: Instant, *, leading: bool) -> None:
-        """Something is lost: hold what the leader's tracked knows; once, for it will be read anew."""
+    def notice(self, entries: TrackedEntries, watermark: Instant, *, leading: bool) -> None:
+        """Keep what the leader knows, once; its entries will be read again."""
         if self.decided is None:
-            self.decided = certain(tracked, watermark) if leading else {}
+            self.decided = entries.certain(watermark) if leading else {}
 
-    def recalled(self, *, fresh: bool) -> dict[str, Instant] | None:
-        """Up to where each entry is decided, if anything is lost; a server that knows nothing has
-        lost what a beat before this one has written down elsewhere."""
+    def remembered(self, *, fresh: bool) -> dict[str, Instant] | None:
+        """Return up to where each entry is decided, if anything was lost; for a server without any state
+        from the watermark file of an earlier beat."""
         if self.decided is None and fresh:
-            self.decided = self.elsewhere()
+            self.decided = self.read_file()
         return self.decided
 
-    def tell(self, consequence: str) -> None:
-        """Say what was lost, if anything was, and let go of it."""
+    def report(self, consequence: str) -> None:
+        """Report the loss, if there was one, and forget it."""
         if self.decided is not None:
             self.decided = None
             self.events.emit(StateLost(f"the server has forgotten what it had acknowledged; {consequence}"))

@@ -1,59 +1,58 @@
-"""Taking office: what a beat does once when it begins to lead.
+"""Take over the lead: read the stored state, note new entries, and report what cannot be right.
 
-It reads what the leaders before it left, notes entries it has never seen, and says what
-cannot be right. From then on the tracked in memory is the truth, because only the leader
-writes; a change from outside is seen by the store's version counter.
+From then on the tracked entries in memory are the truth, because only the leader writes. The store's
+version counter reveals a change from outside.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery_catchup.config.drift import Change, Difference, differences, listed
-from celery_catchup.config.policy import OnScheduleChange, Policy
+from celery_catchup.config.policy import OnScheduleChange
 from celery_catchup.config.settings import OnDrift
-from celery_catchup.engine.entry_changes import SANE, read_instant, removals
 from celery_catchup.engine.tracked_entries import Declared, TrackedEntries, TrackedEntry
 from celery_catchup.errors import DriftError, UnfitStoreError
 from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.events.command_lines import command_line
-from celery_catchup.model import Instant, to_milliseconds, to_rfc3339
+from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.planning.entry import Entry, EntryState, Pause, first_sight
 from celery_catchup.store import Leadership, States, Stored
 from celery_catchup.store.records import read_json
 
-# Milliseconds by which the clocks of two hosts may differ: what one has decided is a little in the
-# future of the other then, and nothing is wrong.
 SKEW = 60_000
-_DAY = 86_400_000
+"""Milliseconds by which the clocks of two hosts may differ: one may have decided the other's future."""
+_SANE = range(946_684_800_000, 7_258_118_400_000)
+"""Instants from 2000-01-01 to 2200-01-01; a stored value outside is damaged."""
 
 
 @dataclass(frozen=True)
-class Known:
-    """The tracked, and the watermark that the leaders before left: now when there is none that
-    can be right, and then it is to be stored anew. ``unread`` are entries whose schedules cannot be
-    built at present."""
+class LoadedEntries:
+    """The entries as the leaders before left them.
 
-    tracked: TrackedEntries
+    watermark   the stored one; now when it is missing or cannot be right
+    is_new      whether the watermark must be stored
+    unreadable  entries whose schedules cannot be built at present
+    """
+
+    entries: TrackedEntries
     watermark: Instant
-    renewed: bool
-    unread: Mapping[str, Exception]
+    is_new: bool
+    unreadable: Mapping[str, Exception]
 
 
-def read_store(states: States, *, otherwise: Callable[[], None]) -> Stored:
-    """Everything that is stored; what this version cannot use is left to a beat that can: ``otherwise``
-    lets it take over."""
+def read_store(states: States, *, resign: Callable[[], None]) -> Stored:
+    """Read the stored state; resign when this version cannot use it, so that a beat that can takes over."""
     try:
         return states.load()
     except UnfitStoreError:
-        otherwise()
+        resign()
         raise
 
 
-def read_tracked_entries(
+def load_entries(
     declared: Sequence[Declared],
     stored: Stored,
     *,
@@ -61,28 +60,28 @@ def read_tracked_entries(
     match_first: bool,
     events: Events,
     remembered: Mapping[str, Instant] | None = None,
-) -> Known:
-    """The tracked as the store has it, with suspicious values set right and said.
+) -> LoadedEntries:
+    """Build the tracked entries from the stored state; correct and report suspicious values.
 
-    ``remembered`` is up to where each entry is decided for certain, should the store know nothing.
+    ``remembered`` is up to where each entry is decided for certain, in case the store has lost it.
     """
     found = _watermark(stored, now, events)
     watermark = min([now, *(remembered or {}).values()]) if found is None else found
     reader = _Reader(stored, now, watermark, events, match_first=match_first, remembered=remembered or {})
-    lines, unread = dict[str, TrackedEntry](), dict[str, Exception]()
+    by_name, unreadable = dict[str, TrackedEntry](), dict[str, Exception]()
     for one in declared:
         try:
-            lines[one.name] = reader.line(one)
-        except Exception as error:  # noqa: BLE001 - a schedule of the user's own may raise anything
-            unread[one.name] = error
-    for line in lines.values():
-        if not line.state.paused:
-            line.wake_at = _wake(line, watermark, now)
-    return Known(TrackedEntries(lines), watermark, renewed=found is None, unread=unread)
+            by_name[one.name] = tracked = reader.read(one)
+        except Exception as error:  # noqa: BLE001 - a custom schedule may raise anything
+            unreadable[one.name] = error
+            continue
+        if not tracked.state.paused:
+            tracked.wake_at = _wake(tracked, watermark, now)
+    return LoadedEntries(TrackedEntries(by_name), watermark, is_new=found is None, unreadable=unreadable)
 
 
 def check_drift(
-    known: Known,
+    entries: TrackedEntries,
     stored: Stored,
     records: Mapping[str, str],
     *,
@@ -90,140 +89,142 @@ def check_drift(
     on_drift: OnDrift,
     events: Events,
 ) -> None:
-    """Say how the declared entries differ from the accepted ones; `DriftError` when that is refused.
+    """Report how the declared entries differ from the accepted ones; raise `DriftError` when refused.
 
     ``records`` are the declared entries, ``accepted`` those of the set that was last accepted.
     """
-    # Version 0.1 kept no records, only the fingerprints of schedules, also of entries long gone.
-    found = differences(accepted, records) if accepted else list(_changed_schedules(known.tracked, stored))
+    # Version 0.1 kept no records, only the fingerprints of schedules, also of removed entries.
+    found = differences(accepted, records) if accepted else list(_changed_schedules(entries, stored))
     if found and on_drift is OnDrift.REFUSE:
         raise DriftError(
             f"the declared entries differ from the stored ones: {listed(found)}; declare them as they were, "
             f"or accept them with: {command_line('drift', 'accept')}"
         )
     loud = on_drift is OnDrift.WARN
-    told: dict[str, list[Difference]] = {}
+    reported: dict[str, list[str]] = {}
     for one in found:
-        # An adopted change is news; that an entry came or went is what its author wanted.
+        # An adopted change is news; adding or removing an entry is intended.
         if loud or one.change is Change.CHANGED:
-            told.setdefault(one.entry, []).append(one)
-    for name, several in told.items():
-        what = "; ".join(one.says for one in several)
-        events.emit(EntryDrifted(name, what, loud=loud))
+            reported.setdefault(one.entry, []).append(one.says)
+    for name, changes in reported.items():
+        events.emit(EntryDrifted(name, "; ".join(changes), loud=loud))
 
 
-def _changed_schedules(tracked: TrackedEntries, stored: Stored) -> Iterator[Difference]:
+def _changed_schedules(entries: TrackedEntries, stored: Stored) -> Iterator[Difference]:
     for name, known in stored.fingerprints.items():
-        line = tracked.lines.get(name)
-        if line is not None and not line.declared.has_fingerprint(known):
-            yield Difference(name, Change.CHANGED, "schedule", known, line.declared.fingerprint)
+        tracked = entries.by_name.get(name)
+        if tracked is not None and not tracked.declared.has_fingerprint(known):
+            yield Difference(name, Change.CHANGED, "schedule", known, tracked.declared.fingerprint)
 
 
-def adopt(states: States, leadership: Leadership, known: Known, stored: Stored, *, declares: str) -> bool:
-    """Note what is new in the store; False when another beat leads by now. ``declares`` tells
-    standbys whether they have the same entries."""
-    changes, removed = (
-        list(_changes(known.tracked, stored)),
-        dict(removals(known.tracked, stored, watermark=known.watermark, unread=known.unread)),
-    )
-    if not (changes or removed or known.renewed or stored.declares != declares):
+def report_moved_schedules(entries: TrackedEntries, stored: Stored, events: Events) -> None:
+    """Report lists whose schedules changed their positions: the position is part of a run's identity,
+    unless the schedule has an id."""
+    for name, known in stored.fingerprints.items():
+        tracked = entries.by_name.get(name)
+        if tracked is None or all(schedule.id is not None for schedule in tracked.entry.schedules):
+            continue
+        before, after = known.split(" | "), tracked.declared.fingerprint.split(" | ")
+        if any(shape in after and shape not in after[i : i + 1] for i, shape in enumerate(before)):
+            events.emit(
+                StateSuspect(
+                    f"the schedules of entry {name!r} changed their positions, which are part of their runs' "
+                    "identity: slots that ran before count as new; give each schedule an id"
+                )
+            )
+
+
+def adopt(
+    states: States, leadership: Leadership, loaded: LoadedEntries, stored: Stored, *, declares: str
+) -> bool:
+    """Write what is new to the store; return False when another beat leads.
+
+    ``declares`` is the digest by which standbys see whether they have the same entries.
+    """
+    changes, removed = list(_changes(loaded.entries, stored)), dict(_removals(loaded, stored))
+    if not (changes or removed or loaded.is_new or stored.declares != declares):
         return True
-    watermark = known.watermark if known.renewed else None
+    watermark = loaded.watermark if loaded.is_new else None
     return states.adopt(leadership, changes, watermark=watermark, declares=declares, left_off=removed)
 
 
-def _changes(tracked: TrackedEntries, stored: Stored) -> Iterator[Mapping[str, object]]:
-    for line in tracked:
-        name, policy = line.declared.name, stored_policy(line)
+def _changes(entries: TrackedEntries, stored: Stored) -> Iterator[Mapping[str, object]]:
+    for tracked in entries:
+        name, policy, state = tracked.declared.name, tracked.stored_policy(), tracked.state
         seen = name in stored.first_seen and name in stored.anchors
-        same = stored.fingerprints.get(name) == line.declared.fingerprint
-        decided = line.state.decided
-        mended = decided is not None and stored.decided.get(name) != str(decided)
-        if seen and same and stored.policies.get(name) == policy and not mended:
+        same = stored.fingerprints.get(name) == tracked.declared.fingerprint
+        corrected = state.decided is not None and stored.decided.get(name) != str(state.decided)
+        if seen and same and stored.policies.get(name) == policy and not corrected:
             continue
-        changed = line.state.changed_at
         yield {
             "name": name,
-            "first_seen": str(line.state.first_seen_at),
-            "anchor": str(line.state.first_seen_at),
-            "fingerprint": line.declared.fingerprint,
+            "first_seen": str(state.first_seen_at),
+            "anchor": str(state.first_seen_at),
+            "fingerprint": tracked.declared.fingerprint,
             "policy": policy,
-            "changed": None if changed is None else str(changed),
-            "decided": str(decided) if mended else None,
+            "changed": None if state.changed_at is None else str(state.changed_at),
+            "decided": str(state.decided) if corrected else None,
         }
 
 
-def stored_policy(line: TrackedEntry) -> str:
-    """What the scripts that release and end runs need of the policy."""
-    policy = line.entry.policy
-    return json.dumps(
-        {
-            "capacity": line.capacity,
-            "on_failure": str(policy.on_failure),
-            "pause_on_failure": policy.pause_on_failure,
-            **stored_retries(policy),
-        },
-        sort_keys=True,
-    )
-
-
-def stored_retries(policy: Policy) -> dict[str, float]:
-    """What the script that records a failure needs to decide on another attempt."""
-    delay = 0 if policy.retry_delay is None else to_milliseconds(policy.retry_delay)
-    longest = max(delay, _DAY) if policy.retry_max_delay is None else to_milliseconds(policy.retry_max_delay)
-    return {
-        "max_attempts": policy.max_attempts,
-        "retry_delay_ms": delay,
-        "retry_backoff": policy.retry_backoff,
-        "retry_max_delay_ms": longest,
-    }
+def _removals(loaded: LoadedEntries, stored: Stored) -> Iterator[tuple[str, Instant | None]]:
+    """Yield entries that are not declared any more with up to where each is decided; None for those that
+    are declared again, once the time between is on record."""
+    for name, first_seen in stored.first_seen.items():
+        tracked = loaded.entries.by_name.get(name)
+        noted, decided = _instant(stored.left_off.get(name)), _instant(stored.decided.get(name)) or 0
+        if tracked is not None:
+            if name in stored.left_off and tracked.state.removed is None:
+                yield name, None
+        elif name not in loaded.unreadable and (noted is None or noted < decided):
+            yield name, max(loaded.watermark, decided, _instant(first_seen) or 0)
 
 
 def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
-    """The stored watermark; None, and said so, when there is none that can be right."""
+    """Return the stored watermark; None, and report it, when there is none that can be right."""
     if stored.watermark is None:
         if stored.first_seen or stored.last_runs:
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
         return None
-    value = read_instant(stored.watermark)
+    value = _instant(stored.watermark)
     if value is None:
-        events.emit(
-            StateSuspect(
-                f"the scheduler's watermark {stored.watermark[:40]!r} is no time; nothing is replayed"
-            )
-        )
+        text = stored.watermark[:40]
+        events.emit(StateSuspect(f"the scheduler's watermark {text!r} is not a time; nothing is replayed"))
     elif value > now:
-        events.emit(
-            StateSuspect(f"the scheduler's watermark {to_rfc3339(value)} is in the future; it counts as now")
-        )
+        moment = to_rfc3339(value)
+        events.emit(StateSuspect(f"the scheduler's watermark {moment} is in the future; it counts as now"))
         return None
     return value
 
 
-def _wake(line: TrackedEntry, watermark: Instant, now: Instant) -> Instant | None:
-    """When to look at the entry first. One whose schedule fails is looked at now, as late as it can be:
-    the tick that decides reports it, and tries it again."""
+def _wake(tracked: TrackedEntry, watermark: Instant, now: Instant) -> Instant | None:
+    """Return the first slot that is still to be decided, or the next one.
+
+    An entry whose schedule fails wakes at once: the tick that decides it reports the failure and retries.
+    """
+    scope = tracked.scope(watermark, now)
     try:
-        return _first_wake(line, watermark, now)
-    except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything
-        return min(now, line.scope(watermark, now).decided)
+        slots = [
+            slot
+            for schedule, reach in zip(tracked.entry.schedules, scope.reaches, strict=True)
+            if (slot := schedule.timetable.next_after(min(reach.floor, now))) is not None
+        ]
+    except Exception:  # noqa: BLE001 - a custom schedule may raise anything
+        return min(now, scope.decided)
+    return now if tracked.state.resumes else min(slots, default=None)
 
 
-def _first_wake(line: TrackedEntry, watermark: Instant, now: Instant) -> Instant | None:
-    """The first slot of the range that is still to be decided, or the next one after now."""
-    scope = line.scope(watermark, now)
-    slots = [
-        slot
-        for schedule, reach in zip(line.entry.schedules, scope.reaches, strict=True)
-        if (slot := schedule.timetable.next_after(min(reach.floor, now))) is not None
-    ]
-    if line.state.resumes:
-        return now
-    return min(slots, default=None)
+def _instant(text: str | None) -> Instant | None:
+    """Parse a stored instant; None when it cannot be one."""
+    try:
+        value = int(text or "")
+    except ValueError:
+        return None
+    return value if value in _SANE else None
 
 
 class _Reader:
-    """Reads the state of entries from what is stored."""
+    """Reads the state of entries from the store."""
 
     def __init__(
         self,
@@ -239,7 +240,7 @@ class _Reader:
         self.watermark = watermark
         self.newcomer = first_sight(now, match=match_first)
 
-    def line(self, declared: Declared) -> TrackedEntry:
+    def read(self, declared: Declared) -> TrackedEntry:
         name, stored = declared.name, self.stored
         first_seen, ran = self._read("first_seen", stored.first_seen, name), self._ran(name)
         if first_seen is None:
@@ -272,41 +273,39 @@ class _Reader:
         )
 
     def _anchors(self, name: str, first_seen: Instant) -> dict[str, Instant]:
-        """Where the entry's schedules count from; one instant is what version 0.1 stored for all of them."""
+        """Read where the entry's schedules count from; version 0.1 stored one instant for all of them."""
         text = self.stored.anchors.get(name, "")
         if not text.startswith("{"):
             anchor = self._read("anchor", self.stored.anchors, name)
             return {"": first_seen if anchor is None else anchor}
         found = self._read_mapping("anchor", self.stored.anchors, name)
-        return {"": first_seen} | {key: at for key, at in found.items() if at in SANE}
+        return {"": first_seen} | {key: at for key, at in found.items() if at in _SANE}
 
     def _decided(self, name: str) -> Instant | None:
-        """Up to where the entry is decided; what cannot be right counts as now, so nothing is replayed."""
+        """Read up to where the entry is decided; a damaged value counts as now, so nothing is replayed."""
         value = self._read("watermark", self.stored.decided, name)
         if value is None:
             return self.now if name in self.stored.decided else None
         if value > self.now + SKEW:
             moment = to_rfc3339(value)
-            self.events.emit(
-                StateSuspect(f"the watermark of entry {name!r} is {moment}, in the future; it counts as now")
-            )
+            self._suspect(f"the watermark of entry {name!r} is {moment}, in the future; it counts as now")
             return self.now
         return value
 
     def _ran(self, name: str) -> Instant | None:
-        """When the entry last ran without a policy: nothing was missed up to then."""
-        value = read_instant(self.stored.last_runs.get(name, "").partition(" ")[0])
+        """Read when the entry last ran without a policy: nothing was missed up to then."""
+        value = _instant(self.stored.last_runs.get(name, "").partition(" ")[0])
         return None if value is None or value > self.now else value
 
     def _removed(self, name: str, decided: Instant | None) -> tuple[Instant, Instant] | None:
-        """The time in which the entry was not declared, as long as nothing after it is decided."""
+        """Read the time in which the entry was not declared, as long as nothing after it is decided."""
         value = self._read("removal", self.stored.left_off, name)
         if value is None or (decided is not None and decided > value) or value >= self.watermark:
             return None
         return value, self.watermark
 
     def _changed(self, declared: Declared, entry: Entry) -> Instant | None:
-        """Since when the present schedule holds, when the time before is not to be replayed."""
+        """Read since when the present schedule holds, when the time before is not to be replayed."""
         if entry.policy.on_schedule_change is OnScheduleChange.REPLAY:
             return None
         known = self.stored.fingerprints.get(declared.name)
@@ -317,13 +316,14 @@ class _Reader:
     def _read_mapping(self, what: str, column: Mapping[str, str], name: str) -> dict[str, Any]:
         found = read_json(column.get(name, "{}"))
         if found is None:
-            text = column[name][:40]
-            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which nobody can read"))
+            self._suspect(f"the {what} of entry {name!r} is {column[name][:40]!r}, which cannot be read")
         return found or {}
 
     def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
-        value = read_instant(column.get(name))
+        value = _instant(column.get(name))
         if value is None and name in column:
-            text = column[name][:40]
-            self.events.emit(StateSuspect(f"the {what} of entry {name!r} is {text!r}, which is not a time"))
+            self._suspect(f"the {what} of entry {name!r} is {column[name][:40]!r}, which is not a time")
         return value
+
+    def _suspect(self, what: str) -> None:
+        self.events.emit(StateSuspect(what))

@@ -28,7 +28,7 @@ from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.config.settings import PREFIX, FirstStart
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
-from celery_catchup.engine.takeover import read_tracked_entries
+from celery_catchup.engine.takeover import load_entries
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import ConfigurationError
@@ -204,8 +204,8 @@ class Operator:
         catch-up were off. An entry whose schedule fails is left out."""
         declared = [one for one in self.every_entry if names is None or one.name in names]
         match = self.configuration.settings.first_start is FirstStart.MATCH
-        known = read_tracked_entries(declared, stored, now=now, match_first=match, events=Events())
-        return {one.entry.name: one for one in known.tracked}
+        loaded = load_entries(declared, stored, now=now, match_first=match, events=Events())
+        return {one.entry.name: one for one in loaded.entries}
 
     # -- names -----------------------------------------------------------------------------
 

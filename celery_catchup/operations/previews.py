@@ -14,7 +14,7 @@ from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine import previews
-from celery_catchup.engine.previews import nothing_planned
+from celery_catchup.engine.previews import empty_plan
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import (
     Instant,
@@ -170,17 +170,15 @@ def preview(
         now=now,
         namespace=operator.store.namespace,
     )
-    if names and len(names) > len({*unread, *(one.line.entry.name for one in found)} & set(names)):
+    if names and len(names) > len({*unread, *(one.tracked.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))
-    shown = [preview_plan(one.line, one.plan, operator, now, error=one.error) for one in found]
+    shown = [preview_plan(one.tracked, one.plan, operator, now, error=one.error) for one in found]
     for one in declared:
         if one.name in unread:
             policy_of_it = configuration.policies[one.name]
             assert policy_of_it is not None
             line = TrackedEntry(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
-            shown.append(
-                preview_plan(line, nothing_planned(one.name, now), operator, now, error=unread[one.name])
-            )
+            shown.append(preview_plan(line, empty_plan(one.name, now), operator, now, error=unread[one.name]))
     return [one for one in shown if not wanted or one.entry in wanted]
 
 

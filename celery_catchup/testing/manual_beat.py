@@ -63,7 +63,7 @@ class ManualBeat:
         """Let time pass while beat is healthy: it ticks whenever something is due."""
         end = self._now() + to_milliseconds(timedelta(**duration))
         while (now := self._now()) < end:
-            wake = self._work.engine.tracked.next_wake()
+            wake = self._work.engine.entries.next_wake()
             following = min(end, now + _LONGEST_STEP, end if wake is None else max(wake, now + 1))
             self.clock.advance(milliseconds=following - now)
             self._tick()
@@ -135,7 +135,7 @@ class ManualBeat:
                 engine.lead(now)
                 engine.advance(now)
                 engine.release(now)
-                wake = engine.tracked.next_wake()
+                wake = engine.entries.next_wake()
                 if wake is None or wake > now:
                     break
             engine.lead(now)

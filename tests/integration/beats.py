@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from redis import Redis
@@ -11,6 +12,7 @@ from redis import Redis
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.settings import Settings
 from celery_catchup.engine import Declared, DispatchFailedError, Engine, Reaper, Services
+from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.planning.entry import Entry, Role, Schedule
@@ -136,7 +138,6 @@ class Beat:
         self.workers = Workers(store)
         reaper = Reaper(
             self.recovery,
-            retention,
             leadership,
             events,
             presence=self.workers.presence,
@@ -151,6 +152,11 @@ class Beat:
         self.engine = Engine(
             services, declared, settings=read, namespace=NAMESPACE, records=dict(map(record, declared))
         )
+
+    def housekeeping(self, *, ttl_days: int = 30, most_dead: int = 100) -> Housekeeping:
+        """Housekeeping of the same store, with other limits."""
+        limits = {"ledger_ttl": timedelta(days=ttl_days), "max_dead_letters": most_dead}
+        return Housekeeping(self.engine.services, self.engine.settings.model_copy(update=limits))
 
     def tick(self) -> bool:
         now = self.engine.now()

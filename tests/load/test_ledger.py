@@ -81,7 +81,7 @@ def test_a_million_runs_cost_as_little_as_a_few(redis_url: str, record_result: R
         many = {name: in_ms(call) for name, call in work.items()}
         clock.advance(minutes=2)
         left, ticks, longest = client.zcard(keys.ended), 0, 0.0
-        scheduler._work.engine.services.reaper._swept_at = 0  # a minute has passed on the server
+        scheduler._work.engine.housekeeping._swept_at = 0  # a minute has passed on the server
         while client.zcard(keys.ended) > runs // 2 + 1000 and ticks < 2 * runs // 500:
             begun = time.perf_counter()
             scheduler.tick()

@@ -105,7 +105,7 @@ def test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_go
         beat.leases.claim(run["id"], owner="w", task="proj.etl", worker="w")
         beat.leases.finish(run["id"], entry="etl", owner="w", state=RunState.FAILED)
         beat.client.zadd(beat.keys.dead, {run["id"]: number})
-    beat.engine.services.reaper._swept_at = 0
+    beat.engine.housekeeping._swept_at = 0
 
     clock.set("2026-02-07T13:00:00Z")
     beat.tick()

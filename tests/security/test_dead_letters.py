@@ -69,7 +69,7 @@ def test_what_is_purged_is_nowhere_any_more(redis_url: str, way: str) -> None:
         assert beat.controls.discard(run["id"], entry=run["entry"])
     else:
         later = int(time.time() * 1000) + 40 * 86_400_000
-        beat.engine.services.reaper.sweep(later, 0, ttl_ms=30 * 86_400_000, entries=["etl"], most_dead=10)
+        beat.housekeeping().sweep(later, 0, entries=["etl"])
 
     assert CANARY not in everything(beat)
 

@@ -837,11 +837,10 @@ def test_what_is_known_of_removed_entries_has_an_end(place: Place, clock: FakeCl
 
     assert place.scheduler is not None
     engine = place.scheduler._work.engine  # type: ignore[union-attr]
-    housekeeping, present = engine._releases.housekeeping, ["stays"]
     began = engine.server_ms
     for day in (1, 40):
         for step in range(100):
-            housekeeping.step(began + day * 86_400_000 + step, entries=[], present=present)
+            engine.housekeeping.step(began + day * 86_400_000 + step, 0, entries=[])
 
     assert list(place.redis.hgetall(KEYS.last_runs)) == ["stays"]  # type: ignore[arg-type]
 

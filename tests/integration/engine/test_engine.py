@@ -370,8 +370,8 @@ def test_no_watermark_means_no_catch_up_and_a_warning(redis_url: str, clock: Fak
 @pytest.mark.parametrize(
     ("value", "warning"),
     [
-        ("rubbish", "the scheduler's watermark 'rubbish' is no time; nothing is replayed"),
-        ("-5", "the scheduler's watermark '-5' is no time; nothing is replayed"),
+        ("rubbish", "the scheduler's watermark 'rubbish' is not a time; nothing is replayed"),
+        ("-5", "the scheduler's watermark '-5' is not a time; nothing is replayed"),
         (
             str(to_instant(FakeClock("2027-01-01T00:00:00Z").now())),
             "the scheduler's watermark 2027-01-01T00:00:00Z is in the future; it counts as now",

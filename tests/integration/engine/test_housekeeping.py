@@ -77,7 +77,7 @@ class Years:
     def execute(self, *, failing: bool = False) -> None:
         """Let everything that is active end."""
         state = RunState.FAILED if failing else RunState.SUCCEEDED
-        for name in self.beat.engine.tracked.names:
+        for name in self.beat.engine.entries.names:
             for run_id in self.beat.ledger.active(name):
                 run = self.beat.ledger.run(run_id)
                 self.beat.leases.claim(run_id, owner="w", task=run["task"], worker="w", entry=name)

@@ -151,13 +151,8 @@ def test_a_dead_letter_that_is_swept_lets_the_chain_go_on(stopped: Start, clock:
     first, second, _ = run_ids(beat)
     later = int(time.time() * 1000) + (40 * DAY if how == "too old" else 61_000)
 
-    beat.engine.services.reaper.sweep(
-        later,
-        to_instant(clock.now()),
-        ttl_ms=30 * DAY,
-        entries=["etl"],
-        most_dead=0 if how == "too many" else 99,
-    )
+    housekeeping = beat.housekeeping(most_dead=0 if how == "too many" else 99)
+    housekeeping.sweep(later, to_instant(clock.now()), entries=["etl"])
 
     assert (beat.ledger.run(first) or {}).get("state") == (None if how == "too old" else "failed")
     assert (beat.ledger.run(second) or {})["state"] == "queued"

@@ -386,9 +386,7 @@ def test_ended_runs_are_forgotten_after_their_time_and_live_ones_are_not(outage:
     end(beat, first, RunState.SUCCEEDED)
     in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
 
-    beat.engine.services.reaper.sweep(
-        in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
-    )
+    beat.housekeeping().sweep(in_40_days, 0, entries=["etl"])
 
     assert [run["slot"] for run in beat.ledger.runs_of("etl")] == [1770462000000, 1770465600000]
     assert beat.ledger.run(first) is None
@@ -400,11 +398,10 @@ def test_more_ended_runs_than_one_sweep_takes_are_forgotten_tick_by_tick(outage:
     beat.client.hset(beat.keys.ledger, mapping=ended)
     beat.client.zadd(beat.keys.ended, dict.fromkeys(ended, 1))
     a_minute_later, left = int(time.time() * 1000) + MINUTE, []
+    housekeeping = beat.housekeeping(ttl_days=1)
 
     for tick in range(4):
-        beat.engine.services.reaper.sweep(
-            a_minute_later + tick, 0, ttl_ms=24 * 60 * MINUTE, entries=["etl"], most_dead=100
-        )
+        housekeeping.sweep(a_minute_later + tick, 0, entries=["etl"])
         left.append(beat.client.zcard(beat.keys.ended))
 
     assert left == [700, 200, 0, 0]
@@ -427,9 +424,7 @@ def test_a_message_that_was_made_for_one_run_is_kept_as_long_as_the_run(
     assert beat.client.hlen(beat.keys.templates) == 2
 
     in_40_days = int(time.time() * 1000) + 40 * 24 * 60 * MINUTE
-    beat.engine.services.reaper.sweep(
-        in_40_days, 0, ttl_ms=30 * 24 * 60 * MINUTE, entries=["etl"], most_dead=100
-    )
+    beat.housekeeping().sweep(in_40_days, 0, entries=["etl"])
 
     (left,) = beat.ledger.runs_of("etl")
     assert beat.client.hkeys(beat.keys.templates) == [left["template"].encode()]

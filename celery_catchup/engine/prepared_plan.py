@@ -1,0 +1,197 @@
+"""Turn the plan of an entry into what the store commits: run records, messages and skips."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from celery_catchup.config.overlap_policy import Replaces
+from celery_catchup.engine.services import Dispatch, DispatchFailedError
+from celery_catchup.engine.tracked_entries import TrackedEntry
+from celery_catchup.errors import CatchupError
+from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
+from celery_catchup.planning.entry import Entry
+from celery_catchup.store import Ends, EntryBatch, NewRun, Template
+from celery_catchup.store.batches import MOST_BYTES
+from celery_catchup.store.templates import render
+
+
+class OversizeError(CatchupError):
+    """The messages of a plan are too large for one commit; those of its first ``fits`` runs are not."""
+
+    def __init__(self, fits: int) -> None:
+        super().__init__(f"only {fits} runs fit into one commit")
+        self.fits = fits
+
+
+@dataclass(slots=True)
+class PreparedPlan:
+    """A plan of one entry, ready to be committed; ``size`` is the length of its messages, ``in_catchup``
+    tells whether it is part of a catch-up."""
+
+    tracked: TrackedEntry
+    plan: Plan
+    batch: EntryBatch
+    templates: Mapping[str, Template]
+    size: int
+    in_catchup: bool
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is anything to write: a run, a skip, or the end of a pause or catch-up."""
+        decided = self.plan.runs or self.plan.skips or self.plan.stops
+        return bool(decided) or self.in_catchup or self.tracked.state.resumes
+
+
+def prepare(
+    tracked: TrackedEntry,
+    plan: Plan,
+    *,
+    namespace: str,
+    dispatch: Dispatch,
+    now: Instant | None = None,
+    busy: int | None = None,
+    after: Instant | None = None,
+    most_bytes: float = MOST_BYTES,
+) -> PreparedPlan:
+    """Build the messages and records of a plan.
+
+    Raises `DispatchFailedError` when a message cannot be built, and `OversizeError` when the messages are
+    too large for one commit. A run that its task's own guard holds back, or that cannot be followed,
+    becomes a skip. Runs that may start at ``now`` are committed together with their message. ``busy`` and
+    ``after`` are the assumptions of the plan, as in `EntryBatch`.
+    """
+    entry, messages, runs = tracked.entry, _Messages(tracked.entry.name, dispatch), list[NewRun]()
+    held_back: dict[PlannedRun, SkipReason] = {}
+    size, last = 0, None
+    ascending = len(entry.schedules) == 1 and not plan.skips
+    for number, planned in enumerate(plan.runs):
+        run_id, at = entry.run_id(namespace, planned.slot), planned.slot.at
+        # The slot before that of the run: of one schedule without skips it is the slot of the run before.
+        if not ascending or last is None or last >= at:
+            last = entry.schedules[planned.slot.schedule].timetable.previous_before(at)
+        record, last = _record(tracked, planned, last), at
+        try:
+            template = messages.of(planned, run_id)
+        except DispatchFailedError as error:
+            if not (error.guarded or error.unfollowed):
+                raise
+            held_back[planned] = SkipReason.GUARD_BLOCKED if error.guarded else SkipReason.NOT_FOLLOWED
+            continue
+        record["template"] = template.id
+        free = tracked.capacity < 0 or len(runs) < tracked.capacity
+        starts = now if now is not None and planned.send_at <= now and free else None
+        runs.append(_new_run(run_id, record, planned.send_at, template, starts))
+        # A template that runs share is sent once.
+        added = len(runs[-1].message) + (template.size if template.run is not None else 0)
+        size += added
+        if added and number and size > most_bytes:
+            raise OversizeError(number)
+    if held_back:
+        plan = _without(plan, held_back)
+    batch = EntryBatch(
+        name=entry.name,
+        expected=tracked.state.decided,
+        decided=plan.watermark,
+        capacity=tracked.capacity,
+        runs=runs,
+        skips=[
+            (skip, entry.schedules[skip.schedule].timetable.previous_before(skip.first))
+            for skip in plan.skips
+        ],
+        anchor=_moved_anchors(tracked, plan) if tracked.declared.moving else None,
+        resumes=plan.complete and tracked.state.paused_at is not None,
+        missed=_missed(plan) if tracked.catchup is not None else 0,
+        busy=busy,
+        after=after,
+        ends=_ends(entry, plan),
+    )
+    size += messages.shared_size
+    return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup is not None)
+
+
+def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:
+    """Return the entry's anchors after a plan, as they are stored; None when none of them moves."""
+    moved = False
+    for run in plan.runs:
+        key, at = tracked.declared.moving.get(run.slot.schedule), run.slot.at
+        if key is not None and run.trigger is not Trigger.BACKFILL and at >= tracked.anchors.get(key, 0):
+            tracked.anchors[key], moved = at, True
+    return json.dumps(tracked.anchors) if moved else None
+
+
+class _Messages:
+    """The templates of an entry's runs; one that all runs of a trigger share is built once."""
+
+    def __init__(self, entry: str, dispatch: Dispatch) -> None:
+        self._entry, self._dispatch = entry, dispatch
+        self._shared: dict[Trigger, Template] = {}
+        self.templates: dict[str, Template] = {}
+        self.shared_size = 0
+
+    def of(self, planned: PlannedRun, run_id: str) -> Template:
+        template = self._shared.get(planned.trigger)
+        if template is None:
+            template = self._dispatch.template(self._entry, planned, run_id)
+            self.templates[template.id] = template
+            if template.run is None:
+                self._shared[planned.trigger] = template
+                self.shared_size += template.size
+        return template
+
+
+def _new_run(
+    run_id: str, record: dict[str, Any], send_at: Instant, template: Template, now: Instant | None
+) -> NewRun:
+    """Return the run, with its message when it may start ``now`` and the broker is the store's server."""
+    if now is None or template.queue is None or template.db is None:
+        return NewRun(run_id, record, send_at)
+    message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
+    return NewRun(
+        run_id,
+        record,
+        send_at,
+        message,
+        (template.queue, template.db),
+        countdown_ms=template.countdown_ms,
+        expires_ms=template.expires_ms,
+    )
+
+
+def _missed(plan: Plan) -> int:
+    """Count the slots of a catch-up that were missed, whether they run or not."""
+    late = sum(run.trigger.is_catchup for run in plan.runs)
+    return late + sum(skip.count for skip in plan.skips if skip.reason.rule.missed)
+
+
+def _ends(entry: Entry, plan: Plan) -> Ends | None:
+    """Restarts, stops and replacing policies end the active runs before the new run starts."""
+    replaces = entry.policy.overlap_policy.rule.replaces
+    if plan.stops or any(run.ends_active for run in plan.runs):
+        return Ends(terminate=True, why="ended by its schedule")
+    if plan.runs and replaces is not None:
+        return Ends(terminate=replaces is Replaces.TERMINATE, why="replaced by a newer run")
+    return None
+
+
+def _without(plan: Plan, held_back: Mapping[PlannedRun, SkipReason]) -> Plan:
+    skips = (
+        Skip(run.slot.schedule, run.slot.at, run.slot.at, 1, reason) for run, reason in held_back.items()
+    )
+    runs = tuple(run for run in plan.runs if run not in held_back)
+    return replace(plan, runs=runs, skips=(*plan.skips, *skips))
+
+
+def _record(tracked: TrackedEntry, planned: PlannedRun, previous: Instant | None) -> dict[str, Any]:
+    """Return the part of the ledger's record that is known before the message is built."""
+    return {
+        "entry": tracked.entry.name,
+        "task": tracked.declared.task,
+        "schedule": planned.slot.schedule,
+        "slot": planned.slot.at,
+        "trigger": str(planned.trigger),
+        **tracked.entry.version_fields,
+        **({} if previous is None else {"previous": previous}),
+    }

@@ -1,0 +1,70 @@
+"""The engine's collaborators: the parts of the store, and the side that builds and publishes messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from celery_catchup.clock import Clock
+from celery_catchup.engine.reaper import Reaper
+from celery_catchup.errors import CatchupError
+from celery_catchup.events import Events
+from celery_catchup.model import Instant, PlannedRun
+from celery_catchup.store import Backfills, Leadership, Ledger, Retention, States, Template
+
+
+class DispatchFailedError(CatchupError):
+    """A message could not be built or published; the run stays undecided or unpublished."""
+
+    @property
+    def temporary(self) -> bool:
+        """Whether the broker is at fault, so that waiting helps; else it is the entry."""
+        return True
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the task's own guard held it back, because a run is queued or running already."""
+        return False
+
+    @property
+    def unfollowed(self) -> bool:
+        """Whether it was sent, but not as one message that can be followed."""
+        return False
+
+
+class Dispatch(Protocol):
+    """Builds and publishes messages."""
+
+    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        """Return the message of a run, with placeholders where two runs of the entry differ."""
+
+    def publish(
+        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
+    ) -> None:
+        """Publish a run of the outbox; return when the broker has confirmed it."""
+
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Ask the workers to end these tasks; return False when the broker does not accept it."""
+
+    def depth(self, queue: str, routing_key: str) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker cannot."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """The engine's collaborators."""
+
+    leadership: Leadership
+    states: States
+    ledger: Ledger
+    dispatch: Dispatch
+    clock: Clock
+    events: Events
+    reaper: Reaper
+    backfills: Backfills
+    retention: Retention
+    schedule: Collection[str] = ()
+    """Names of all entries, including those without a policy."""
+    elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
+    """Reads up to where each entry was decided from the local watermark file."""
