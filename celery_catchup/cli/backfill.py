@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from celery_catchup.operations.backfills import BackfillView
 
 _POLL = 0.5  # seconds between two reads of the progress
+_REPROCESS = click.Choice(["none", "failed", "completed"])
+_COUNT = click.IntRange(1, 1000)
 
 
 @click.group(
     "backfill", cls=DefaultCommandGroup, default="create", short_help="Run the slots of a past range."
 )
 def command() -> None:
-    """Run the slots of ENTRY from --start to --end, both included. The scheduler does it: progress
-    survives this terminal.
+    """Run the slots of ENTRY from --start to --end, both included; a date as --end means the end of that
+    day. The scheduler does the work: it continues when you close this terminal.
 
     A backfill moves no watermark and ignores window and pause. It skips slots that have a run, unless
     --reprocess includes them. Use -n first to see what it would do.
@@ -44,26 +46,10 @@ def command() -> None:
 @operator_command("create", parent=command, hidden=True)
 @entry_argument
 @option("--start", group="Range", type=TimeParam(), required=True, help="The first slot.")
+@option("--end", group="Range", type=TimeParam(whole_day=True), required=True, help="The last slot or day.")
+@option("--reprocess", group="Range", type=_REPROCESS, default="none", help="Existing runs to run again.")
 @option(
-    "--end",
-    group="Range",
-    type=TimeParam(whole_day=True),
-    required=True,
-    help="The last slot; a date means the end of that day.",
-)
-@option(
-    "--reprocess",
-    group="Range",
-    type=click.Choice(["none", "failed", "completed"]),
-    default="none",
-    help="Slots to run again although they have a run.",
-)
-@option(
-    "--max-active",
-    group="Pace",
-    type=click.IntRange(1, 1000),
-    default=1,
-    help="Number of its runs that may be active at once.",
+    "--max-active", group="Pace", type=_COUNT, default=1, help="Number of runs that may be active at once."
 )
 @option("--newest-first", group="Pace", is_flag=True, help="Begin with the newest slot.")
 @option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")

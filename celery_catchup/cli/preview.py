@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from celery_catchup.operations.previews import Preview
 
 
+_POLICIES = click.Choice(["all", "latest", "skip", "off"])
+
+
 @operator_command("preview", short_help="Show what the next catch-up would do, slot by slot.")
 @entries_argument()
 @option("--window", group="What if", type=DurationParam(), help="Use this window: 6h.")
 @option(
     "--policy",
     group="What if",
-    type=click.Choice(["all", "latest", "skip", "off"]),
-    help="Use this policy: every slot in order, the newest, the first, or none.",
+    type=_POLICIES,
+    help="Use this policy: every slot, the newest, the first, none.",
 )
 @option("--at", group="What if", type=TimeParam(), help="Assume that beat returns then.")
 @option("--exit-code", group="Output", is_flag=True, help="Exit with 3 if slots were missed.")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from celery_catchup.operations.runs import Runs
 
 _SKIPPED = "skipped"
+_TRIGGERS = click.Choice([one.value for one in Trigger])
+_STATES = click.Choice([*(one.value for one in RunState), _SKIPPED])
 _POLL = 1.0  # seconds between two reads of --follow
 
 
@@ -47,35 +49,12 @@ def command() -> None:
 
 @operator_command("list", parent=command, hidden=True)
 @entries_argument()
+@option("--trigger", "triggers", group="Filter", type=_TRIGGERS, multiple=True, help="Only this trigger.")
+@option("--state", "states", group="Filter", type=_STATES, multiple=True, help="Only this state.")
 @option(
-    "--trigger",
-    "triggers",
-    group="Filter",
-    type=click.Choice([one.value for one in Trigger]),
-    multiple=True,
-    help="Only runs with this trigger.",
+    "--since", group="Filter", type=TimeParam(since=True), help="Oldest slot: a time, or an age such as 6h."
 )
-@option(
-    "--state",
-    "states",
-    group="Filter",
-    type=click.Choice([*(one.value for one in RunState), _SKIPPED]),
-    multiple=True,
-    help="Only runs in this state.",
-)
-@option(
-    "--since",
-    group="Filter",
-    type=TimeParam(since=True),
-    help="Only slots since this time, or since this long ago, such as 6h.",
-)
-@option(
-    "--limit",
-    group="Filter",
-    type=click.IntRange(1, 10_000),
-    default=50,
-    help="Largest number of runs to list.",
-)
+@option("--limit", group="Filter", type=click.IntRange(1, 10_000), default=50, help="Number of runs to list.")
 @option("--follow", group="Output", is_flag=True, help="Keep running, and print each run when it changes.")
 @json_option
 def _list(

@@ -15,23 +15,16 @@ if TYPE_CHECKING:
     from celery_catchup.operations.status import Status
 
 
+_DURATION = DurationParam(fine=True)
+
+
 @operator_command("status", short_help="Show whether a beat leads, and what needs attention.")
 @option(
     "--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads and decides."
 )
+@option("--max-age", group="Output", type=_DURATION, default="60s", help="Largest age of the last tick.")
 @option(
-    "--max-age",
-    group="Output",
-    type=DurationParam(fine=True),
-    default="60s",
-    help="Largest age of the last tick.",
-)
-@option(
-    "--max-delay",
-    group="Output",
-    type=DurationParam(fine=True),
-    default="5m",
-    help="Longest time that a due slot may stay undecided.",
+    "--max-delay", group="Output", type=_DURATION, default="5m", help="Longest time a due slot is undecided."
 )
 @json_option
 def command(
