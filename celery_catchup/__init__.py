@@ -1,7 +1,7 @@
-"""A Celery beat scheduler that runs the slots it missed, in order, and tells each task its hour.
+"""A Celery beat scheduler that catches up missed slots, in order, and gives each task its scheduled time.
 
-The public names load when they are first asked for: importing the package alone imports
-neither Celery nor a Redis client, so settings files and tools may import it freely.
+The public names load when they are first used: importing the package alone imports neither Celery nor a
+Redis client, so settings files and tools may import it freely.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOMES = {
     "run_headers": "celery_catchup.operations.manual_runs",
     "trigger": "celery_catchup.operations.manual_runs",
 }
-"""Each public name, and the module it lives in."""
+"""Each public name with its module."""
 
 __all__ = ["__version__", *_HOMES]
 

@@ -1,4 +1,4 @@
-"""``python -m celery_catchup demo``: the commands that need no app."""
+"""Run the commands that need no app: ``python -m celery_catchup demo``."""
 
 from __future__ import annotations
 

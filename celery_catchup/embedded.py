@@ -1,4 +1,4 @@
-"""The path of version 0.1 to `celery_catchup.testing.EmbeddedServer`."""
+"""Keep version 0.1's path to `celery_catchup.testing.EmbeddedServer`."""
 
 from celery_catchup.testing.embedded_server import EmbeddedServer
 

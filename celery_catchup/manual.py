@@ -1,4 +1,4 @@
-"""The path of version 0.1 to `celery_catchup.testing.ManualBeat`."""
+"""Keep version 0.1's path to `celery_catchup.testing.ManualBeat`."""
 
 from celery_catchup.testing.manual_beat import ManualBeat
 

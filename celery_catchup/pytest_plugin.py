@@ -1,4 +1,4 @@
-"""Fixtures for your own tests: ``pytest_plugins = ["celery_catchup.pytest_plugin"]``."""
+"""Provide fixtures for your own tests: ``pytest_plugins = ["celery_catchup.pytest_plugin"]``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from celery_catchup.testing.manual_beat import ManualBeat
 
 @pytest.fixture(scope="session")
 def catchup_server() -> Iterator[EmbeddedServer]:
-    """A private Redis-compatible server for the whole session."""
+    """Start a private Redis-compatible server for the whole session."""
     with EmbeddedServer() as server:
         yield server
 
 
 @pytest.fixture
 def catchup_beat(catchup_server: EmbeddedServer) -> Iterator[Callable[..., ManualBeat]]:
-    """Make a beat for an app that ticks by hand: ``catchup_beat(app, at="2026-02-07T09:05:00Z")``."""
+    """Build a beat for an app that ticks by hand: ``catchup_beat(app, at="2026-02-07T09:05:00Z")``."""
     made: list[ManualBeat] = []
 
     def make(app: Any, *, at: datetime | str) -> ManualBeat:

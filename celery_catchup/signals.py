@@ -1,8 +1,7 @@
-"""Celery signals for users: the moments that somebody may want to act on.
+"""Provide Celery signals for the events that users may want to act on.
 
 They are sent where the event happens, in beat or in a worker, with the entry's name as sender, so
-that a receiver may ask for one entry only. What a receiver raises is logged by Celery and goes no
-further.
+that a receiver can choose one entry. Celery logs and swallows exceptions of receivers.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from celery_catchup.model import to_datetime
 catchup_started = Signal(
     name="catchup_started", providing_args={"entries", "candidates", "window_start", "window_end"}
 )
-"""Beat has found that slots were missed. It has no sender."""
+"""Beat has found missed slots. It has no sender."""
 
 run_dispatched = Signal(
     name="run_dispatched", providing_args={"entry", "run_id", "scheduled_time", "trigger", "is_catchup"}
 )
-"""A run is durable: its message is on the way, or it waits its turn."""
+"""A run is durable: its message is on the way, or it waits for its turn."""
 
 run_skipped = Signal(
     name="run_skipped", providing_args={"entry", "reason", "count", "first", "last", "is_catchup"}
@@ -28,7 +27,7 @@ run_skipped = Signal(
 """``count`` neighbouring slots of an entry, from ``first`` to ``last``, will not run."""
 
 run_dead = Signal(name="run_dead", providing_args={"entry", "run_id", "scheduled_time", "reason"})
-"""A run is a dead letter now; in the worker that reported its last failure, or in beat."""
+"""A run became a dead letter; sent in the worker that reported its last failure, or in beat."""
 
 
 SIGNALS: dict[type, Signal] = {
@@ -37,7 +36,7 @@ SIGNALS: dict[type, Signal] = {
     RunSkipped: run_skipped,
     RunDied: run_dead,
 }
-"""The event that each signal is sent from."""
+"""The event that each signal is sent for."""
 
 
 def _relay(event: Event) -> None:
@@ -76,5 +75,5 @@ def _relay(event: Event) -> None:
             )
 
 
-# Who wants signals imports this module; nobody else pays for them.
+# Only programs that import this module pay for signals.
 subscribe(_relay, *SIGNALS)

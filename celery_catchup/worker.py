@@ -1,6 +1,6 @@
-"""Importing this module makes a worker claim, report and release runs.
+"""Make a worker claim, report and release runs, by importing this module.
 
-``imports = ["celery_catchup.worker"]`` in the settings is all that it takes.
+``imports = ["celery_catchup.worker"]`` in the settings is enough.
 """
 
 from __future__ import annotations

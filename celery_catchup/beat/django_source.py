@@ -1,7 +1,7 @@
-"""Entries from django-celery-beat's tables: what the admin shows is what runs.
+"""Read entries from django-celery-beat's tables, so that the admin shows what runs.
 
-Imported only where Django is set up. Rows that are enabled are entries. An entry of ``beat_schedule``
-is taken from there unless its row is disabled, as django-celery-beat itself does at its start.
+Imported only where Django is set up. Enabled rows are entries. An entry of ``beat_schedule`` wins over its
+row unless the row is disabled, as when django-celery-beat itself starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 from kombu.utils import json as kombu_json
 
-from celery_catchup.beat.declared_entries import BACKEND_CLEANUP, CatchupEntry
+from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP, CatchupEntry
+from celery_catchup.beat.entry_sources import EntrySource
 from celery_catchup.clock import SystemClock
 from celery_catchup.config.configuration import Declaration
 from celery_catchup.errors import ScheduleError, SourceError
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _loads: Any = kombu_json.loads  # kombu's functions carry no types
 _EVERY = 5.0
-"""Seconds between two looks at the tables, and between two notes of what was sent."""
+"""Seconds between two queries for changes, and between two updates of last runs."""
 _OPTIONS = ("queue", "exchange", "routing_key", "priority")
 _NEVER = 24 * 3600.0
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +44,7 @@ class BrokenSchedule(BaseSchedule):  # type: ignore[misc]
     """The schedule of a row that cannot be an entry: it fails whenever it is asked, and says why.
 
     So the row is an entry that fails: beat reports it with growing intervals, ``status`` shows it, and
-    no other row is concerned.
+    no other row is affected.
     """
 
     def __init__(self, problem: str, *, app: Any = None) -> None:
@@ -51,12 +52,10 @@ class BrokenSchedule(BaseSchedule):  # type: ignore[misc]
         self.problem = problem
 
     def remaining_estimate(self, last_run_at: datetime) -> NoReturn:
-        """Say what is wrong with the row."""
+        """Raise what is wrong with the row."""
         raise ScheduleError(self.problem)
 
-    def is_due(self, last_run_at: datetime) -> NoReturn:
-        """Say what is wrong with the row."""
-        raise ScheduleError(self.problem)
+    is_due = remaining_estimate
 
     def __repr__(self) -> str:
         return f"<broken: {self.problem}>"
@@ -66,9 +65,9 @@ class RowEntry(CatchupEntry):
     """An entry of the database, with the row's start, end and one-off mark.
 
     since       when the row last ran, else when it was last changed; None once this beat has sent it
-    never_ran   the row knows of no last run: it is new, or was disabled meanwhile
+    never_ran   the row has no last run: it is new, or was disabled meanwhile
     once_since  for a row that runs once: since when it waits to. It has no slots that could be missed,
-                so that it never has a policy
+                so it never has a policy
     """
 
     def __init__(
@@ -86,14 +85,14 @@ class RowEntry(CatchupEntry):
         super().__init__(*args, **fields)
 
     def declaration(self) -> Declaration:
-        """The entry as the configuration reads it."""
+        """Return the entry as the configuration reads it."""
         plain = self.once_since is not None or isinstance(self.schedule, BrokenSchedule)
         return replace(super().declaration(), starts=self.starts, ends=self.ends, plain=plain)
 
     @property
     def last_run_at(self) -> datetime:
-        """When it last ran, as django-celery-beat counts: what is known of runs before the row was enabled
-        or created does not matter, and a row with a start that never ran is due at its start."""
+        """Return when it last ran, as django-celery-beat counts: runs from before the row was enabled or
+        created are ignored, and a row with a start that never ran is due at its start."""
         known: datetime = vars(self)["last_run_at"]
         if self.since is None or (self.total_run_count and known > self.since):
             return known
@@ -107,22 +106,22 @@ class RowEntry(CatchupEntry):
         self.__dict__["last_run_at"] = moment
 
     def _step(self) -> timedelta:
-        """How long before its start a row must have run to be due at it; a crontab at a slot from then on."""
+        """Return how long before its start a row must have run to be due at the start."""
         if isinstance(self.schedule, interval):
             every: timedelta = self.schedule.run_every
             return every
         return timedelta(milliseconds=1) if isinstance(self.schedule, crontab) else timedelta(days=1)
 
     def next(self, last_run_at: datetime | None = None) -> RowEntry:
-        """The entry after a run; what the row said before does not matter any more."""
+        """Return the entry after a run; the row's own last run no longer matters."""
         following: RowEntry = super().next(last_run_at)
         following.since = None
         return following
 
-    __next__ = next  # what Celery's `reserve` calls
+    __next__ = next  # Celery's `reserve` calls this
 
     def is_due(self) -> schedstate:
-        """Without a policy: as the row says; one that runs once is due no more when it has run."""
+        """Decide for an entry without a policy: between start and end, and once for a one-off row."""
         now = maybe_make_aware(self.default_now())
         if self.starts is not None and now < self.starts:
             return schedstate(False, (self.starts - now).total_seconds())
@@ -136,22 +135,22 @@ class RowEntry(CatchupEntry):
         return self.since is None or vars(self)["last_run_at"] > self.once_since
 
 
-class DjangoSource:
-    """The enabled rows of django-celery-beat, looked at again when somebody changes one."""
+class DjangoSource(EntrySource):
+    """Reads the enabled rows of django-celery-beat, again whenever one changes."""
 
     def __init__(self, app: Any) -> None:
-        self._app, self._clock = app, SystemClock()
+        super().__init__(app)
+        self._clock = SystemClock()
         self._seen: datetime | None = None
-        self._looked_at = self._flushed_at = self._retired_at = self._clock.monotonic()
+        self._queried_at = self._flushed_at = self._disabled_at = self._clock.monotonic()
         self._sent: dict[str, tuple[Instant, int]] = {}
         self._once: set[str] = set()
         self._ends: dict[str, Instant] = {}
-        self._trouble = RecurringProblem(
-            "Database cannot be used", logger=logger, monotonic=self._clock.monotonic
-        )
+        monotonic = self._clock.monotonic
+        self._problem = RecurringProblem("Database cannot be used", logger=logger, monotonic=monotonic)
 
     def entries(self) -> Mapping[str, Any]:
-        """Rows by name; one that cannot be an entry fails by itself. `SourceError` without a database."""
+        """Read the rows by name; a wrong one is an entry that fails. `SourceError` without a database."""
         declared = self._app.conf.beat_schedule
         self.flush()  # a row's last run decides when it is due
         try:
@@ -172,66 +171,58 @@ class DjangoSource:
         self._ends = {name: to_instant(entry.ends) for name, entry in found.items() if entry.ends is not None}
         if BACKEND_CLEANUP in disabled:
             # Beat would add its own; this one is never due.
-            found[BACKEND_CLEANUP] = RowEntry(
-                name=BACKEND_CLEANUP,
-                task=BACKEND_CLEANUP,
-                schedule=timedelta(days=1),
-                app=self._app,
-                ends=_LONG_AGO,
-            )
+            fields = {"task": BACKEND_CLEANUP, "schedule": timedelta(days=1), "app": self._app}
+            found[BACKEND_CLEANUP] = RowEntry(BACKEND_CLEANUP, **fields, ends=_LONG_AGO)
         return found | {name: _named(name, one) for name, one in declared.items() if name not in disabled}
 
     def has_changed(self) -> bool:
-        """Whether a row was changed since the last look; a database that is away changes nothing."""
+        """Return whether a row was changed since the last read; a database that fails changes nothing."""
         now = self._clock.monotonic()
-        if now - self._looked_at < _EVERY:
+        if now - self._queried_at < _EVERY:
             return False
-        self._looked_at = now
-        try:
-            close_old_connections()
-            changed = bool(PeriodicTasks.last_change() != self._seen)
-        except (DatabaseError, InterfaceError) as error:
-            self._trouble.report(str(error))
-            return False
-        self._trouble.resolved()
-        return changed
+        self._queried_at = now
+        latest: list[Any] = []
+        answered = self._attempt(lambda: latest.append(PeriodicTasks.last_change()))
+        return answered and latest != [self._seen]
 
-    def sent(self, name: str, at: Instant) -> None:
-        """Remember it for the row's ``last_run_at``, which the admin shows."""
+    def record_sent(self, name: str, at: Instant) -> None:
+        """Record it for the row's ``last_run_at``, which the admin shows."""
         self._sent[name] = (at, self._sent.get(name, (0, 0))[1] + 1)
         if self._clock.monotonic() - self._flushed_at >= _EVERY:
             self.flush()
 
     def flush(self) -> None:
-        """Write it down; what the database does not take is written next time."""
+        """Update the rows that were sent; if the database fails, next time."""
         self._flushed_at = self._clock.monotonic()
-        if self._sent and self._written(self._note_sent):
+        if self._sent and self._attempt(self._update_sent):
             self._sent.clear()
 
-    def retire(self, now: Instant, decided: Callable[[str], bool]) -> None:
-        """Disable rows that have expired, as django-celery-beat does, once all their slots are decided."""
-        if not self._ends or self._clock.monotonic() - self._retired_at < _EVERY:
+    def disable_expired(self, now: Instant, decided: Callable[[str], bool]) -> None:
+        """Disable expired rows, as django-celery-beat does, once all their slots are decided."""
+        if not self._ends or self._clock.monotonic() - self._disabled_at < _EVERY:
             return
-        self._retired_at = self._clock.monotonic()
+        self._disabled_at = self._clock.monotonic()
         over = [name for name, ends in self._ends.items() if ends <= now and decided(name)]
-        if over and self._written(lambda: _disable(over)):
+        # As when a row is saved that is not enabled: it forgets its last run.
+        rows = PeriodicTask.objects.filter(name__in=over)
+        if over and self._attempt(lambda: rows.update(enabled=False, last_run_at=None)):
             for name in over:
                 del self._ends[name]
 
-    def _written(self, write: Callable[[], None]) -> bool:
-        """Write everything or nothing; whether the database took it."""
+    def _attempt(self, access: Callable[[], object]) -> bool:
+        """Access the database in one transaction; return whether that worked, and log if not."""
         try:
             close_old_connections()
             with transaction.atomic():
-                write()
+                access()
         except (DatabaseError, InterfaceError) as error:
-            self._trouble.report(str(error))
+            self._problem.report(str(error))
             return False
-        self._trouble.resolved()
+        self._problem.resolved()
         return True
 
-    def _note_sent(self) -> None:
-        """Not by ``save()``, which would count as a change of the schedule."""
+    def _update_sent(self) -> None:
+        """Update the rows, not with ``save()``, which would count as a change of the schedule."""
         for name, (at, count) in self._sent.items():
             row = PeriodicTask.objects.filter(name=name)
             if name in self._once:
@@ -243,7 +234,7 @@ class DjangoSource:
 
 
 def _named(name: str, declared: Any) -> Any:
-    """An entry of the settings with the header that rows have; django-celery-results stores it."""
+    """Add the header that rows have to an entry of the settings; django-celery-results stores it."""
     options = declared.get("options") or {} if isinstance(declared, Mapping) else None
     if not isinstance(options, Mapping):
         return declared
@@ -251,15 +242,10 @@ def _named(name: str, declared: Any) -> Any:
     return {**declared, "options": {**options, "headers": headers}}
 
 
-def _disable(names: list[str]) -> None:
-    """As a row is saved that is not enabled: it forgets its last run."""
-    PeriodicTask.objects.filter(name__in=names).update(enabled=False, last_run_at=None)
-
-
 def _entry(row: Any, app: Any) -> RowEntry:
-    """A row as an entry; with wrong fields one that fails and says why."""
+    """Build an entry from a row; with wrong fields one that fails and says why."""
     try:
-        return _made(row, app)
+        return _build(row, app)
     except (DatabaseError, InterfaceError):
         raise
     except Exception as error:  # noqa: BLE001 - a crontab's parser alone raises three kinds
@@ -267,7 +253,7 @@ def _entry(row: Any, app: Any) -> RowEntry:
         return RowEntry(name=row.name, task=row.task, schedule=BrokenSchedule(problem, app=app), app=app)
 
 
-def _made(row: Any, app: Any) -> RowEntry:
+def _build(row: Any, app: Any) -> RowEntry:
     if row.scheduler is None:
         raise ValueError("expected an interval, a crontab, a solar event or a clocked time, got none")
     options = {name: getattr(row, name) for name in _OPTIONS if getattr(row, name) is not None}
@@ -292,7 +278,7 @@ def _made(row: Any, app: Any) -> RowEntry:
 
 
 def _json(row: Any, field: str, kind: type[Any]) -> Any:
-    """A field as JSON; `ValueError` when it is none, or of another type."""
+    """Parse a field as JSON; `ValueError` when it is not, or of another type."""
     written = getattr(row, field) or "null"
     what = f"{field}: expected a JSON {'array' if kind is list else 'object'}, got {written[:100]!r}"
     try:
@@ -305,16 +291,16 @@ def _json(row: Any, field: str, kind: type[Any]) -> Any:
 
 
 def _aware(moment: datetime | None) -> datetime | None:
-    """A date-time of the database; without a zone (``USE_TZ = False``) it is UTC, as theirs is."""
+    """Return a date-time of the database as aware; a naive one (``USE_TZ = False``) is UTC, as theirs."""
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _set_by_django(moment: datetime) -> datetime:
-    """A date-time that Django wrote by itself; without a zone it is of Django's."""
+    """Return a date-time that Django itself wrote as aware; a naive one is in Django's zone."""
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
 
 
 def _for_database(at: Instant) -> datetime:
-    """The instant as Django takes it."""
+    """Return the instant as Django stores it."""
     moment = to_datetime(at)
     return moment if settings.USE_TZ else moment.replace(tzinfo=None)

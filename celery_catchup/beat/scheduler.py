@@ -1,11 +1,9 @@
-"""The scheduler: Celery's hooks on one side, the engine on the other.
-
-``celery -A proj beat -S celery_catchup.Scheduler``
-"""
+"""Connect Celery's hooks to the engine: ``celery -A proj beat -S celery_catchup.Scheduler``."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,17 +14,17 @@ from typing import Any, ClassVar, NoReturn
 from celery import beat
 
 from celery_catchup.beat.assembly import Assembly, assemble
-from celery_catchup.beat.config_cache import read
-from celery_catchup.beat.declared_entries import (
+from celery_catchup.beat.catchup_entry import (
     BACKEND_CLEANUP,
     CatchupEntry,
-    ResolvedEntries,
     build_entries,
     declaration_of,
     mistakes_by_entry,
 )
+from celery_catchup.beat.celery_internals import build_entry, missing_internals
+from celery_catchup.beat.config_cache import load_entries
 from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
-from celery_catchup.beat.garbage_collection import collected_later, keep_what_is_there, let_go_of_it
+from celery_catchup.beat.resolved_entries import ResolvedEntries
 from celery_catchup.beat.simulated_schedules import class_path
 from celery_catchup.beat.startup_checks import app_warnings
 from celery_catchup.beat.unmanaged import UnmanagedEntries
@@ -34,7 +32,7 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.mistakes import Mistakes
-from celery_catchup.engine import DispatchFailedError, Engine
+from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
 from celery_catchup.events import Event, RunDispatched, Ticked
 from celery_catchup.events.log_lines import log_at_info, log_configuration_warnings, logfmt
@@ -44,23 +42,23 @@ from celery_catchup.store import UnmanagedBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
 from celery_catchup.store.opening import masked_url, open_store
 
-# Not Celery's get_logger: it would put the logger under "celery", out of reach of our own level.
+# Not Celery's get_logger: it would put the logger under "celery", where our own level has no effect.
 logger = logging.getLogger(__name__)
 
 _ZONE = "plain_zone"
-"""Where the zone of the last beat stands, among what is known of the scheduler."""
+"""The field in the scheduler's state that holds the time zone of the last beat."""
 _SENDING = ("apply_entry", "apply_async", "send_task")
-"""Methods by which Celery's scheduler sends; a subclass that replaces one of them sends by itself."""
+"""Methods by which Celery's scheduler sends. A subclass that overrides one sends by itself."""
 EX_CONFIG = 2
-"""Exit code for a configuration that is not started with."""
+"""Exit code for a configuration that beat does not start with."""
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
-    """A drop-in for Celery's scheduler that catches up what was missed.
+    """A drop-in for Celery's scheduler that catches up missed slots.
 
-    Entries without a policy behave as under Celery's `PersistentScheduler`; their state is
-    in Redis. Nothing that Redis or the broker does ends a beat: it waits and goes on. Only one that
-    has never been let in (a wrong password, missing rights, state of a newer version) does not start.
+    Entries without a policy behave as under Celery's `PersistentScheduler`; their state is in Redis.
+    No failure of Redis or the broker ends a running beat: it waits and retries. A beat that could never
+    use its store (a wrong password, missing rights, state of a newer version) does not start.
     """
 
     Entry = CatchupEntry
@@ -70,68 +68,73 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._work: Assembly | None = None
-        self._plain: UnmanagedEntries | None = None
+        self._unmanaged: UnmanagedEntries | None = None
         self._source: EntrySource | None = None
         self._seen: dict[str, beat.ScheduleEntry] = {}
         self._refused: dict[str, str] = {}
-        self._given: set[str] = set()
+        self._with_last_run: set[str] = set()
         self._ticking, self._interrupted, self._exit_code = False, False, 0
-        self._term, self._welcome = -1, False
-        self._troubles = BeatProblems(self._tell, logger=logger, monotonic=self.clock.monotonic)
-        with collected_later():
+        self._term, self._started = -1, False
+        self._problems = BeatProblems(self._emit, logger=logger, monotonic=self.clock.monotonic)
+        with _garbage_collector_paused():
             super().__init__(app, *args, lazy=lazy, **kwargs)
             if lazy:
-                # The banner's: wrong configuration shows before anything starts, and without I/O.
-                with _mistakes_end_it():
+                # For the banner: mistakes show before anything starts, and without I/O.
+                with _exit_on_mistakes():
                     self._fill(app.conf.beat_schedule)
                     self._checked_configuration(keep=True)
 
     # -- set-up ----------------------------------------------------------------------------
 
     def setup_schedule(self) -> None:
-        """Read the declared entries; nothing is asked of Redis before the first tick."""
+        """Read the declared entries; Redis is not used before the first tick."""
         log_at_info()
         try:
             self._prepare()
         except SourceError as error:
-            self._troubles.report("source", str(error))
+            self._problems.report("source", str(error))
 
     def _prepare(self, *, kept: Mapping[str, Any] | None = None) -> None:
-        """Everything a tick needs; `SourceError` when the entries cannot be read now. ``kept`` are entries
-        that a subclass has put there by itself."""
-        with _mistakes_end_it():
+        """Build everything a tick needs, from ``kept`` entries or those of the source; `SourceError` when
+        that cannot be read now."""
+        with _exit_on_mistakes():
             self._source = open_source(self.app, read_settings(self.app, only=["source"]).source)
-            entries = self._source.entries() if kept is None else kept
-            self._fill(entries, lenient=not isinstance(self._source, SettingsSource))
-        self.install_default_entries(self.schedule)
-        configuration, resolved = self._read_configuration()
-        self._batch_size = configuration.settings.batch_size
-        self._renewal = configuration.settings.lease_ttl.total_seconds() / 3
-        poll = configuration.settings.poll_interval.total_seconds()
-        self._longest = float(min(poll, self.max_interval, self._renewal))
+            lenient = not isinstance(self._source, SettingsSource)
+            self._fill(self._source.entries() if kept is None else kept, lenient=lenient)
+            self.install_default_entries(self.schedule)
+            configuration, resolved = self._load_configuration(lenient=lenient)
+        settings = configuration.settings
+        self._batch_size = settings.batch_size
+        self._renewal = settings.lease_ttl.total_seconds() / 3
+        self._longest_sleep = float(
+            min(settings.poll_interval.total_seconds(), self.max_interval, self._renewal)
+        )
         work = assemble(self.app, configuration, resolved, schedule=self.schedule, clock=self.clock)
-        doubt = unverified(work.store.client)
-        if doubt is not None:
+        self._log_warnings(configuration, resolved, work)
+        self._declare(resolved, work)
+        work.engine.services.events.subscribe(self._on_dispatched)
+        work.serve_metrics(self.app, settings)
+        self._work = work
+
+    def _log_warnings(self, configuration: Configuration, resolved: ResolvedEntries, work: Assembly) -> None:
+        if doubt := unverified(work.store.client):
             logger.warning(logfmt("Redis is not verified", detail=doubt))
         now = to_instant(self.clock.now())
+        log_configuration_warnings(missing_internals())
         log_configuration_warnings(app_warnings(self.app, self.schedule, configuration, now=now))
-        replaced = self._overridden(*_SENDING, "reserve")
-        if resolved.declared and replaced:
+        methods = self._overridden(*_SENDING, "reserve")
+        if resolved.declared and methods:
             logger.warning(
                 logfmt(
                     "Scheduler methods are not called for entries with a policy",
                     scheduler=class_path(self),
-                    methods=", ".join(replaced),
+                    methods=", ".join(methods),
                     entries=len(resolved.declared),
                 )
             )
-        self._declare(resolved, work)
-        work.engine.services.events.subscribe(self._on_dispatched)
-        work.serve_metrics(self.app, configuration.settings)
-        self._work = work
 
     def _overridden(self, *names: str) -> list[str]:
-        """Those of these methods of Celery's scheduler that a subclass has replaced."""
+        """Return those of these methods of Celery's scheduler that a subclass overrides."""
         return [
             name
             for name in names
@@ -139,18 +142,17 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         ]
 
     def _fill(self, entries: Mapping[str, Any], *, lenient: bool = False) -> None:
-        """Let these be the schedule; the mapping itself stays, because others hold it. When ``lenient``,
-        entries that cannot be used are left out, and fail."""
+        """Fill the schedule. When ``lenient``, leave out entries that cannot be used; these fail alone."""
         refused: dict[str, str] | None = {} if lenient else None
-        made = build_entries(entries, self._maybe_entry, refused=refused)
+        built = build_entries(entries, partial(build_entry, self), refused=refused)
         self._refused = refused or {}
-        self._given = {
+        self._with_last_run = {
             name for name, one in entries.items() if isinstance(one, Mapping) and one.get("last_run_at")
         }
-        self.schedule = made
+        self.schedule = built
 
     def set_schedule(self, schedule: Mapping[str, beat.ScheduleEntry]) -> None:
-        """Replace the entries; the mapping itself stays."""
+        """Replace the entries; the mapping itself stays, because others refer to it."""
         entries = dict(schedule)
         self.data.clear()
         self.data.update(entries)
@@ -158,81 +160,59 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     schedule = property(beat.Scheduler.get_schedule, set_schedule)
 
     def _declare(self, resolved: ResolvedEntries, work: Assembly, *, fresh: Collection[str] = ()) -> None:
-        for warning in resolved.not_replayable:
-            logger.warning(logfmt("Catch-up is off for an entry", detail=warning))
+        for reason in resolved.not_replayable:
+            logger.warning(logfmt("Catch-up is off for an entry", detail=reason))
         log_configuration_warnings(resolved.warnings)
-        plain = {name: self.schedule[name] for name in resolved.unmanaged}
-        self._plain = UnmanagedEntries(
-            plain,
-            longest=self.max_interval,
-            monotonic=self.clock.monotonic,
-            failures=work.engine.failures,
-            reserve=self._reserved,
+        self._unmanaged = UnmanagedEntries(
+            {name: self.schedule[name] for name in resolved.unmanaged},
+            self.max_interval,
+            work.engine.failures,
+            self.clock.monotonic,
+            reserve=self._reserve_next,
             fresh=fresh,
-            given=self._given,
+            given=self._with_last_run,
             refused=self._refused,
         )
         self._seen = dict(self.schedule)
         self._term = -1
 
-    def _reserved(self, entry: beat.ScheduleEntry) -> beat.ScheduleEntry:
-        """The next instance of an entry, also in the schedule."""
+    def _reserve_next(self, entry: beat.ScheduleEntry) -> beat.ScheduleEntry:
+        """Advance an entry to its next instance, which is not a change of the schedule."""
         following = self.reserve(entry)
         if entry.name in self.schedule:
             self._seen[entry.name] = self.schedule[entry.name]
         return following
 
-    def _follow_changes(self, work: Assembly) -> None:
-        """Go on with other entries when the source has some, or somebody has changed the schedule at run
-        time; what is wrong with an entry is its own trouble."""
-        assert self._source is not None
-        anew = self._source.has_changed()
-        if not anew and self.schedule == self._seen:
+    def _apply_changes(self, source: EntrySource, work: Assembly) -> None:
+        """Replace the entries if the source has others, or the schedule was changed at run time; an entry
+        with mistakes fails alone."""
+        reload = source.has_changed()
+        if not reload and self.schedule == self._seen:
             return
         before = self._seen
         try:
-            changed = self._source.entries() if anew else dict(self.schedule)
-            self._fill(changed, lenient=True)
-            if anew:
+            self._fill(source.entries() if reload else dict(self.schedule), lenient=True)
+            if reload:
                 self.install_default_entries(self.schedule)
-            _, resolved = self._lenient_configuration()
+            _, resolved = self._load_configuration(lenient=True)
         except (SourceError, ConfigurationError) as error:
             self.schedule = before
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
             return
         logger.info(logfmt("Entries changed", entries=len(self.schedule)))
-        # An entry that is put there at run time counts from its own last run, which is now, as Celery's does.
-        put = {name for name, entry in self.schedule.items() if before.get(name) is not entry}
-        self._declare(resolved, work, fresh=put if self._welcome and not anew else ())
+        # An entry that is added at run time counts from its own last run, which is now, as Celery's does.
+        added = {name for name, entry in self.schedule.items() if before.get(name) is not entry}
+        self._declare(resolved, work, fresh=added if self._started and not reload else ())
         work.engine.redeclare(resolved.declared, resolved.records)
 
-    def _on_dispatched(self, event: Event) -> None:
-        if isinstance(event, RunDispatched):
-            if event.run.trigger is Trigger.SCHEDULER:
-                self._log_sent(event.entry)
-            assert self._source is not None
-            self._source.sent(event.entry, to_instant(self.clock.now()))
-
-    def _log_sent(self, name: str) -> None:
-        """The line of Celery's own scheduler; where sentry-sdk watches, that has written it already."""
-        if self._work is not None and not self._work.sender.announced(Trigger.SCHEDULER):
-            entry = self.schedule.get(name)
-            beat.logger.info("Scheduler: Sending due task %s (%s)", name, entry.task if entry else "")
-
-    def _read_configuration(self) -> tuple[Configuration, ResolvedEntries]:
-        """The configuration and what it makes of the entries; with mistakes beat does not start."""
-        with _mistakes_end_it():
-            if isinstance(self._source, SettingsSource):
-                return self._checked_configuration()
-            return self._lenient_configuration()
-
-    def _lenient_configuration(self) -> tuple[Configuration, ResolvedEntries]:
-        """The same without the entries that have mistakes; those fail. `ConfigurationError` for others."""
+    def _load_configuration(self, *, lenient: bool) -> tuple[Configuration, ResolvedEntries]:
+        """Load the configuration; `ConfigurationError` with all mistakes. When ``lenient``, leave out the
+        entries that have mistakes; these fail alone."""
         while True:
             try:
                 return self._checked_configuration()
             except ConfigurationError as error:
-                wrong = mistakes_by_entry(error.mistakes, self.schedule)
+                wrong = mistakes_by_entry(error.mistakes, self.schedule) if lenient else {}
                 if not wrong:
                     raise
                 self._refused |= wrong
@@ -240,7 +220,6 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
                     del self.schedule[name]
 
     def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, ResolvedEntries]:
-        """The same; with mistakes a `ConfigurationError` that has all of them."""
         declared = {
             name: declaration_of(entry) for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
         }
@@ -248,55 +227,52 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         with mistakes.collect():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.collect():
-            configuration, resolved = read(self.app, self.schedule, declared, raw, keep=keep)
+            configuration, resolved = load_entries(self.app, self.schedule, declared, raw, keep=keep)
         if mistakes:
-            # A wrong URL is a mistake to both.
+            # Both report a wrong URL.
             raise ConfigurationError(dict.fromkeys(mistakes))
-        housekeeping = (BACKEND_CLEANUP,) if BACKEND_CLEANUP in self.schedule else ()
-        return configuration, replace(resolved, unmanaged=resolved.unmanaged + housekeeping)
+        cleanup = (BACKEND_CLEANUP,) if BACKEND_CLEANUP in self.schedule else ()
+        return configuration, replace(resolved, unmanaged=resolved.unmanaged + cleanup)
 
     # -- ticking ---------------------------------------------------------------------------
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Do what is due; the seconds to sleep. No trouble of Redis or the broker leaves it."""
+        """Send what is due; return the seconds to sleep. No failure of Redis or the broker is raised."""
         if self._interrupted:
-            raise SystemExit  # sentry-sdk swallows the one that Celery raises while it looks at a log line
+            raise SystemExit  # sentry-sdk swallows the one that Celery raises while it logs
         self._ticking = True
         begun = self.clock.monotonic()
         try:
-            with collected_later():
-                wait = self._tick()
+            wait = self._tick()
         except DriftError as error:
             self._refuse_to_start(str(error))
         except DispatchFailedError as error:
-            # The lease wants to be renewed meanwhile, and other slots to be decided.
-            return min(self._troubles.report("broker", str(error)), self._renewal)
+            # The lease has to be renewed meanwhile, and other slots decided.
+            return min(self._problems.report("broker", str(error)), self._renewal)
         except SourceError as error:
-            return self._troubles.report("source", str(error))
+            return self._problems.report("source", str(error))
         except (*STORE_FAILS, StoreError) as error:
-            if not self._welcome and (is_refusal(error) or isinstance(error, UnfitStoreError)):
+            if not self._started and (is_refusal(error) or isinstance(error, UnfitStoreError)):
                 self._refuse_to_start(f"the store at {masked_url(self.app)} cannot be used: {explain(error)}")
-            return self._troubles.report("redis", explain(error))
+            return self._problems.report("redis", explain(error))
         except Exception as error:
-            # Nobody expected it; a beat that ends for it would lose more than one that goes on.
+            # Unexpected; a beat that ended here would lose more slots than one that goes on.
             logger.debug("Tick failed", exc_info=True)
-            return self._troubles.report("inner", explain(error))
+            return self._problems.report("inner", explain(error))
         finally:
             self._ticking = False
-        if not self._welcome:
-            self._welcome = True
-            keep_what_is_there(len(self.schedule))
-        self._troubles.resolved("redis", "inner")
+        self._started = True
+        self._problems.resolved("redis", "inner")
         leading = self._work is not None and self._work.engine.leading
-        self._tell(Ticked(self.clock.monotonic() - begun, leading))
+        self._emit(Ticked(self.clock.monotonic() - begun, leading))
         return wait
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if self._work is not None:
             self._work.engine.services.events.emit(event)
 
     def _refuse_to_start(self, why: str) -> NoReturn:
-        """End before anything was done, in one line: somebody has to mend something first."""
+        """Exit before anything was done, with one line: waiting would not help."""
         sys.stderr.write(f"celery_catchup: {why}\n")
         self._exit_code = EX_CONFIG
         raise SystemExit(EX_CONFIG)
@@ -306,91 +282,104 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             # Without a source, this is a subclass whose setup_schedule does not call ours.
             self._prepare(kept=None if self._source else dict(self.schedule))
         assert self._work is not None
-        work, engine = self._work, self._work.engine
-        self._troubles.resolved("source")
-        self._follow_changes(work)
-        plain = self._plain
-        assert plain is not None
+        assert self._source is not None
+        work, engine, source = self._work, self._work.engine, self._source
+        self._problems.resolved("source")
+        self._apply_changes(source, work)
+        assert self._unmanaged is not None
+        unmanaged = self._unmanaged
         now = engine.now()
-        if not self._welcome:
+        if not self._started:
             work.check_namespace()
         if not engine.lead(now):
-            return self._longest
-        self._take_office(work, plain, now)
+            return self._longest_sleep
+        self._start_term(work, unmanaged, now)
         engine.advance(now)
         engine.release(now)
-        send = partial(self._send, now=now)
-        sender = _AsOverridden(self, work) if self._overridden(*_SENDING) else work.sender
-        plain.send_due(now, sender, send, limit=self._batch_size, has_time=engine.has_time)
-        if self._source is not None:
-            self._source.retire(now, engine.has_decided)
-        work.fleet.look(engine.server_ms)
-        work.reflect()
-        self._troubles.resolved("broker")
-        return self._sleep(engine, plain)
+        send = partial(self._send, work, source, now=now)
+        prepare = self._send_as_celery if self._overridden(*_SENDING) else work.sender.unmanaged_messages
+        unmanaged.send_due(now, prepare, send, limit=self._batch_size, has_time=engine.has_time)
+        source.disable_expired(now, engine.has_decided)
+        work.worker_inspection.poll(engine.server_ms)
+        work.write_watermark_file()
+        self._problems.resolved("broker")
+        wakes = [wake for wake in (engine.entries.next_wake(), unmanaged.next_wake()) if wake is not None]
+        until_next = (min(wakes) - engine.now()) / 1000 if wakes else self._longest_sleep
+        return max(0.0, min(until_next, self._longest_sleep))
 
-    def _send(self, batches: Sequence[UnmanagedBatch], now: Instant) -> bool:
-        """Send what entries without a policy have due; False when another beat leads by now."""
+    def _send_as_celery(
+        self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant
+    ) -> tuple[str, int, list[str]]:
+        """Send through Celery's methods, for subclasses that override some; no message is left to push."""
         assert self._work is not None
-        assert self._source is not None
+        self.apply_entry(entry, producer=self._work.sender.producer())
+        return "", 0, []
+
+    def _send(
+        self, work: Assembly, source: EntrySource, batches: Sequence[UnmanagedBatch], *, now: Instant
+    ) -> bool:
+        """Send the runs of entries without a policy; False when another beat leads."""
         try:
-            sent = self._work.engine.send_plain(batches, now)
+            sent = work.engine.send_plain(batches, now)
         except BaseException:
-            self._term = -1  # the reply may be lost: what is stored decides whether they are due again
+            self._term = -1  # the reply may be lost: the stored state decides whether they are due again
             raise
         if sent:
-            by_itself = self._overridden(*_SENDING)
+            logged_by_celery = self._overridden(*_SENDING)
             for batch in batches:
-                if not by_itself:
+                if not logged_by_celery:
                     self._log_sent(batch.name)
-                self._source.sent(batch.name, now)
+                source.record_sent(batch.name, now)
         return sent
 
-    def _take_office(self, work: Assembly, plain: UnmanagedEntries, now: Instant) -> None:
-        """Once per term: learn how to dispatch, and what is known of entries without a policy."""
+    def _start_term(self, work: Assembly, unmanaged: UnmanagedEntries, now: Instant) -> None:
+        """Once per term: probe the server, and load the state of entries without a policy."""
         term = work.engine.terms
         if term == self._term:
             return
-        work.probe(strict=not self._welcome)
-        stored = work.states.load(names=plain.entries)
+        work.probe(strict=not self._started)
+        stored = work.states.load(names=unmanaged.entries)
         was, zone = work.states.scheduler().get(_ZONE), self._zone()
-        if was not in (None, zone):
+        reset = was not in (None, zone)
+        if reset:
             logger.warning(
                 logfmt("Time zone changed, entries without a policy count from now", was=was, now=zone)
             )
-        new = plain.load(
-            work.states.last_runs(),
-            now,
-            decided=stored.decided,
-            present=self.schedule,
-            reset=was not in (None, zone),
+        new = unmanaged.load(
+            work.states.last_runs(), now, decided=stored.decided, present=self.schedule, reset=reset
         )
         changed = {} if was == zone else {_ZONE: zone}
         if not (new or changed) or work.engine.send_plain(new, now, progress=changed):
-            plain.noted(new)
+            unmanaged.mark_stored(new)
             self._term = term
 
     def _zone(self) -> str:
-        """The zone that schedules are read in, as Celery's own scheduler compares it with the last one."""
+        """Return the zone of schedules, which Celery's own scheduler compares with the last one, too."""
         conf = self.app.conf
         zone = conf.timezone or ("UTC" if conf.enable_utc else "local")
         return f"{zone}" if conf.enable_utc else f"{zone} (enable_utc is off)"
 
-    def _sleep(self, engine: Engine, plain: UnmanagedEntries) -> float:
-        wakes = (engine.entries.next_wake(), plain.next_wake())
-        following = min((wake for wake in wakes if wake is not None), default=None)
-        if following is None:
-            return self._longest
-        return max(0.0, min((following - engine.now()) / 1000, self._longest))
+    def _on_dispatched(self, event: Event) -> None:
+        if isinstance(event, RunDispatched):
+            if event.run.trigger is Trigger.SCHEDULER:
+                self._log_sent(event.entry)
+            assert self._source is not None
+            self._source.record_sent(event.entry, to_instant(self.clock.now()))
+
+    def _log_sent(self, name: str) -> None:
+        """Log the line of Celery's own scheduler, unless that has logged it already for sentry-sdk."""
+        if self._work is not None and not self._work.sender.announced(Trigger.SCHEDULER):
+            entry = self.schedule.get(name)
+            beat.logger.info("Scheduler: Sending due task %s (%s)", name, entry.task if entry else "")
 
     # -- the end ---------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Nothing to do: everything decided is stored already."""
+        """Do nothing: every decision is stored already."""
 
     def close(self) -> None:
-        """Hand over and let go. Called twice on SIGTERM, the first time in the midst of a tick: what
-        that is reading from is left to the second time."""
+        """Resign and close the connections. On SIGTERM Celery calls it twice, the first time during a
+        tick, whose connections are then left to the second call."""
         work = self._work
         if work is not None:
             with contextlib.suppress(*STORE_FAILS):
@@ -402,7 +391,6 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             else:
                 self._work = None
                 work.close(interrupted=self._interrupted)
-                let_go_of_it(len(self.schedule))
         super().close()
         if self._exit_code:
             # Celery takes an exit in a tick for the end of its loop, which would be a success.
@@ -410,29 +398,27 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     @property
     def info(self) -> str:
-        """What the banner shows below the scheduler's name."""
+        """Return what the banner shows below the scheduler's name."""
         return f"    . store -> {masked_url(self.app)}"
 
 
-class _AsOverridden:
-    """Sends through the methods of Celery's scheduler, for subclasses that have replaced some."""
-
-    def __init__(self, scheduler: Scheduler, work: Assembly) -> None:
-        self._scheduler, self._work = scheduler, work
-
-    def unmanaged_messages(
-        self, entry: beat.ScheduleEntry, *, slot: Instant, now: Instant
-    ) -> tuple[str, int, list[str]]:
-        """Send it now, as Celery would; nothing is left to be pushed."""
-        self._scheduler.apply_entry(entry, producer=self._work.sender.producer())
-        return "", 0, []
-
-
 @contextlib.contextmanager
-def _mistakes_end_it() -> Iterator[None]:
-    """Mistakes in the configuration are written for people, and beat does not start."""
+def _exit_on_mistakes() -> Iterator[None]:
+    """Print mistakes in the configuration, and do not start."""
     try:
         yield
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(EX_CONFIG) from None
+
+
+@contextlib.contextmanager
+def _garbage_collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector; a start with 10,000 entries is a fifth faster."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,8 +1,7 @@
-"""Celery schedules under a simulated clock: what would beat have done after a given instant?
+"""Simulate Celery schedules: when would beat have run an entry after a given instant?
 
-A Celery schedule knows no past. It is asked for its next run with a clock that stands
-still at the run before, on a clone, so that neither the user's object nor the real time
-is touched.
+A Celery schedule only knows the present. A clone of it is asked for its next run with a clock that is
+frozen at the run before, so that neither the user's object nor the real time is involved.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
 from celery_catchup.timetables.forward_only import Step
 from celery_catchup.timetables.zones import LAST_INSTANT
 
-# Calls of is_due for one slot: a weekly slot that is looked for every five seconds needs half of them.
+# Calls of is_due for one slot: a weekly slot that is checked every five seconds needs half of them.
 _MOST_CHECKS = 250_000
 _DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
@@ -27,14 +26,14 @@ _HALF_SECOND = timedelta(milliseconds=500)
 
 
 class NotReplayableError(ScheduleError):
-    """The schedule does not follow from time alone: it reads the real time, or it is not due when it says.
+    """The schedule does not depend on time alone: it reads the real time, or is not due when it says so.
 
-    It runs under Celery's beat as ever; only its missed slots cannot be known.
+    It runs as under Celery's beat; only its missed slots are unknown.
     """
 
 
 class _FrozenClock:
-    """A ``nowfun`` that stands still and remembers whether anybody looked."""
+    """A ``nowfun`` that is frozen, and remembers whether it was called."""
 
     def __init__(self) -> None:
         self.moment = datetime.min.replace(tzinfo=UTC)
@@ -46,7 +45,7 @@ class _FrozenClock:
 
 
 class SimulatedSchedule:
-    """One schedule, cloned, with a clock of our own, in the zone in which beat would ask it."""
+    """A clone of a schedule with a frozen clock, in the zone in which beat would ask it."""
 
     def __init__(self, schedule: BaseSchedule, *, zone: tzinfo, name: str) -> None:
         self._clock = _FrozenClock()
@@ -56,37 +55,37 @@ class SimulatedSchedule:
 
     @property
     def step(self) -> Step:
-        """How the slots are found.
+        """Return the function that finds the next slot.
 
-        Beat itself calls only ``is_due``; that is slow to follow, so it is done only where
-        ``is_due`` was overridden by a class that left the estimate below it alone.
+        Beat itself calls only ``is_due``. Following that is slow, so it is done only if a class overrides
+        ``is_due`` and not the estimate.
         """
         estimate = min(_depth(self._clone, "remaining_estimate"), _depth(self._clone, "remaining_delta"))
         return self._next_due if _depth(self._clone, "is_due") < estimate else self._next_estimated
 
     def check(self, last: Instant, slot: Instant | None) -> None:
-        """Ask whether it is due at the slot that it has given itself; `NotReplayableError` when it is not."""
+        """Check that the schedule is due at its own next slot; `NotReplayableError` if not."""
         if slot is None:
             return
         try:
             # A slot is cut to a millisecond, so the schedule may be due a little later.
             due, _ = self._is_due(last, now=slot + 1)
         except ScheduleError:
-            return  # The estimate has answered, and it is all that is needed.
+            return  # the estimate has answered, and only that is needed
         if not due:
             raise NotReplayableError(
-                f"{self._subject} is not due at {to_rfc3339(slot)}, its own next time, so it does not follow "
-                f"from time alone; catch-up is off for it, let is_due depend on self.now() only to have it"
+                f"{self._subject} is not due at {to_rfc3339(slot)}, its own next time, so it does not depend "
+                "on time alone; catch-up is off for it; to have it, let is_due depend on self.now() only"
             )
 
     # -- by remaining_estimate -----------------------------------------------------------
 
     def _next_estimated(self, last: Instant) -> Instant | None:
-        """The instant at which nothing remains."""
+        """Return the instant at which no time remains."""
         moment = to_datetime(last)
         following = self._estimated(moment)
         if following is not None and following > moment and to_instant(following) == last:
-            # Within the same millisecond, which is one slot; the one after it is meant.
+            # Within the same millisecond, which is one slot; find the one after it.
             following = self._estimated(following)
         return None if following is None else to_instant(following)
 
@@ -118,7 +117,7 @@ class SimulatedSchedule:
     # -- by is_due -----------------------------------------------------------------------
 
     def _next_due(self, last: Instant) -> Instant | None:
-        """The instant at which beat, which sleeps as long as it is told, would find it due."""
+        """Return the instant at which beat, sleeping as long as the schedule says, would find it due."""
         self._clock.asked = False
         now = last
         for _ in range(_MOST_CHECKS):
@@ -128,21 +127,21 @@ class SimulatedSchedule:
                 return now
             if wait is None or now + wait > LAST_INSTANT:
                 return None
-            # "At once" is a millisecond later, or time would stand still.
+            # "At once" is a millisecond later, or the loop would not end.
             now += max(wait, 1)
         raise NotReplayableError(
-            f"{self._subject} is not due at any of {_MOST_CHECKS} checks, so it does not follow from time "
-            f"alone; catch-up is off for it, give longer waits to have it"
+            f"{self._subject} is not due at any of {_MOST_CHECKS} checks, so it does not depend on time "
+            "alone; catch-up is off for it; to have it, return longer waits"
         )
 
     def _is_due(self, last: Instant, *, now: Instant) -> tuple[bool, int | None]:
-        """Whether it is due, and the milliseconds until the next check; None for never."""
+        """Return whether it is due, and the milliseconds until the next check; None for never."""
         answer = self._call("is_due", to_datetime(last), now=to_datetime(now))
         try:
             due, wait = answer
             if wait is None or wait == math.inf:
                 return bool(due), None
-            # Microseconds are what the seconds were made of; up, so as not to look too early.
+            # The seconds were computed from microseconds; rounded up, so as not to check too early.
             return bool(due), -(-round(wait * 1_000_000) // 1000)
         except (TypeError, ValueError) as error:
             problem = f"{self._subject} answers is_due with {_brief(answer)}; return (due, seconds to wait)"
@@ -155,7 +154,7 @@ class SimulatedSchedule:
         try:
             return getattr(self._clone, method)(self._local(last))
         except Exception as error:
-            problem = f"{self._subject} failed with {_brief(error)}; mend its {method}"
+            problem = f"{self._subject} failed with {_brief(error)}; correct its {method}"
             raise ScheduleError(problem) from error
 
     def _local(self, last: datetime) -> datetime:
@@ -171,15 +170,15 @@ class SimulatedSchedule:
         if not self._clock.asked:
             raise NotReplayableError(
                 f"{self._subject} does not ask its nowfun for the time, so its past is unknown; "
-                f"catch-up is off for it, call self.now() in it to have it"
+                "catch-up is off for it; to have it, call self.now() in it"
             )
 
 
 def solar_step(schedule: solar) -> Step:
-    """The solar events after an instant, to the second.
+    """Return a function that finds the next solar event after an instant, to the second.
 
-    ephem's result depends, by a tenth of a second, on where its search began. So it begins
-    at midnight UTC of the event's day, whoever asks: same event, same slot, same run.
+    ephem's result depends, by a tenth of a second, on where its search began. So it always begins
+    at midnight UTC of the event's day: same event, same slot, same run.
     """
     search = _solar_search(schedule)
 
@@ -193,7 +192,7 @@ def solar_step(schedule: solar) -> Step:
             slot = to_instant((event + _HALF_SECOND).replace(microsecond=0))
             if slot > last:
                 return slot
-            # No event comes twice within a minute; its own rounding error does.
+            # No event comes twice within a minute, but its rounding error does.
             begin = event + _MINUTE
         return None
 
@@ -201,10 +200,8 @@ def solar_step(schedule: solar) -> Step:
 
 
 def _solar_search(schedule: solar) -> Callable[[datetime], datetime | None]:
-    """The first event after a moment; None when a whole year has none, as near the poles.
-
-    Celery gives the end of its search then, to look again; that is no event.
-    """
+    """Return a function that finds the first event after a moment; None for a year without one, as near
+    the poles, where Celery returns the end of its search instead."""
     ephem, observer = schedule.ephem, schedule.cal.copy()
     find = getattr(observer, schedule.method)
     options = {"use_center": True} if schedule.use_center else {}
@@ -224,33 +221,33 @@ def _solar_search(schedule: solar) -> Callable[[datetime], datetime | None]:
 
 
 def class_path(schedule: object) -> str:
-    """``proj.schedules.Workdays``"""
+    """Return the path of an object's class, such as ``proj.schedules.Workdays``."""
     return f"{type(schedule).__module__}.{type(schedule).__qualname__}"
 
 
 def _clone(schedule: BaseSchedule, clock: _FrozenClock, zone: tzinfo) -> BaseSchedule:
-    """A twin that asks our clock, and no app for its zone.
+    """Clone a schedule with our clock and its zone.
 
-    Not by ``copy``: what schedules reduce to for pickling loses their app and zone, and
-    may iterate a recurrence rule of millions of dates.
+    Not with ``copy``: reducing a schedule for pickling loses its app and zone, and may iterate a
+    recurrence rule of millions of dates.
     """
     clone = object.__new__(type(schedule))
-    # Both: some classes override now() and read the real time there.
+    # Both, because some classes override now() and read the real time there.
     vars(clone).update(vars(schedule), nowfun=clock, now=clock, tz=zone)
     return clone
 
 
 def _depth(schedule: BaseSchedule, method: str) -> int:
-    """How far up a method is defined: 0 in the object itself, 1 in its class, and so on."""
+    """Return how far up a method is defined: 0 in the object itself, 1 in its class, and so on."""
     places = (schedule, *type(schedule).__mro__)
     return next((depth for depth, place in enumerate(places) if method in vars(place)), len(places))
 
 
 def _end_of_repetition(local: datetime) -> datetime:
-    """The last minute of a repeated hour, from any time in its second pass.
+    """Return the last minute of a repeated hour, from any time in its second pass.
 
-    Celery forgets which pass it is and finds the next run in the first one, in the past.
-    No slot lies in the second pass, so nothing is lost by asking from its end.
+    Celery ignores the fold and finds the next run in the first pass, in the past. No slot lies in the
+    second pass, so none is lost by asking from its end.
     """
     minute = local.astimezone(UTC).replace(second=0, microsecond=0)
     while (minute + _MINUTE).astimezone(local.tzinfo).fold:

@@ -1,13 +1,12 @@
-"""Foresight: what can be seen before the first tick, though every setting by itself can be read.
+"""Check entries and the app before the first tick, beyond what each setting shows by itself.
 
-A mistake keeps beat from starting; a caution is said once and beat starts all the same.
+A mistake keeps beat from starting. A warning is logged once, and beat starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -17,57 +16,70 @@ from kombu.serialization import dumps
 
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.durations import format_duration
-from celery_catchup.config.policy import Policy, Select
+from celery_catchup.config.policy import Select
 from celery_catchup.config.schedule_syntax import ScheduleForm
 from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
 from celery_catchup.error_text import error_told, path, shown
 from celery_catchup.errors import Mistake
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
-from celery_catchup.planning.entry import Entry, Role, Schedule
+from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.timetable import Timetable
 
 _dumps: Any = dumps  # kombu's functions carry no types
 
 _DEVELOPMENT = ("memory", "filesystem")
-_REDIS = ("redis", "rediss", "redis+socket")
 """Transports that confirm nothing, and that no second process or no second host can see."""
-
+_REDIS = ("redis", "rediss", "redis+socket")
 _SECONDS_EACH = 1.0
-"""What a worker should have for each of the messages that are sent at once, before they expire."""
+"""The time a worker needs for each of the messages that are sent at once, before they expire."""
+_NO_ARGUMENTS: tuple[Any, ...] = ([], {}, {})
 
 
 # -- an entry with a policy ----------------------------------------------------------------------
 
 
 def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
-    """What no message can be made of, found by trying."""
+    """Find options and arguments that no message can be built from, by trying."""
     place = path("beat_schedule", str(entry.name))
     for name in RESERVED_OPTIONS:
         if name in entry.options:
             yield Mistake(
                 f"{place}.options.{name}", "each run has its own, and this one is for all; remove it"
             )
-    try:
-        _serialise(entry)
-    except _UnfitError as error:
-        yield Mistake(place, str(error))
+    task = entry.app.tasks.get(entry.task)
+    serializer = entry.options.get("serializer") or getattr(task, "serializer", None)
+    # Lazy arguments are evaluated for each message, so they cannot be tried.
+    args = [None if isinstance(value, BeatLazyFunc) else value for value in entry.args or ()]
+    kwargs = {k: None if isinstance(v, BeatLazyFunc) else v for k, v in (entry.kwargs or {}).items()}
+    for what, value, way in (
+        ("arguments", (args, kwargs, {}), serializer or entry.app.conf.task_serializer),
+        ("headers", entry.options.get("headers"), "json"),
+    ):
+        try:
+            # Nothing serialised as JSON cannot fail, and thousands of entries have no arguments.
+            if value and (value, way) != (_NO_ARGUMENTS, "json"):
+                _dumps(value, serializer=way)
+        except Exception as error:  # noqa: BLE001 - each serialiser raises its own
+            said = error_told(error)
+            yield Mistake(place, f"its {what} cannot be serialised as {shown(way)} ({said}); correct them")
 
 
 def entry_warnings(entry: Entry, form: ScheduleForm, options: Mapping[str, Any]) -> Iterator[str]:
-    """What such an entry will not do, though its writer may think so."""
-    yield from _unread_zone(entry, form)
+    """Find policies that cannot do what they look like."""
+    yield from _ignored_timezone(entry, form)
     starts = [schedule for schedule in entry.schedules if schedule.role is Role.START]
     if all(schedule.timetable.next_after(0) is None for schedule in starts):
         yield f"entry {shown(entry.name)}: its schedule matches no date at all, so it will never run"
         return
-    for schedule in starts:
-        yield from _short_window(entry.name, entry.policy, schedule)
-    yield from _short_expiry(entry, starts, options.get("expires"))
+    periods = [_usual_period(schedule.timetable) for schedule in starts]
+    yield from _short_windows(entry, periods)
+    yield from _short_expiry(entry, periods, options.get("expires"))
 
 
-def _unread_zone(entry: Entry, form: ScheduleForm) -> Iterator[str]:
-    """Celery's schedules have a zone of their own: that of the app."""
+def _ignored_timezone(entry: Entry, form: ScheduleForm) -> Iterator[str]:
+    """Warn that a policy's zone does not apply to Celery's own schedules."""
     zone = entry.policy.timezone
     for spec, schedule in zip(form, entry.schedules, strict=True):
         table = schedule.timetable
@@ -80,40 +92,37 @@ def _unread_zone(entry: Entry, form: ScheduleForm) -> Iterator[str]:
             )
 
 
-def _short_window(name: str, policy: Policy, schedule: Schedule) -> Iterator[str]:
-    own = schedule.overrides
-    select = policy.select if own is None or own.select is None else own.select
-    window = policy.window if own is None or own.window is None else own.window
-    distance = _distance(schedule)
-    if select is Select.OFF or window is None or distance is None:
-        return
-    told = f"entry {shown(name)}: its window, {format_duration(window)},"
-    if window <= policy.misfire_threshold:
-        late = format_duration(policy.misfire_threshold)
-        yield f"{told} is not longer than its misfire_threshold, {late}: nothing will ever be caught up"
-    elif to_milliseconds(window) < distance:
-        period = format_duration(timedelta(milliseconds=distance))
-        yield (
-            f"{told} is shorter than the {period} between its slots: an outage of more than "
-            f"{format_duration(window)} loses even the latest one; set at least {period}"
-        )
-
-
-def _distance(schedule: Schedule) -> int | None:
-    """The usual time between two slots; the few days on which clocks change are not looked at."""
-    table = schedule.timetable
+def _usual_period(table: Timetable) -> int | None:
+    """Return the milliseconds between two slots, apart from the days on which clocks change."""
     return table.wall_distance() if isinstance(table, CronTable) else table.minimum_distance()
 
 
-def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iterator[str]:
-    """Messages of a chain are sent, and begin to expire, one after the other; these all at once."""
+def _short_windows(entry: Entry, periods: Sequence[int | None]) -> Iterator[str]:
+    """Warn of windows in which no missed slot, or not even the latest one, can lie."""
+    # Schedules that start runs come first among the bounds.
+    for period, bounds, select in zip(periods, entry.bounds, entry.selects, strict=False):
+        if select is Select.OFF or bounds.window is None or period is None:
+            continue
+        window = _duration(bounds.window)
+        about = f"entry {shown(entry.name)}: its window, {window},"
+        if bounds.window <= to_milliseconds(entry.policy.misfire_threshold):
+            late = format_duration(entry.policy.misfire_threshold)
+            yield f"{about} is not longer than its misfire_threshold, {late}: nothing will ever be caught up"
+        elif bounds.window < period:
+            yield (
+                f"{about} is shorter than the {_duration(period)} between its slots: an outage of more than "
+                f"{window} loses even the latest one; set at least {_duration(period)}"
+            )
+
+
+def _short_expiry(entry: Entry, periods: Sequence[int | None], expires: object) -> Iterator[str]:
+    """Warn when missed slots are sent at once and expire before a worker can reach them."""
     policy = entry.policy
     if not policy.overlap_policy.rule.independent or policy.window is None:
         return
     if not isinstance(expires, Real) or policy.select is not Select.ALL:
         return
-    distances = [_distance(schedule) for schedule in starts]
-    slots = sum(to_milliseconds(policy.window) // distance for distance in distances if distance)
+    slots = sum(to_milliseconds(policy.window) // period for period in periods if period)
     slots = min(slots, policy.max_runs or slots)
     if slots and float(expires) / slots < _SECONDS_EACH:
         yield (
@@ -123,48 +132,16 @@ def _short_expiry(entry: Entry, starts: list[Schedule], expires: object) -> Iter
         )
 
 
-class _UnfitError(Exception):
-    """The entry cannot be made a message."""
-
-
-_NO_ARGUMENTS: tuple[Any, ...] = ([], {}, {})
-
-
-@lru_cache(maxsize=64)
-def _dumps_nothing(serializer: str) -> None:
-    """Most entries have no arguments, and share a serialiser that is there or is not."""
-    _dumps(_NO_ARGUMENTS, serializer=serializer)
-
-
-def _serialise(entry: ScheduleEntry) -> None:
-    """Try it as Celery will; what is made anew for each message cannot be tried."""
-    task = entry.app.tasks.get(entry.task) if entry.app is not None else None
-    chosen = entry.options.get("serializer") or getattr(task, "serializer", None)
-    chosen = chosen or (entry.app.conf.task_serializer if entry.app is not None else "json")
-    args = [None if isinstance(value, BeatLazyFunc) else value for value in entry.args or ()]
-    kwargs = {k: None if isinstance(v, BeatLazyFunc) else v for k, v in (entry.kwargs or {}).items()}
-    for what, value, way in (
-        ("arguments", (args, kwargs, {}), chosen),
-        ("headers", entry.options.get("headers") or {}, "json"),
-    ):
-        try:
-            if value == _NO_ARGUMENTS:
-                _dumps_nothing(way)
-            elif value:
-                _dumps(value, serializer=way)
-        except Exception as error:
-            said = error_told(error)
-            raise _UnfitError(
-                f"its {what} cannot be serialised as {shown(way)} ({said}); mend them"
-            ) from error
+def _duration(milliseconds: int) -> str:
+    return format_duration(timedelta(milliseconds=milliseconds))
 
 
 # -- the app -------------------------------------------------------------------------------------
 
 
 def app_mistakes(app: Any) -> Iterator[Mistake]:
-    """Settings of the app with which no entry with a policy can run."""
-    if app is not None and app.conf.task_protocol == 1:
+    """Find settings of the app with which no entry with a policy can run."""
+    if app.conf.task_protocol == 1:
         yield Mistake(
             "task_protocol",
             "expected 2, got 1, which has no headers to tell a run by; "
@@ -175,7 +152,7 @@ def app_mistakes(app: Any) -> Iterator[Mistake]:
 def app_warnings(
     app: Any, schedule: Mapping[str, ScheduleEntry], configuration: Configuration, *, now: Instant
 ) -> Iterator[str]:
-    """What the app's own settings will do to catch-up."""
+    """Find settings of the app, and dates of entries, that defeat catch-up."""
     if app.conf.task_always_eager and any(policy is not None for policy in configuration.policies.values()):
         yield (
             "task_always_eager is on: tasks run inside beat, so nothing is sent for entries with a policy; "
@@ -188,8 +165,8 @@ def app_warnings(
             "its run cannot be recorded in one step; use Redis or RabbitMQ"
         )
     yield from _several_brokers(app, configuration.settings)
-    yield from _slow_time_outs(app, configuration.settings)
-    yield from _ended(configuration, now)
+    yield from _long_timeouts(app, configuration.settings)
+    yield from _past_end_dates(configuration, now)
     for name, entry in schedule.items():
         expires = entry.options.get("expires")
         if isinstance(expires, datetime) and _instant(expires) <= now:
@@ -200,7 +177,7 @@ def app_warnings(
 
 
 def _several_brokers(app: Any, settings: Settings) -> Iterator[str]:
-    """Messages go to the first broker of a list that answers; state cannot follow them."""
+    """Warn of several Redis brokers: messages fail over between them, state cannot."""
     given = app.conf.broker_write_url or ""
     urls = given.split(";") if isinstance(given, str) else list(given)
     if settings.redis_url is None and len(urls) > 1 and urls[0].partition("://")[0] in _REDIS:
@@ -211,8 +188,8 @@ def _several_brokers(app: Any, settings: Settings) -> Iterator[str]:
         )
 
 
-def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:
-    """Entries and schedules whose last slot has passed."""
+def _past_end_dates(configuration: Configuration, now: Instant) -> Iterator[str]:
+    """Warn of entries and schedules whose last slot has passed."""
     for name, policy in configuration.policies.items():
         ends = {"": policy.end_date if policy is not None else None}
         for spec in configuration.forms[name]:
@@ -226,8 +203,8 @@ def _ended(configuration: Configuration, now: Instant) -> Iterator[str]:
                 )
 
 
-def _slow_time_outs(app: Any, settings: Settings) -> Iterator[str]:
-    """The rule: what a call may take has to fit into the time between two renewals, a third of the lease."""
+def _long_timeouts(app: Any, settings: Settings) -> Iterator[str]:
+    """Warn of timeouts that do not fit between two renewals of the lease, a third of its duration."""
     third = settings.lease_ttl.total_seconds() / 3
     options = app.conf.broker_transport_options or {}
     for name in ("socket_timeout", "socket_connect_timeout", "read_timeout", "write_timeout"):

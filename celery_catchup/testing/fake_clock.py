@@ -1,4 +1,4 @@
-"""For tests, also of your own schedules: a clock that stands still until it is told to move."""
+"""Provide a clock for tests that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class FakeClock:
         self._passed = 1000.0
 
     def now(self) -> datetime:
-        """The moment the test has set."""
+        """Return the moment that the test has set."""
         return self._now.astimezone(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that have passed by `advance`."""
+        """Return seconds that grow with `advance`."""
         return self._passed
 
     def advance(self, **duration: float) -> None:

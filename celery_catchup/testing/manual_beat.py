@@ -1,4 +1,4 @@
-"""A beat that ticks when a test says so: the real scheduler's parts, on a server of the test's own."""
+"""Tick a beat by hand in tests: the real scheduler's parts, on the test's own server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.beat.assembly import Assembly, assemble
+from celery_catchup.beat.assembly import assemble
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
 from celery_catchup.operations.operator import Operator
 from celery_catchup.store import Leases, Ledger
-from celery_catchup.testing import FakeClock
+from celery_catchup.testing.fake_clock import FakeClock
 
 _LONGEST_STEP = 60_000
-"""Milliseconds between two ticks of a healthy beat that has nothing to do, at the most."""
+"""Milliseconds between two ticks of an idle beat, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SentRun:
 
 @dataclass(frozen=True, slots=True)
 class SkippedSlots:
-    """Slots that did not run, and why."""
+    """Slots that did not run, and the reason."""
 
     first: datetime
     last: datetime
@@ -41,7 +41,7 @@ class SkippedSlots:
 
 
 class ManualBeat:
-    """Plays your app's schedule by hand, in milliseconds: no task is executed, nothing is sent.
+    """Plays your app's schedule by hand, within milliseconds: no task is executed, nothing is sent.
 
     ::
 
@@ -49,18 +49,16 @@ class ManualBeat:
         beat.outage(hours=3)
         assert [run.scheduled_time.hour for run in beat.runs("hourly-etl")] == [10, 11, 12]
 
-    ``url`` is a Redis that nobody else uses; the app's own broker is not touched.
+    ``url`` is a Redis that only the test uses; the app's own broker is not touched.
     """
 
     def __init__(self, app: Any, url: str, *, at: datetime | str) -> None:
         self.clock = FakeClock(at)
         self._app, self._url, self._namespace = app, url, f"manual-{secrets.token_hex(4)}"
-        with self._elsewhere():
-            self._work = self._start()
-        self._tick()
+        self._start()
 
     def advance(self, **duration: float) -> None:
-        """Let time pass while beat is healthy: it ticks whenever something is due."""
+        """Let time pass while beat runs: it ticks whenever something is due."""
         end = self._now() + to_milliseconds(timedelta(**duration))
         while (now := self._now()) < end:
             wake = self._work.engine.entries.next_wake()
@@ -72,28 +70,25 @@ class ManualBeat:
         """Stop beat, let time pass, start it again, and let it catch up."""
         self._work.engine.resign()
         self.clock.advance(**duration)
-        with self._elsewhere():
+        with self._test_server():
             self._work.close()
-            self._work = self._start()
-        self._tick()
+        self._start()
 
     def complete(self, entry: str, *, state: str = "succeeded") -> int:
-        """Let the entry's active runs end, and what they release, until none is left; how many."""
-        store = self._work.store
+        """End the entry's active runs, and those they release, until none is left; return their number."""
+        store, ledger = self._work.store, self._ledger()
         leases = Leases(store, ttl_ms=60_000)
         ended = 0
-        while active := self._ledger().active(entry):
+        while active := ledger.active(entry):
             for run_id in active:
-                record = self._ledger().run(run_id) or {}
-                leases.claim(
-                    run_id, owner="manual", task=record["task"], worker="manual", entry=record["entry"]
-                )
+                task = (ledger.run(run_id) or {})["task"]
+                leases.claim(run_id, owner="manual", task=task, worker="manual", entry=entry)
                 leases.finish(run_id, entry=entry, owner="manual", state=RunState(state))
                 ended += 1
         return ended
 
     def runs(self, entry: str) -> list[SentRun]:
-        """The entry's runs in slot order."""
+        """Return the entry's runs in slot order."""
         return [
             SentRun(
                 to_datetime(run["slot"]), run["trigger"] == "catchup", run["trigger"], run["state"], run["id"]
@@ -102,14 +97,14 @@ class ManualBeat:
         ]
 
     def skips(self, entry: str) -> list[SkippedSlots]:
-        """The entry's slots that did not run."""
+        """Return the entry's slots that did not run."""
         return [
             SkippedSlots(to_datetime(span["first"]), to_datetime(span["last"]), span["count"], span["reason"])
             for span in self._ledger().skips_of(entry)
         ]
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._work.close()
 
     # -- inside --------------------------------------------------------------------------------
@@ -120,16 +115,19 @@ class ManualBeat:
     def _ledger(self) -> Ledger:
         return self._work.engine.services.ledger
 
-    def _start(self) -> Assembly:
-        operator = Operator(self._app)
-        return assemble(
-            self._app, operator.configuration, operator.resolved, schedule=operator.schedule, clock=self.clock
-        )
+    def _start(self) -> None:
+        with self._test_server():
+            operator = Operator(self._app)
+            configuration, resolved = operator.configuration, operator.resolved
+            self._work = assemble(
+                self._app, configuration, resolved, schedule=operator.schedule, clock=self.clock
+            )
+        self._tick()
 
     def _tick(self) -> None:
         """Tick until nothing is left to do at this instant."""
         engine = self._work.engine
-        with self._elsewhere():
+        with self._test_server():
             while True:
                 now = self._now()
                 engine.lead(now)
@@ -141,16 +139,11 @@ class ManualBeat:
             engine.lead(now)
 
     @contextmanager
-    def _elsewhere(self) -> Iterator[None]:
+    def _test_server(self) -> Iterator[None]:
         """Point the app to the test's server for a moment."""
         conf = self._app.conf
-        ours = {
-            "broker_url": self._url,
-            "broker_read_url": self._url,
-            "broker_write_url": self._url,
-            "catchup_redis_url": self._url,
-            "catchup_namespace": self._namespace,
-        }
+        urls = ("broker_url", "broker_read_url", "broker_write_url", "catchup_redis_url")
+        ours = {**dict.fromkeys(urls, self._url), "catchup_namespace": self._namespace}
         missing = object()
         before = {name: conf.get(name, missing) for name in ours}
         conf.update(ours)

@@ -11,8 +11,9 @@ from celery.schedules import BaseSchedule, crontab, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.beat.celery_schedules import timetable_of
-from celery_catchup.beat.declared_entries import CatchupEntry, ResolvedEntries, resolve_entries
+from celery_catchup.beat.resolved_entries import ResolvedEntries, resolve_entries
 from celery_catchup.config.configuration import load
 from celery_catchup.model import to_datetime, to_instant
 

@@ -106,8 +106,8 @@ def test_a_schedule_that_cannot_be_replayed_runs_as_under_celery_and_that_is_sai
     with a_scheduler(redis_url, FakeClock(), beat_schedule=own) as scheduler:
         scheduler.tick()
 
-        assert scheduler._plain is not None
-        assert list(scheduler._plain.entries) == ["etl"]
+        assert scheduler._unmanaged is not None
+        assert list(scheduler._unmanaged.entries) == ["etl"]
     assert [r.levelname for r in caplog.records if "Catch-up is off" in r.getMessage()] == ["WARNING"]
 
 

@@ -38,7 +38,7 @@ class Beat:
     def _live(self, process: Process) -> None:
         self.hub.trace(self.name, "started")
         scheduler = self._scheduler(self.app)
-        happened = scheduler._troubles.report
+        happened = scheduler._problems.report
 
         def trouble(kind: str, detail: str) -> float:
             if kind == "inner":
@@ -46,7 +46,7 @@ class Beat:
             wait: float = happened(kind, detail)
             return wait
 
-        scheduler._troubles.report = trouble
+        scheduler._problems.report = trouble
         while not process.notes.get("to_end"):
             process.notes["tick"] = self.clock.wall_ms
             self.hub.sleep(max(1.0, scheduler.tick() * 1000))

@@ -1,15 +1,49 @@
-"""What importing the package promises: it is light, and its public names load on demand."""
+"""Importing the package is light, and every documented name is where the documentation says."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import celery_catchup
+
+ROOT = Path(__file__).parents[2]
+PUBLIC = {
+    "celery_catchup": ["Scheduler", "__version__", "current_run", "install", "run_headers", "trigger"],
+    "celery_catchup.beat": ["Scheduler"],
+    "celery_catchup.embedded": ["EmbeddedServer"],
+    "celery_catchup.errors": [
+        "BackfillError",
+        "CatchupError",
+        "ConfigurationError",
+        "CronError",
+        "DriftError",
+        "DurationError",
+        "LeaseLostError",
+        "ScheduleError",
+        "SourceError",
+        "StoreError",
+        "UnfitStoreError",
+    ],
+    "celery_catchup.events": ["subscribe"],
+    "celery_catchup.flower": [],
+    "celery_catchup.manual": ["ManualBeat"],
+    "celery_catchup.metrics": ["collector"],
+    "celery_catchup.pytest_plugin": ["catchup_beat", "catchup_server"],
+    "celery_catchup.signals": ["catchup_started", "run_dead", "run_dispatched", "run_skipped"],
+    "celery_catchup.testing": ["EmbeddedServer", "FakeClock", "ManualBeat"],
+    "celery_catchup.testing.embedded_server": ["EmbeddedServer"],
+    "celery_catchup.testing.manual_beat": ["ManualBeat"],
+    "celery_catchup.worker": ["install"],
+}
+"""Every public name, also those of version 0.1, by its module."""
 
 
 def test_the_version_is_a_version() -> None:
@@ -43,3 +77,33 @@ def test_public_names_are_listed() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Schedular'"):
         _ = celery_catchup.Schedular
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_can_be_imported(module: str) -> None:
+    names = ", ".join(PUBLIC[module])
+    program = f"from {module} import {names}" if names else f"import {module}"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_name_of_the_python_reference_is_public() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+
+    documented = set(re.findall(r"`(celery_catchup(?:\.\w+)+)", page))
+
+    public = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names} | set(PUBLIC)
+    assert documented - public == set()
+    assert len(documented) >= 14
+
+
+def test_every_entry_point_loads() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+
+    targets = [target for group in groups.values() for target in group.values()]
+
+    assert targets == ["celery_catchup.beat:Scheduler", "celery_catchup.cli:catchup"]
+    for module, _, name in (target.partition(":") for target in targets):
+        assert getattr(import_module(module), name)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from celery import beat
 
-from celery_catchup.beat.declared_entries import CatchupEntry
+from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.beat.scheduler import Scheduler
 
 _REPLACES = "UPSTREAM_REDIS_URL" in os.environ

@@ -22,7 +22,7 @@ import redis
 from celery import _state
 from celery.schedules import crontab
 
-from celery_catchup.beat.declared_entries import BACKEND_CLEANUP
+from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.testing import FakeClock

@@ -14,6 +14,7 @@ import redis
 from celery import Celery
 from celery.beat import ScheduleEntry
 
+from celery_catchup.beat.entry_sources import EntrySource
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
@@ -160,23 +161,14 @@ def test_a_wrong_entry_that_comes_at_run_time_fails_alone(
 def test_a_wrong_entry_of_a_source_fails_alone_from_the_start(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Source:
+    class Source(EntrySource):
         def entries(self) -> dict[str, Any]:
             return {
                 "wrong": {"task": "wrong", "schedule": 1.0, "kwargs": [1]},
                 "right": {"task": "right", "schedule": 3.0},
             }
 
-        def has_changed(self) -> bool:
-            return False
-
-        def sent(self, name: str, at: int) -> None:
-            pass
-
-        def flush(self) -> None:
-            pass
-
-    monkeypatch.setattr("celery_catchup.beat.scheduler.open_source", lambda *_: Source())
+    monkeypatch.setattr("celery_catchup.beat.scheduler.open_source", lambda app, _: Source(app))
     site.start()
     site.run_for(seconds=4)
 

@@ -16,10 +16,13 @@ from celery import Celery
 from celery.schedules import crontab, schedule
 
 from celery_catchup.beat import config_cache
-from celery_catchup.beat.declared_entries import CatchupEntry, resolve_entries
+from celery_catchup.beat.catchup_entry import CatchupEntry
+from celery_catchup.beat.resolved_entries import resolve_entries
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.dispatch import DispatchError
+from celery_catchup.engine import Failures
+from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.store import Batch, Keys, Ledger, UnmanagedBatch
 from celery_catchup.testing import FakeClock
@@ -96,6 +99,10 @@ class Sending:
         return [batch.name for batch in self.committed]
 
 
+def unmanaged(entries: dict[str, Any]) -> UnmanagedEntries:
+    return UnmanagedEntries(entries, 300, Failures(process_events()), lambda: 0.0)
+
+
 class Beat:
     """Plain entries under a clock, and what they send."""
 
@@ -105,14 +112,14 @@ class Beat:
             name: CatchupEntry(name=name, task="task", schedule=value, app=app)
             for name, value in schedules.items()
         }
-        self.entries = UnmanagedEntries(made, longest=300)
-        self.entries.noted(self.entries.load({}, self.now()))
+        self.entries = unmanaged(made)
+        self.entries.mark_stored(self.entries.load({}, self.now()))
 
     def now(self) -> Instant:
         return to_instant(self.clock.now())
 
     def tick(self, *, limit: int = 500) -> None:
-        self.entries.send_due(self.now(), self.sending, self.sending.commit, limit=limit)
+        self.entries.send_due(self.now(), self.sending.plain, self.sending.commit, limit=limit)
 
     def run_for(self, **duration: float) -> None:
         """From wake-up to wake-up."""
@@ -296,7 +303,7 @@ def test_a_slot_that_begins_during_the_tick_is_noted_as_done(app: Clocked, writt
     # The tick begins a little before the slot, and the schedule is asked a little after it.
     beat.clock.set("2026-02-07T11:59:59.997Z")
     app.ahead = timedelta(milliseconds=5)
-    beat.entries._heap = [(beat.now(), "hourly")]
+    beat.entries._checks = [(beat.now(), "hourly")]
 
     beat.tick()
 
@@ -321,7 +328,7 @@ def test_a_late_run_is_told_the_time_it_was_due_or_the_newest_of_a_cron_table(
 ) -> None:
     beat = Beat(app)
     entry = CatchupEntry(name="late", task="task", schedule=written, relative=relative, app=app)
-    beat.entries = UnmanagedEntries({"late": entry}, longest=300)
+    beat.entries = unmanaged({"late": entry})
     beat.entries.load({}, beat.now())
     app.ahead = timedelta(microseconds=300)
 

@@ -55,7 +55,7 @@ def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site
         fleet.presence()  # a run waits: ask at once
 
         def told() -> bool:
-            fleet.look(int(time.time() * 1000))
+            fleet.poll(int(time.time() * 1000))
             return bool(heard)
 
         until(told)
@@ -76,7 +76,7 @@ def test_a_mixed_queue_is_told_at_once_and_every_hour_while_it_lasts(
 
     for minutes in range(0, 150, 5):
         fleet._answers = {"celery@with": ["celery"], "celery@without": ["celery"]}
-        fleet.look(NOW + minutes * 60_000)
+        fleet.poll(NOW + minutes * 60_000)
 
     assert heard == [MixedFleet("celery", ("celery@without",))] * 3
 
@@ -130,7 +130,7 @@ def test_no_worker_with_the_plugin_is_a_warning_when_a_policy_needs_one(
     for needed in (True, False):
         fleet = WorkerInspection(site.app, workers, Events(), needed=needed)
         fleet._answers = {}
-        fleet.look(NOW)
+        fleet.poll(NOW)
 
     assert [record.getMessage()[:30] for record in caplog.records] == ['msg="No worker has the plugin"'[:30]]
 
@@ -150,7 +150,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
 
     begun = time.monotonic()
     for _ in range(5):
-        fleet.look(NOW)
+        fleet.poll(NOW)
     until(lambda: asked)
 
     assert time.monotonic() - begun < 0.25
@@ -167,7 +167,7 @@ def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plu
     before = fleet.presence()
 
     fleet._ask()
-    fleet.look(NOW)
+    fleet.poll(NOW)
     fleet._asking = None
     after = fleet.presence()
 

@@ -158,7 +158,7 @@ def test_events_are_those_of_celerys_own_beat(place: dict[str, Any], start: Call
         stock = {event["name"]: event for event in heard(len(tasks))}
         beat = start(app)
         for name in plain:  # their schedules look at the real clock
-            beat.scheduler._plain.entries[name].last_run_at -= timedelta(hours=2)
+            beat.scheduler._unmanaged.entries[name].last_run_at -= timedelta(hours=2)
         beat.go(minutes=55)
 
         ours = heard(2 * len(tasks))
@@ -279,7 +279,7 @@ def test_an_event_that_fails_is_logged_and_fails_no_dispatch(
     tasks = {name: {"schedule": HOURLY} for name in ("first", "second")}
     app = an_app(place, {**tasks, "plain": {"schedule": 3600.0}}, dict.fromkeys(tasks, AT_ONCE))
     beat = start(app)
-    beat.scheduler._plain.entries["plain"].last_run_at -= timedelta(hours=2)
+    beat.scheduler._unmanaged.entries["plain"].last_run_at -= timedelta(hours=2)
 
     beat.go(minutes=55)
 

@@ -127,7 +127,7 @@ def test_a_taken_port_is_an_error_with_the_servers_last_words() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
 
-        with pytest.raises(EmbeddedServerError, match="did not start; its last words") as caught:
+        with pytest.raises(EmbeddedServerError, match="did not start; the last lines of its log") as caught:
             private_server(port=taken.getsockname()[1]).start()
 
     assert "in use" in str(caught.value)

@@ -15,13 +15,9 @@ from celery import Celery
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 from dateutil import tz
 
-from celery_catchup.beat.celery_schedules import (
-    NotReplayableError,
-    describe,
-    fingerprint,
-    timetable_of,
-    zone_of,
-)
+from celery_catchup.beat.celery_schedules import timetable_of, zone_of
+from celery_catchup.beat.fingerprints import describe, fingerprint
+from celery_catchup.beat.simulated_schedules import NotReplayableError
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.timetables.cron_table import CronTable
@@ -517,7 +513,7 @@ def test_a_class_that_goes_backwards_is_refused_at_once() -> None:
 
 def test_a_class_that_fails_is_refused_with_its_reason() -> None:
     with pytest.raises(
-        ScheduleError, match=r"Failing failed with LookupError\('no such calendar'\); mend"
+        ScheduleError, match=r"Failing failed with LookupError\('no such calendar'\); correct"
     ) as error:
         build(Failing())
 
@@ -583,7 +579,7 @@ def test_a_class_that_never_decides_is_an_error_and_no_hang(monkeypatch: pytest.
     monkeypatch.setattr("celery_catchup.beat.simulated_schedules._MOST_CHECKS", 1000)
 
     with pytest.raises(
-        NotReplayableError, match="Mine is not due at any of 1000 checks, .* give longer waits"
+        NotReplayableError, match="Mine is not due at any of 1000 checks, .* return longer waits"
     ):
         build(with_methods(is_due=lambda self, last: (not self.now(), 0)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celery_catchup.beat.fingerprints import Shape
+from celery_catchup.beat.fingerprints import entry_fingerprint, former_fingerprint
 from celery_catchup.config.configuration import Declaration, load
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm
@@ -15,11 +15,9 @@ from celery_catchup.config.schedule_syntax import ScheduleForm
 NINE = "0 9 * * *"
 
 
-def shape(schedule: object, policy: object = "1d") -> Shape:
+def declared(schedule: object, policy: object = "1d") -> tuple[ScheduleForm, Policy | None]:
     found = load({}, declared={"e": Declaration(schedule, policy)}, timezone=UTC)
-    form: ScheduleForm = found.forms["e"]
-    read: Policy | None = found.policies["e"]
-    return Shape(form, read, UTC)
+    return found.forms["e"], found.policies["e"]
 
 
 @pytest.mark.parametrize(
@@ -40,10 +38,10 @@ def shape(schedule: object, policy: object = "1d") -> Shape:
     ],
 )
 def test_a_fingerprint_tells_zone_role_dates_and_id(schedule: Any, policy: Any, text: str) -> None:
-    assert shape(schedule, policy).fingerprint() == text
+    assert entry_fingerprint(*declared(schedule, policy), UTC) == text
 
 
 def test_the_fingerprint_of_version_0_1_told_none_of_them() -> None:
     written = {"start": {"cron": NINE, "timezone": "Asia/Tokyo", "start_date": "2026-02-01"}, "stop": NINE}
 
-    assert shape(written).former_fingerprint() == "0 9 * * *@UTC | 0 9 * * *@UTC"
+    assert former_fingerprint(*declared(written), UTC) == "0 9 * * *@UTC | 0 9 * * *@UTC"

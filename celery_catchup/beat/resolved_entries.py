@@ -1,0 +1,153 @@
+"""Resolve the declared entries: those with a policy, ready for the engine, and those without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from functools import cached_property
+from typing import Any
+
+from celery.beat import ScheduleEntry
+
+from celery_catchup.beat.catchup_entry import spec_timetable
+from celery_catchup.beat.fingerprints import (
+    entry_fingerprint,
+    former_fingerprint,
+    schedule_roles,
+    spec_zone,
+    stable_text,
+)
+from celery_catchup.beat.simulated_schedules import NotReplayableError
+from celery_catchup.beat.startup_checks import app_mistakes, entry_mistakes, entry_warnings
+from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.drift import record_of
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
+from celery_catchup.config.settings import Settings
+from celery_catchup.engine import Declared
+from celery_catchup.engine.tracked_entries import Anchors
+from celery_catchup.error_text import path
+from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
+from celery_catchup.model import Instant
+from celery_catchup.planning.entry import Entry, Schedule, too_frequent
+from celery_catchup.store.opening import key_prefix
+from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.forward_only import ForwardOnlyTable
+from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.zones import usable_zone
+
+
+@dataclass(frozen=True)
+class ResolvedEntries:
+    """Entries with a policy, and the names of those that run as under Celery's own scheduler.
+
+    ``not_replayable`` says why an entry lost its policy; ``warnings`` are about everything else.
+    ``records`` has every entry as it is remembered, so that a start with other entries is noticed.
+    """
+
+    declared: tuple[Declared, ...]
+    unmanaged: tuple[str, ...]
+    not_replayable: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    records: Mapping[str, str] = field(default_factory=dict)
+
+
+def resolve_entries(
+    entries: Mapping[str, ScheduleEntry], configuration: Configuration, *, timezone: tzinfo
+) -> ResolvedEntries:
+    """Resolve the entries; one whose schedule cannot be replayed loses its policy.
+
+    Schedules that are too frequent for beat to observe, or that have no slots, are mistakes.
+    """
+    declared, unmanaged, not_replayable = [], [], []
+    mistakes: list[Mistake] = []
+    warnings = list(configuration.warnings)
+    records: dict[str, str] = {}
+    zone = usable_zone(timezone)
+    for name, policy in configuration.policies.items():
+        form, entry = configuration.forms[name], entries[name]
+        fingerprint = entry_fingerprint(form, policy, zone)
+        records[name] = record_of(entry, schedule=fingerprint, policy=policy, form=form)
+        if policy is None:
+            unmanaged.append(name)
+            continue
+        builder = _EntryBuilder(name, form, policy, zone, configuration.settings)
+        try:
+            mistakes += [*builder.mistakes(), *entry_mistakes(entry)]
+            declared.append(builder.declared(str(entry.task), fingerprint))
+            warnings += entry_warnings(builder.build(0), form, entry.options)
+        except NotReplayableError as error:
+            unmanaged.append(name)
+            not_replayable.append(str(error))
+        except ScheduleError as error:
+            mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
+    if declared:
+        mistakes += app_mistakes(entries[declared[0].name].app)
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return ResolvedEntries(tuple(declared), tuple(unmanaged), tuple(not_replayable), tuple(warnings), records)
+
+
+def destination_of(app: Any) -> str:
+    """Return where the app's messages go as a text to compare; two beats of one app have the same."""
+    where = (key_prefix(app), app.conf.task_default_queue, app.connection_for_write().virtual_host)
+    return stable_text(where)
+
+
+@dataclass
+class _EntryBuilder:
+    """Builds the planner's entry from a declared one."""
+
+    name: str
+    form: ScheduleForm
+    policy: Policy
+    zone: tzinfo
+    settings: Settings
+
+    def build(self, anchors: Anchors) -> Entry:
+        """Build the entry; one whose schedules do not depend on an anchor is built once."""
+        return self._sample if self._is_fixed or anchors == 0 else self._build(anchors)
+
+    @cached_property
+    def _sample(self) -> Entry:
+        """The entry from 1970 on, for what is the same from every anchor."""
+        return self._build(0)
+
+    @cached_property
+    def _is_fixed(self) -> bool:
+        return all(isinstance(schedule.timetable, CronTable) for schedule in self._sample.schedules)
+
+    def _build(self, anchors: Anchors) -> Entry:
+        schedules = tuple(
+            Schedule(self._timetable(spec, place, anchors), spec.overrides, role, spec.id)
+            for place, (role, spec) in enumerate(schedule_roles(self.form))
+        )
+        return Entry(self.name, schedules, self.policy)
+
+    def declared(self, task: str, fingerprint: str) -> Declared:
+        moving = {
+            place: schedule.id or str(place)
+            for place, schedule in enumerate(self._sample.schedules)
+            if isinstance(schedule.timetable, ForwardOnlyTable)
+        }
+        former = former_fingerprint(self.form, self.policy, self.zone)
+        return Declared(self.name, task, fingerprint, self.build, moving=moving, former=former)
+
+    def mistakes(self) -> Iterator[Mistake]:
+        for spec, schedule in zip(self.form, self._sample.schedules, strict=True):
+            problem = too_frequent(schedule.timetable, poll_interval=self.settings.poll_interval)
+            if problem is not None:
+                yield Mistake(spec.where, problem)
+
+    def _timetable(self, spec: ScheduleSpec, place: int, anchors: Anchors) -> Timetable:
+        """Build a timetable: intervals keep the entry's anchor, forward-only schedules have their own."""
+        kept = {"": anchors} if isinstance(anchors, int) else anchors
+        table = self._anchored(spec, kept.get("", 0))
+        own = kept.get(spec.id or str(place))
+        return self._anchored(spec, own) if own is not None and isinstance(table, ForwardOnlyTable) else table
+
+    def _anchored(self, spec: ScheduleSpec, anchor: Instant) -> Timetable:
+        zone = spec_zone(spec, self.policy, default=self.zone)
+        dialect = self.settings.cron_dialect
+        return spec_timetable(spec, zone=zone, dialect=dialect, anchor=anchor, name=self.name)

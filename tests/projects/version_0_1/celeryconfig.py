@@ -1,0 +1,55 @@
+"""A beat schedule with one entry for each way to treat what was missed.
+
+Try it: ``celery --config celeryconfig -A tasks beat`` from this directory, with a Redis on
+localhost. Take away ``beat_scheduler``, ``imports`` and the lines that begin with ``catchup_``,
+and it is an ordinary Celery configuration again.
+"""
+
+from datetime import timedelta
+
+from celery.schedules import crontab
+
+broker_url = "redis://localhost:6379/0"
+timezone = "Europe/Berlin"
+
+beat_scheduler = "celery_catchup:Scheduler"
+# Workers claim a run before they execute it, report its end, and release the next one.
+imports = ["celery_catchup.worker"]
+
+beat_schedule = {
+    "hourly-etl": {"task": "tasks.etl", "schedule": crontab(minute=0)},
+    "refresh-dashboard": {"task": "tasks.refresh", "schedule": crontab(minute="*/15")},
+    "nightly-report": {"task": "tasks.report", "schedule": "30 2 * * *"},
+    "send-digest": {"task": "tasks.send_digest", "schedule": crontab(minute=0, hour="*/4")},
+    "poll-inbox": {"task": "tasks.poll", "schedule": timedelta(seconds=30)},
+    "thumbnails": {"task": "tasks.draw", "schedule": crontab(minute="*/10")},
+    "reindex": {"task": "tasks.reindex", "schedule": crontab(minute="*/5")},
+    "forecast": {"task": "tasks.forecast", "schedule": crontab(minute=30)},
+    "heartbeat": {"task": "tasks.heartbeat", "schedule": 10.0},
+}
+
+catchup_entries = {
+    # Data: every missed hour of the last six, strictly one after another, in order.
+    "hourly-etl": {"window": "6h", "overlap_policy": "all"},
+    # A view of the present: of all missed slots the newest is enough.
+    "refresh-dashboard": {"window": "1d", "select": "latest"},
+    # A cron string instead of a crontab; at most three missed nights, the newest of them.
+    "nightly-report": {"window": "7d", "overlap_policy": "all", "max_runs": 3, "keep": "newest"},
+    # People are at the other end: what was missed is never sent late.
+    "send-digest": False,
+    # A bare window: the first missed slot runs, the others are skipped while it does.
+    "poll-inbox": "10m",
+    # Independent of each other: all at once, however many were missed.
+    "thumbnails": {"window": "2h", "overlap_policy": "allow"},
+    # While one runs, one more waits; it sees what all the others would have seen.
+    "reindex": {"window": "1h", "overlap_policy": "buffer_one"},
+    # A newer forecast makes the one in progress worthless: it is killed ("cancel_other" revokes it).
+    "forecast": {"window": "3h", "overlap_policy": "terminate_other"},
+    # "heartbeat" is not mentioned: exactly as under Celery's own scheduler.
+}
+
+# Where watermarks, leases and runs are kept; the broker itself when it is Redis.
+# catchup_redis_url = "redis://localhost:6379/1"
+
+# A ceiling for the first minutes after a long outage: 20 runs an entry, 100 in all, 100 ms apart.
+# catchup_preset = "conservative"
