@@ -74,7 +74,7 @@ def observed_until(starts: Sequence[TaskStart], *, due: int, every_ms: int) -> I
 
 def comparison(celerys: Site, accounts: Sequence[Account]) -> tuple[str, str]:
     """Compare the same number of slots under both schedulers: a table and a sentence."""
-    headers = ("Entry", "Scheduler", "Slots Due", "Runs", "Skipped", "Without a Trace", "Told Their Slot")
+    headers = ("Entry", "Scheduler", "Slots Due", "Runs", "Skipped", "Without a Trace", "Knew Their Slot")
     rows: list[tuple[Any, ...]] = []
     for entry, ours in zip(ENTRIES, accounts, strict=True):
         due, starts = len(ours.due), celerys.task_starts_of(entry.name)
@@ -84,13 +84,13 @@ def comparison(celerys: Site, accounts: Sequence[Account]) -> tuple[str, str]:
             ("Celery's", starts, 0, max(0, due - len(starts))),
             ("celery_catchup", ours.task_starts, ours.skipped, len(ours.unaccounted)),
         ):
-            told = sum(one.slot is not None for one in found)
-            rows.append((entry.name, scheduler, due, len(found), skipped, lost, told))
-    due, runs, lost, told = (sum(row[place] for row in rows[::2]) for place in (2, 3, 5, 6))
+            knew = sum(one.slot is not None for one in found)
+            rows.append((entry.name, scheduler, due, len(found), skipped, lost, knew))
+    due, runs, lost, knew = (sum(row[place] for row in rows[::2]) for place in (2, 3, 5, 6))
     shown = [(*row[:-1], f"{row[-1]} of {row[3]}") for row in rows]
     return tabulate(shown, headers=headers), (
         f"Celery's own scheduler made {runs} runs of {due} slots; {lost} left no trace, "
-        f"and {told} runs were told their slot."
+        f"and {knew} runs knew their slot."
     )
 
 
@@ -98,7 +98,7 @@ def task_line(one: TaskStart, *, order: int) -> str:
     """Describe a started task in a line."""
     started = clock_time(one.started)
     if one.slot is None:
-        return f"run {order:2}  {one.entry:13}  started {started}, not told for which slot"
+        return f"run {order:2}  {one.entry:13}  started {started}, slot unknown"
     why, lag = "catch-up" if one.is_catchup else "scheduled", _seconds(one.started - one.slot)
     slot = clock_time(one.slot)
     return f"run {order:2}  {one.entry:13}  slot {slot}  started {started}  lag {lag:>6}  {why}"

@@ -48,14 +48,14 @@ def test_a_worker_with_the_plugin_says_which_queues_it_consumes_and_that_is_reme
 def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site: Site) -> None:
     heard: list[Event] = []
     workers = Workers(Store(site.store, NAMESPACE))
-    fleet = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
+    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
     with Worker(site, name="with"), Worker(site, name="without", env=PLAIN):
         until(lambda: workers.presence().ever_claimed("celery"))
         answers = until(lambda: (found := ask_workers(site.app)) and len(found) == 2 and found)
-        fleet.presence()  # a run waits: ask at once
+        inspection.presence()  # a run waits: ask at once
 
         def told() -> bool:
-            fleet.poll(int(time.time() * 1000))
+            inspection.poll(int(time.time() * 1000))
             return bool(heard)
 
         until(told)
@@ -71,12 +71,12 @@ def test_a_mixed_queue_is_told_at_once_and_every_hour_while_it_lasts(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
-    fleet = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
+    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
     workers.attend("celery@with", ["celery"])
 
     for minutes in range(0, 150, 5):
-        fleet._answers = {"celery@with": ["celery"], "celery@without": ["celery"]}
-        fleet.poll(NOW + minutes * 60_000)
+        inspection._answers = {"celery@with": ["celery"], "celery@without": ["celery"]}
+        inspection.poll(NOW + minutes * 60_000)
 
     assert heard == [MixedFleet("celery", ("celery@without",))] * 3
 
@@ -93,7 +93,7 @@ def test_a_worker_that_got_the_plugin_is_told_no_more(site: Site, workers: Worke
     assert workers.presence().mixed_since(0) == {}
 
 
-def test_a_fleet_without_the_plugin_of_another_queue_is_nobodys_trouble(site: Site, workers: Workers) -> None:
+def test_workers_of_another_queue_may_lack_the_plugin(site: Site, workers: Workers) -> None:
     workers.attend("celery@with", ["celery"])
     workers.note_consumers({"celery@other": ["images"]}, now=NOW)
 
@@ -128,9 +128,9 @@ def test_no_worker_with_the_plugin_is_a_warning_when_a_policy_needs_one(
     site: Site, workers: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     for needed in (True, False):
-        fleet = WorkerInspection(site.app, workers, Events(), needed=needed)
-        fleet._answers = {}
-        fleet.poll(NOW)
+        inspection = WorkerInspection(site.app, workers, Events(), needed=needed)
+        inspection._answers = {}
+        inspection.poll(NOW)
 
     assert [record.getMessage()[:30] for record in caplog.records] == ['msg="No worker has the plugin"'[:30]]
 
@@ -145,31 +145,31 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(worker_inspection, "ask_workers", slow)
     workers = Workers(Store(site.store, NAMESPACE))
-    fleet = WorkerInspection(site.app, workers, Events(), needed=False)
-    fleet.presence()
+    inspection = WorkerInspection(site.app, workers, Events(), needed=False)
+    inspection.presence()
 
     begun = time.monotonic()
     for _ in range(5):
-        fleet.poll(NOW)
+        inspection.poll(NOW)
     until(lambda: asked)
 
     assert time.monotonic() - begun < 0.25
     assert len(asked) == 1
-    until(lambda: fleet._asking is not None and not fleet._asking.is_alive())
+    until(lambda: inspection._thread is not None and not inspection._thread.is_alive())
 
 
 def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plugin(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_inspection, "ask_workers", lambda app: {"celery@without": ["celery"]})
-    fleet = WorkerInspection(site.app, workers, Events(), needed=False)
+    inspection = WorkerInspection(site.app, workers, Events(), needed=False)
     workers.attend("celery@with", ["celery"])
-    before = fleet.presence()
+    before = inspection.presence()
 
-    fleet._ask()
-    fleet.poll(NOW)
-    fleet._asking = None
-    after = fleet.presence()
+    inspection._ask()
+    inspection.poll(NOW)
+    inspection._thread = None
+    after = inspection.presence()
 
     assert (before.asked, after.asked) == (False, True)
     assert after.plain_since("celery", NOW + 24 * HOUR) == ["celery@without"]  # the server's clock has jumped
