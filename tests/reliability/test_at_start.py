@@ -119,7 +119,7 @@ def test_protocol_1_is_taken_when_no_entry_has_a_policy(
     assert warned(caplog, clock, beat_schedule=etl(), catchup_entries={}, task_protocol=1) == []
 
 
-def test_an_error_of_somebody_elses_is_told_in_one_printable_line(
+def test_a_foreign_error_is_shown_in_one_printable_line(
     capsys: pytest.CaptureFixture[str], clock: FakeClock
 ) -> None:
     strange = {"serializer": "no\nsuch\x1b[31m"}
@@ -381,7 +381,7 @@ def test_a_policy_that_becomes_dangerous_later_is_a_warning(
     ]
 
 
-def test_an_error_that_nobody_expected_ends_no_beat_and_no_second_one_is_silent(
+def test_an_unexpected_error_ends_no_beat_and_a_second_one_is_not_silent(
     server: Server, caplog: pytest.LogCaptureFixture, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_scheduler(server.url(), clock) as scheduler:

@@ -259,7 +259,7 @@ def test_methods_that_a_subclass_replaces_are_called_for_entries_without_a_polic
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_methods_that_are_not_called_for_entries_with_a_policy_are_told_once(
+def test_methods_that_are_not_called_for_entries_with_a_policy_are_reported_once(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = {"schedule": "* * * * *", "catchup": {"window": "6h"}}
@@ -271,7 +271,7 @@ def test_methods_that_are_not_called_for_entries_with_a_policy_are_told_once(
     assert "apply_entry" in warning
 
 
-def test_a_reserve_that_fails_keeps_nobody_from_being_sent(site: Site) -> None:
+def test_a_reserve_that_fails_delays_no_other_entry(site: Site) -> None:
     class Broken(Scheduler):
         def reserve(self, entry: Any) -> Any:
             raise ZeroDivisionError

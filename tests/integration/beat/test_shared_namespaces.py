@@ -315,7 +315,7 @@ def state_of_0_1(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
-def test_a_beat_does_not_begin_anew_beside_the_state_of_version_0_1(
+def test_a_beat_does_not_start_from_nothing_beside_the_state_of_version_0_1(
     redis_url: str, desk_clock: FakeClock, state_of_0_1: Redis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = App(redis_url, desk_clock, "qa", prefix="acme:")

@@ -158,7 +158,7 @@ def test_the_number_of_runs_and_the_time_of_the_last_are_noted(app: Clocked) -> 
     [ZeroDivisionError("a bug"), None, "soon", (), (True,), 5],
     ids=["raises", "none", "text", "empty", "short", "number"],
 )
-def test_a_schedule_that_cannot_be_asked_stops_nobody(
+def test_a_schedule_that_fails_stops_no_other_entry(
     app: Clocked, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
     beat = Beat(app, broken=Answers(answer), ticking=10.0)
@@ -269,7 +269,7 @@ def test_a_broker_that_is_away_is_tried_by_one_entry_and_all_stay_due(
     assert not caplog.records
 
 
-def test_an_entry_that_can_never_be_sent_holds_up_nobody(
+def test_an_entry_that_can_never_be_sent_delays_no_other(
     app: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
     beat = Beat(app, bad=10.0, good=10.0)
@@ -323,7 +323,7 @@ def test_a_slot_that_begins_during_the_tick_is_noted_as_done(app: Clocked, writt
     ],
     ids=["interval", "relative-minutes", "relative-hours", "crontab", "cron-string"],
 )
-def test_a_late_run_is_told_the_time_it_was_due_or_the_newest_of_a_cron_table(
+def test_a_late_run_gets_the_time_it_was_due_or_the_newest_slot_of_a_cron_table(
     app: Clocked, written: Any, relative: bool, slot: str
 ) -> None:
     beat = Beat(app)
@@ -535,7 +535,7 @@ def looked(app: Clocked, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return times
 
 
-def test_what_the_banner_has_looked_at_is_looked_at_once(app: Clocked, looked: list[int]) -> None:
+def test_the_configuration_parsed_for_the_banner_is_reused_once(app: Clocked, looked: list[int]) -> None:
     Scheduler(app=app, lazy=True).close()
     Scheduler(app=app).close()
     assert len(looked) == 1
@@ -573,7 +573,9 @@ def test_a_scheduler_can_be_closed_before_its_first_tick_and_twice(app: Clocked)
     scheduler.close()
 
 
-def test_a_scheduler_waits_when_nobody_answers(app: Clocked, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_scheduler_waits_for_a_server_that_does_not_answer(
+    app: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
     app.conf.update(broker_url="redis://127.0.0.1:1/0", result_expires=None)
     scheduler = Scheduler(app=app)
 

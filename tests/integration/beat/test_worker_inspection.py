@@ -67,7 +67,7 @@ def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site
     assert [name.partition("@")[0] for name in event.workers] == ["without"]
 
 
-def test_a_mixed_queue_is_told_at_once_and_every_hour_while_it_lasts(
+def test_a_mixed_queue_is_reported_at_once_and_every_hour_while_it_lasts(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
@@ -81,7 +81,7 @@ def test_a_mixed_queue_is_told_at_once_and_every_hour_while_it_lasts(
     assert heard == [MixedFleet("celery", ("celery@without",))] * 3
 
 
-def test_a_worker_that_got_the_plugin_is_told_no_more(site: Site, workers: Workers) -> None:
+def test_a_worker_that_got_the_plugin_is_reported_no_more(site: Site, workers: Workers) -> None:
     workers.attend("celery@first", ["celery"])
     workers.note_consumers({"celery@second": ["celery"]}, now=NOW)
     before = workers.presence().mixed_since(NOW - 1000)

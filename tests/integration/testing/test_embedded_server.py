@@ -133,7 +133,7 @@ def test_a_taken_port_is_an_error_with_the_servers_last_words() -> None:
     assert "in use" in str(caught.value)
 
 
-def test_somebody_elses_server_on_the_port_is_not_mistaken_for_ours() -> None:
+def test_another_server_on_the_port_is_not_mistaken_for_ours() -> None:
     with private_server() as other, pytest.raises(EmbeddedServerError, match="did not start"):
         private_server(port=other.port).start()
 

@@ -41,7 +41,7 @@ def test_a_fingerprint_tells_zone_role_dates_and_id(schedule: Any, policy: Any, 
     assert entry_fingerprint(*declared(schedule, policy), UTC) == text
 
 
-def test_the_fingerprint_of_version_0_1_told_none_of_them() -> None:
+def test_the_fingerprint_of_version_0_1_has_none_of_them() -> None:
     written = {"start": {"cron": NINE, "timezone": "Asia/Tokyo", "start_date": "2026-02-01"}, "stop": NINE}
 
     assert former_fingerprint(*declared(written), UTC) == "0 9 * * *@UTC | 0 9 * * *@UTC"
