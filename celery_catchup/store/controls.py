@@ -35,12 +35,7 @@ class EntryToImport:
 
 
 class Controls(StorePart):
-    """Pauses, resumes, starts, replays and discards; moves watermarks. ``now_ms`` is for tests: 0 means
-    the server's clock."""
-
-    def __init__(self, store: Store, *, now_ms: int = 0) -> None:
-        super().__init__(store)
-        self.now_ms = now_ms
+    """Pauses, resumes, starts, replays and discards; moves watermarks."""
 
     def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
         """Decide no slot of the entry from now on; False if it is paused already."""

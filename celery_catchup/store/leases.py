@@ -53,11 +53,11 @@ class Finish(StrEnum):
 
 
 class Leases(StorePart):
-    """The worker's part of the store. ``now_ms`` is for tests: 0 means the server's clock."""
+    """The worker's part of the store."""
 
     def __init__(self, store: Store, *, ttl_ms: int, now_ms: int = 0) -> None:
-        super().__init__(store)
-        self.ttl_ms, self.now_ms = ttl_ms, now_ms
+        super().__init__(store, now_ms=now_ms)
+        self.ttl_ms = ttl_ms
 
     def claim(
         self,

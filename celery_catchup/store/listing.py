@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, Trigger
@@ -87,20 +87,19 @@ class Listing(StorePart):
 
     def _few(self, states: frozenset[RunState], lanes: Iterable[str]) -> list[str] | None:
         """Return the ids of all runs in these states if there is a small set of them, else None."""
-        keys: list[str] = []
-        for state in states:
-            if state is RunState.DEAD:
-                keys.append(self._keys.dead)
-            elif state in (RunState.QUEUED, RunState.RUNNING):
-                keys.append(self._keys.leases)
-            elif state is RunState.WAITING:
-                keys += [self._keys.delayed, self._keys.retries, *map(self._keys.chain, lanes)]
-            else:
-                return None
-        if not keys:
+        sets = {
+            RunState.DEAD: [self._keys.dead],
+            RunState.QUEUED: [self._keys.leases],
+            RunState.RUNNING: [self._keys.leases],
+            RunState.WAITING: [self._keys.delayed, self._keys.retries],
+        }
+        if not states or not states <= sets.keys():
             return None
+        keys = {key for state in states for key in sets[state]}
+        if RunState.WAITING in states:
+            keys.update(map(self._keys.chain, lanes))
         with self._client.pipeline(transaction=False) as pipe:
-            for key in dict.fromkeys(keys):
+            for key in keys:
                 pipe.zrange(key, 0, FEW)
             ids = {run.decode() for some in pipe.execute() for run in some}
         return list(ids) if len(ids) <= FEW else None
@@ -126,12 +125,10 @@ class Listing(StorePart):
         return merge(*(self._descending(key, wanted) for key in keys), reverse=True)
 
     def _descending(self, key: str, wanted: RunFilter) -> Iterator[Position]:
-        top: str | int = "+inf" if wanted.until is None else wanted.until
-        if wanted.after is not None:
-            top = wanted.after[0] if wanted.until is None else min(wanted.after[0], wanted.until)
+        tops = [wanted.until, None if wanted.after is None else wanted.after[0]]
+        top = min((one for one in tops if one is not None), default="+inf")
         bottom = "-inf" if wanted.since is None else wanted.since
-        start = 0
-        while True:
+        for start in count(0, AT_ONCE):
             part: Any = self._client.zrevrangebyscore(
                 key, top, bottom, start=start, num=AT_ONCE, withscores=True
             )
@@ -141,7 +138,6 @@ class Listing(StorePart):
                     yield position
             if len(part) < AT_ONCE:
                 return
-            start += AT_ONCE
 
     def records(self, ids: Sequence[str], *, having: Sequence[Sequence[bytes]] = ()) -> list[Record]:
         """Return the records of these runs, with their ids; missing and unreadable ones are left out.

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from celery_catchup.errors import LeaseLostError
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import StorePart
 
 LONGEST_NOTE = 64 * 1024
 """Most characters of one value as JSON; store a longer one elsewhere and keep its address here."""
@@ -18,12 +18,7 @@ MOST_BYTES = 512 * 1024
 
 
 class Notes(StorePart):
-    """Checkpoints, snapshots, outputs and progress, kept as long as their run. ``now_ms`` is for tests:
-    0 means the server's clock."""
-
-    def __init__(self, store: Store, *, now_ms: int = 0) -> None:
-        super().__init__(store)
-        self.now_ms = now_ms
+    """Checkpoints, snapshots, outputs and progress, kept as long as their run."""
 
     def read(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return all notes of a run: by kind, then by name."""

@@ -38,11 +38,11 @@ class Evidence(StrEnum):
 
 
 class Recovery(StorePart):
-    """The leader's care for runs in flight. ``now_ms`` is for tests: 0 means the server's clock."""
+    """The leader's care for runs in flight."""
 
     def __init__(self, store: Store, *, run_ttl_ms: int = 60_000, now_ms: int = 0) -> None:
-        super().__init__(store)
-        self.run_ttl_ms, self.now_ms = run_ttl_ms, now_ms
+        super().__init__(store, now_ms=now_ms)
+        self.run_ttl_ms = run_ttl_ms
 
     def overdue(self, server_ms: int, *, limit: int) -> list[tuple[str, dict[str, Any]]]:
         """Return runs whose lease has expired or whose retry is due, with their records."""

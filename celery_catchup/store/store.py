@@ -61,7 +61,7 @@ class Store:
 
 
 class StorePart:
-    """Reads and writes one kind of record of a store."""
+    """Reads and writes one kind of record of a store. ``now_ms`` is for tests: 0 means the server's clock."""
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._client, self._keys = store, store.client, store.keys
+    def __init__(self, store: Store, *, now_ms: int = 0) -> None:
+        self._store, self._client, self._keys, self.now_ms = store, store.client, store.keys, now_ms

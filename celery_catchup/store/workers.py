@@ -65,12 +65,11 @@ class Presence:
 
 
 class Workers(StorePart):
-    """The workers, and which of them have the plugin. ``now_ms`` is for tests: 0 means the server's
-    clock."""
+    """The workers, and which of them have the plugin."""
 
     def __init__(self, store: Store, *, ttl_ms: int = 60_000, now_ms: int = 0) -> None:
-        super().__init__(store)
-        self._ttl_ms, self.now_ms = ttl_ms, now_ms
+        super().__init__(store, now_ms=now_ms)
+        self._ttl_ms = ttl_ms
 
     def attend(self, worker: str, queues: Iterable[str] = ()) -> None:
         """Record that this worker is alive, has the plugin, and consumes these queues."""
