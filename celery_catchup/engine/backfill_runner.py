@@ -19,7 +19,7 @@ from celery_catchup.planning.entry import Role
 from celery_catchup.planning.planner import plan
 from celery_catchup.planning.scope import Reprocess, part_of_backfill
 from celery_catchup.store import Backfill, FencedError
-from celery_catchup.store.backfills import Part
+from celery_catchup.store.backfills import BackfillPart
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.error_advice import STORE_FAILS, is_damage
 
@@ -70,12 +70,12 @@ class BackfillRunner:
         elif tracked is not None and backfills.waiting(one) < _AHEAD:
             self._commit(one, self._next_part(one, tracked, _PART), now)
 
-    def _next_part(self, one: Backfill, tracked: TrackedEntry, most: int) -> Part:
+    def _next_part(self, one: Backfill, tracked: TrackedEntry, most: int) -> BackfillPart:
         """Plan the next slots, at most a number of them, and fewer when their messages are too large."""
         after, until = _range_left(one)
         slots = _next_slots(one, tracked, after, until, most=most) if after < until else []
         if not slots:
-            return Part(one.cursor or one.start, True, 0, _policy(one, tracked), (), {})
+            return BackfillPart(one.cursor or one.start, True, 0, _policy(one, tracked), (), {})
         low, high = min(slots).at, max(slots).at
         if not one.newest_first:
             low = after + 1  # a walk from another instant may find other slots of a custom schedule
@@ -85,7 +85,7 @@ class BackfillRunner:
             prepared = self._prepare(one, tracked, low, high, most_bytes=MOST_BYTES if several else inf)
         except OversizeError:
             return self._next_part(one, tracked, max(1, most // 2))
-        return Part(
+        return BackfillPart(
             cursor=low if one.newest_first else high,
             complete=len(slots) < most,
             # Includes slots that the entry's dates exclude since the backfill was created.
@@ -112,7 +112,7 @@ class BackfillRunner:
         dispatch = self._services.dispatch
         return prepare(tracked, result, namespace=self._namespace, dispatch=dispatch, most_bytes=most_bytes)
 
-    def _commit(self, one: Backfill, part: Part, now: Instant) -> None:
+    def _commit(self, one: Backfill, part: BackfillPart, now: Instant) -> None:
         if self._services.backfills.fill(self._services.leadership, one, part, now=now) != "ok":
             self.load()
             return

@@ -30,7 +30,7 @@ from celery_catchup.engine.tracked_entries import Declared, TrackedEntries
 from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
-from celery_catchup.store import Batch, FencedError, StaleWatermarkError, Stored, Term, UnmanagedBatch
+from celery_catchup.store import Batch, FencedError, StaleWatermarkError, StoredState, Term, UnmanagedBatch
 from celery_catchup.store.batches import portions
 from celery_catchup.store.error_advice import STORE_FAILS
 from celery_catchup.store.records import read_json
@@ -185,7 +185,7 @@ class Engine:
             self._revocations.expect()
             services.events.emit(Leading(epoch))
 
-    def _retry_unreadable(self, loaded: LoadedEntries, stored: Stored, now: Instant) -> Instant | None:
+    def _retry_unreadable(self, loaded: LoadedEntries, stored: StoredState, now: Instant) -> Instant | None:
         """Return when to read unreadable entries again; None without any.
 
         The watermark stays where it is for them, because their due slots are unknown. Those that are

@@ -13,7 +13,7 @@ from celery_catchup.engine.tracked_entries import Declared, TrackedEntry
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.planner import plan
-from celery_catchup.store import States, Stored
+from celery_catchup.store import States, StoredState
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class EntryPreview:
 
 def preview(
     declared: Sequence[Declared],
-    stored: Stored,
+    stored: StoredState,
     *,
     states: States,
     settings: Settings,

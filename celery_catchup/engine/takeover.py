@@ -19,7 +19,7 @@ from celery_catchup.events import EntryDrifted, Events, StateSuspect
 from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.planning.entry import Entry, EntryState, Pause, first_sight
-from celery_catchup.store import Leadership, States, Stored
+from celery_catchup.store import Leadership, States, StoredState
 from celery_catchup.store.records import read_json
 
 SKEW = 60_000
@@ -43,7 +43,7 @@ class LoadedEntries:
     unreadable: Mapping[str, Exception]
 
 
-def read_store(states: States, *, resign: Callable[[], None]) -> Stored:
+def read_store(states: States, *, resign: Callable[[], None]) -> StoredState:
     """Read the stored state; resign when this version cannot use it, so that a beat that can takes over."""
     try:
         return states.load()
@@ -54,7 +54,7 @@ def read_store(states: States, *, resign: Callable[[], None]) -> Stored:
 
 def load_entries(
     declared: Sequence[Declared],
-    stored: Stored,
+    stored: StoredState,
     *,
     now: Instant,
     match_first: bool,
@@ -82,7 +82,7 @@ def load_entries(
 
 def check_drift(
     entries: TrackedEntries,
-    stored: Stored,
+    stored: StoredState,
     records: Mapping[str, str],
     *,
     accepted: Mapping[str, str],
@@ -110,14 +110,14 @@ def check_drift(
         events.emit(EntryDrifted(name, "; ".join(changes), loud=loud))
 
 
-def _changed_schedules(entries: TrackedEntries, stored: Stored) -> Iterator[Difference]:
+def _changed_schedules(entries: TrackedEntries, stored: StoredState) -> Iterator[Difference]:
     for name, known in stored.fingerprints.items():
         tracked = entries.by_name.get(name)
         if tracked is not None and not tracked.declared.has_fingerprint(known):
             yield Difference(name, Change.CHANGED, "schedule", known, tracked.declared.fingerprint)
 
 
-def report_moved_schedules(entries: TrackedEntries, stored: Stored, events: Events) -> None:
+def report_moved_schedules(entries: TrackedEntries, stored: StoredState, events: Events) -> None:
     """Report lists whose schedules changed their positions: the position is part of a run's identity,
     unless the schedule has an id."""
     for name, known in stored.fingerprints.items():
@@ -135,7 +135,7 @@ def report_moved_schedules(entries: TrackedEntries, stored: Stored, events: Even
 
 
 def adopt(
-    states: States, leadership: Leadership, loaded: LoadedEntries, stored: Stored, *, declares: str
+    states: States, leadership: Leadership, loaded: LoadedEntries, stored: StoredState, *, declares: str
 ) -> bool:
     """Write what is new to the store; return False when another beat leads.
 
@@ -148,7 +148,7 @@ def adopt(
     return states.adopt(leadership, changes, watermark=watermark, declares=declares, left_off=removed)
 
 
-def _changes(entries: TrackedEntries, stored: Stored) -> Iterator[Mapping[str, object]]:
+def _changes(entries: TrackedEntries, stored: StoredState) -> Iterator[Mapping[str, object]]:
     for tracked in entries:
         name, policy, state = tracked.declared.name, tracked.stored_policy(), tracked.state
         seen = name in stored.first_seen and name in stored.anchors
@@ -167,7 +167,7 @@ def _changes(entries: TrackedEntries, stored: Stored) -> Iterator[Mapping[str, o
         }
 
 
-def _removals(loaded: LoadedEntries, stored: Stored) -> Iterator[tuple[str, Instant | None]]:
+def _removals(loaded: LoadedEntries, stored: StoredState) -> Iterator[tuple[str, Instant | None]]:
     """Yield entries that are not declared any more with up to where each is decided; None for those that
     are declared again, once the time between is on record."""
     for name, first_seen in stored.first_seen.items():
@@ -180,7 +180,7 @@ def _removals(loaded: LoadedEntries, stored: Stored) -> Iterator[tuple[str, Inst
             yield name, max(loaded.watermark, decided, _instant(first_seen) or 0)
 
 
-def _watermark(stored: Stored, now: Instant, events: Events) -> Instant | None:
+def _watermark(stored: StoredState, now: Instant, events: Events) -> Instant | None:
     """Return the stored watermark; None, and report it, when there is none that can be right."""
     if stored.watermark is None:
         if stored.first_seen or stored.last_runs:
@@ -228,7 +228,7 @@ class _Reader:
 
     def __init__(
         self,
-        stored: Stored,
+        stored: StoredState,
         now: Instant,
         watermark: Instant,
         events: Events,

@@ -25,7 +25,7 @@ from celery_catchup.operations.runs import (
     run_of,
 )
 from celery_catchup.store import Replay
-from celery_catchup.store.leases import Finish
+from celery_catchup.store.leases import ReportOutcome
 from celery_catchup.store.listing import Record
 
 logger = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ def _bury(operator: Operator, record: Record, *, dry_run: bool) -> _Result:
     error = f"buried by {operator.by}" if operator.by else "buried by hand"
     end = operator.leases.finish(run_id, entry=record["entry"], owner="", state=RunState.DEAD, error=error)
     logger.info(logfmt("Run buried", run_id=run_id, outcome=end.outcome, by=operator.by))
-    if end.outcome is not Finish.RECORDED:
+    if end.outcome is not ReportOutcome.RECORDED:
         return Outcome.REFUSED, "it has started meanwhile"
     return Outcome.BURIED, None
 

@@ -18,9 +18,9 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages
 from celery_catchup.operations.stored_times import stored_length, stored_time
 from celery_catchup.planning.entry import Entry, Role
-from celery_catchup.store import Stored
+from celery_catchup.store import StoredState
 from celery_catchup.store.records import read_json
-from celery_catchup.store.states import Busy
+from celery_catchup.store.states import OpenRuns
 
 WEEK = timedelta(days=7)
 
@@ -154,8 +154,8 @@ def _view(
     operator: Operator,
     name: str,
     tracked: TrackedEntry | None,
-    stored: Stored,
-    busy: Busy,
+    stored: StoredState,
+    busy: OpenRuns,
     failing: Failing | None,
     now: Instant,
 ) -> EntryView:

@@ -14,7 +14,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
-from celery_catchup.store import Stored
+from celery_catchup.store import StoredState
 from celery_catchup.store.controls import EntryToImport, with_imported_entries
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def import_last_runs(
     return told
 
 
-def _fate(operator: Operator, stored: Stored, name: str, run: LastRun) -> ImportResult:
+def _fate(operator: Operator, stored: StoredState, name: str, run: LastRun) -> ImportResult:
     if name not in operator.schedule:
         return ImportResult.UNDECLARED
     if name in (stored.first_seen if name in operator.declared else stored.last_runs):

@@ -29,7 +29,7 @@ from celery_catchup.errors import ConfigurationError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
-from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Store, Stored
+from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Store, StoredState
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import open_store
@@ -177,11 +177,11 @@ class Operator:
         """Builds messages."""
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
-    def read_stored(self, names: Iterable[str] | None = None) -> Stored:
+    def read_stored(self, names: Iterable[str] | None = None) -> StoredState:
         """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
 
-    def read_for_change(self, names: Iterable[str] | None = None) -> Stored:
+    def read_for_change(self, names: Iterable[str] | None = None) -> StoredState:
         """What is stored, of all entries or of these, before something is changed; `StoreError` when a
         newer version has written it."""
         return self.states.load(names=names)
@@ -192,7 +192,7 @@ class Operator:
         return not is_current(theirs) or theirs == digest(self.resolved.records, destination_of(self.app))
 
     def tracked(
-        self, stored: Stored, now: Instant, names: Collection[str] | None = None
+        self, stored: StoredState, now: Instant, names: Collection[str] | None = None
     ) -> dict[str, TrackedEntry]:
         """Return all entries, or only these, as the planner sees them; without a policy as if their
         catch-up were off. An entry whose schedule fails is left out."""

@@ -11,7 +11,7 @@ from typing import Any
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
-from celery_catchup.store import Stored
+from celery_catchup.store import StoredState
 from celery_catchup.store.records import read_json
 
 logger = logging.getLogger(__name__)
@@ -75,5 +75,5 @@ def resume(
     return Resumption(tuple(entries), tuple(previews))
 
 
-def _pause(stored: Stored, name: str) -> dict[str, Any]:
+def _pause(stored: StoredState, name: str) -> dict[str, Any]:
     return read_json(stored.paused.get(name)) or {}

@@ -31,7 +31,7 @@ from celery_catchup.operations.entries import format_windows
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry, EntryState
-from celery_catchup.store import Stored
+from celery_catchup.store import StoredState
 
 _OF_A_CHAIN = ("max_active_runs", "max_pending")
 
@@ -141,7 +141,7 @@ def preview(
     window: timedelta | None = None,
     policy: PolicyChoice | None = None,
     at: datetime | None = None,
-    stored: Stored | None = None,
+    stored: StoredState | None = None,
 ) -> list[Preview]:
     """What a catch-up at ``at`` (now, when None) would do with these entries, or with all.
 

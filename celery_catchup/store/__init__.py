@@ -16,7 +16,7 @@ from celery_catchup.store.ledger import Ledger, StaleWatermarkError
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
-from celery_catchup.store.states import States, Stored
+from celery_catchup.store.states import States, StoredState
 from celery_catchup.store.store import Store
 from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Presence, Workers
@@ -45,7 +45,7 @@ __all__ = [
     "StaleWatermarkError",
     "States",
     "Store",
-    "Stored",
+    "StoredState",
     "Template",
     "Term",
     "UnmanagedBatch",

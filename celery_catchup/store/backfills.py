@@ -60,7 +60,7 @@ class Backfill:
 
 
 @dataclass(frozen=True)
-class Part:
+class BackfillPart:
     """Decisions on a part of a backfill."""
 
     cursor: Instant
@@ -130,7 +130,7 @@ class Backfills(StorePart):
         count: Any = self._client.zcard(self._keys.chain(backfill.lane))
         return int(count)
 
-    def fill(self, leadership: Leadership, backfill: Backfill, part: Part, *, now: Instant) -> str:
+    def fill(self, leadership: Leadership, backfill: Backfill, part: BackfillPart, *, now: Instant) -> str:
         """Commit a part: ``ok``, ``stale`` if another beat has gone on in between, or ``stopped``."""
         answer = leadership.call(
             "fill",

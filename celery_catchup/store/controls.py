@@ -10,7 +10,7 @@ from typing import Any
 
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import portions
-from celery_catchup.store.states import SCHEMA, Stored
+from celery_catchup.store.states import SCHEMA, StoredState
 from celery_catchup.store.store import Store, StorePart
 from celery_catchup.store.templates import Template
 
@@ -94,8 +94,8 @@ def discard(store: Store, run_id: str, *, entry: str) -> bool:
 
 
 def with_moved_watermarks(
-    stored: Stored, entries: Sequence[str], at: Instant, *, scheduler: bool = False
-) -> Stored:
+    stored: StoredState, entries: Sequence[str], at: Instant, *, scheduler: bool = False
+) -> StoredState:
     """Return the state that `Controls.move_watermarks` would leave."""
     watermark = str(at) if scheduler else stored.watermark
     paused = dict(stored.paused)
@@ -112,7 +112,7 @@ def with_moved_watermarks(
     return replace(stored, watermark=watermark, decided=decided, paused=paused)
 
 
-def with_imported_entries(stored: Stored, entries: Sequence[EntryToImport]) -> Stored:
+def with_imported_entries(stored: StoredState, entries: Sequence[EntryToImport]) -> StoredState:
     """Return the state that `Controls.import_entries` would leave."""
     if not entries:
         return stored

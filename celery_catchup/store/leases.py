@@ -14,7 +14,7 @@ from celery_catchup.store.states import SCHEMA, newer_schema
 from celery_catchup.store.store import Store, StorePart
 
 
-class Answer(StrEnum):
+class ClaimOutcome(StrEnum):
     """The outcome of a claim."""
 
     GRANTED = "granted"
@@ -29,21 +29,21 @@ class Answer(StrEnum):
 class Claim:
     """The answer to a claim; ``run`` is the ledger's record if it was granted."""
 
-    answer: Answer
+    answer: ClaimOutcome
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Ending(NamedTuple):
+class ReportResult(NamedTuple):
     """The answer to a report: released runs that are still to be published, the run as it is recorded
     now, and released runs whose messages are pushed already."""
 
-    outcome: Finish
+    outcome: ReportOutcome
     released: Sequence[str] = ()
     run: Mapping[str, Any] = MappingProxyType({})
     pushed: Sequence[str] = ()
 
 
-class Finish(StrEnum):
+class ReportOutcome(StrEnum):
     """The outcome of a report."""
 
     RECORDED = "recorded"
@@ -91,8 +91,8 @@ class Leases(StorePart):
         if answer[0] == b"assumed":
             self._rejoin(run_id, lane=answer[1].decode())
             answer = self._checked("claim", args, entry=entry)
-        kind = Answer(answer[0].decode())
-        return Claim(kind, json.loads(answer[1]) if kind is Answer.GRANTED else {})
+        kind = ClaimOutcome(answer[0].decode())
+        return Claim(kind, json.loads(answer[1]) if kind is ClaimOutcome.GRANTED else {})
 
     def _checked(self, script: str, args: Mapping[str, object], **keys: str) -> Any:
         """Run a script that refuses a stored state of a newer version."""
@@ -118,15 +118,15 @@ class Leases(StorePart):
 
     def finish(
         self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
-    ) -> Ending:
+    ) -> ReportResult:
         """Record the end of a run. ``letter`` is the content of a dead letter as JSON."""
         args = {"run_id": run_id, "owner": owner, "state": str(state), "error": error, "letter": letter}
         answer = self._checked("finish", {**args, "lane": entry}, lane=entry)
         if answer[0] == b"elsewhere":  # a backfill's run waits in the backfill's lane
             lane = answer[1].decode()
             answer = self._checked("finish", {**args, "lane": lane}, lane=lane)
-        outcome = Finish(answer[0].decode())
-        if outcome is not Finish.RECORDED:
-            return Ending(outcome)
+        outcome = ReportOutcome(answer[0].decode())
+        if outcome is not ReportOutcome.RECORDED:
+            return ReportResult(outcome)
         released, pushed = ([run.decode() for run in runs] for runs in answer[2:])
-        return Ending(outcome, released, json.loads(answer[1]), pushed)
+        return ReportResult(outcome, released, json.loads(answer[1]), pushed)

@@ -20,7 +20,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredState:
     """The stored state of the scheduler and, by their names, of its entries."""
 
     watermark: str | None
@@ -40,14 +40,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class OpenRuns:
     """The numbers of an entry's active and waiting runs."""
 
     active: int
     waiting: int
 
 
-COLUMNS = tuple(one.name for one in fields(Stored) if one.name not in ("watermark", "fresh", "declares"))
+COLUMNS = tuple(one.name for one in fields(StoredState) if one.name not in ("watermark", "fresh", "declares"))
 """The hashes by entry."""
 _RUNS_AT_ONCE = 2000
 """Runs that one command reads."""
@@ -58,7 +58,7 @@ _WHOLE = ""
 class States(StorePart):
     """Reads and writes the state of entries."""
 
-    def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> Stored:
+    def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> StoredState:
         """Read everything, in one round trip for a few hundred entries. With ``names`` read only the
         state of these entries, and all pauses and stops. Raises `UnfitStoreError` if a newer version has
         written the state, unless ``any_schema`` is set.
@@ -81,7 +81,7 @@ class States(StorePart):
         if not any_schema:
             _check_schema(meta)
         watermark = texts(scheduler).get("watermark")
-        return Stored(watermark, "schema" not in meta, meta.get("declares"), **columns)
+        return StoredState(watermark, "schema" not in meta, meta.get("declares"), **columns)
 
     def _column(self, column: str) -> dict[str, str]:
         answer: Any = self._client.hscan(self._keys.named(column), 0, count=AT_ONCE)
@@ -178,7 +178,7 @@ class States(StorePart):
             watermark, removed = None, {}  # they go with the first part
         return True
 
-    def busy(self, entries: Iterable[str]) -> dict[str, Busy]:
+    def busy(self, entries: Iterable[str]) -> dict[str, OpenRuns]:
         """Count active and waiting runs of each entry, in one round trip."""
         names = list(entries)
         with self._client.pipeline(transaction=False) as pipe:
@@ -186,7 +186,7 @@ class States(StorePart):
                 pipe.zcard(self._keys.active(name))
                 pipe.zcard(self._keys.chain(name))
             counts = iter(pipe.execute())
-        return {name: Busy(next(counts), next(counts)) for name in names}
+        return {name: OpenRuns(next(counts), next(counts)) for name in names}
 
     def recorded(self, entry: str, after: Instant, until: Instant) -> list[RecordedRun]:
         """Return the entry's runs in the ledger with slots in ``(after, until]``."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant
-from celery_catchup.store.leases import Finish
+from celery_catchup.store.leases import ReportOutcome
 from celery_catchup.store.records import read_json, texts
 from celery_catchup.store.store import Store, StorePart
 
@@ -119,7 +119,7 @@ class Workers(StorePart):
                 plain[name.removeprefix(_PLAIN)] = WorkerWithoutPlugin(tuple(queues), since, at)
         return Presence(plugin, plain)
 
-    def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> Finish:
+    def retry(self, run_id: str, *, owner: str, delay_ms: int, error: str = "") -> ReportOutcome:
         """Give a run back; its next delivery, ``delay_ms`` from now, may claim it."""
         args = {"run_id": run_id, "owner": owner, "delay_ms": delay_ms, "error": error}
-        return Finish(self._store.call("retry", {**args, "now_ms": self.now_ms}).decode())
+        return ReportOutcome(self._store.call("retry", {**args, "now_ms": self.now_ms}).decode())

@@ -19,7 +19,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Trigger, to_instant
 from celery_catchup.store import Claim
 from celery_catchup.store.connection import explain
-from celery_catchup.store.leases import Answer
+from celery_catchup.store.leases import ClaimOutcome
 from celery_catchup.worker_plugin.context import LeaseWatch, Notebook, RunContext, enter_run
 from celery_catchup.worker_plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token
 from celery_catchup.worker_plugin.heartbeat import Execution
@@ -65,24 +65,24 @@ def _take(task: Any, process: WorkerProcess, delivery: Delivery) -> None:
     except STORE_TROUBLE as error:
         _without_store(task, process, delivery, error)
         return
-    if claim.answer is not Answer.GRANTED:
+    if claim.answer is not ClaimOutcome.GRANTED:
         arrivals.forget(delivery.token)
     match claim.answer:
-        case Answer.GRANTED:
+        case ClaimOutcome.GRANTED:
             notebook = Notebook(process.notes, delivery.run_id, owner=delivery.token)
             run = RunContext.of(delivery.run_id, claim.run, lease=lease, notebook=notebook)
             _start(process, delivery, run, owner=delivery.token)
             process.events.emit(
                 RunStarted(run.entry, run.run_id, run.slot, run.trigger, run.attempt, run.started)
             )
-        case Answer.FOREIGN:
+        case ClaimOutcome.FOREIGN:
             pass  # an ordinary task that was sent with a run's headers
-        case Answer.LATER:
+        case ClaimOutcome.LATER:
             _hand_back(task, "the run is executed elsewhere; the message comes again")
-        case Answer.UNKNOWN:
+        case ClaimOutcome.UNKNOWN:
             fields = {"entry": delivery.entry, "run_id": delivery.run_id}
             process.warn_once(delivery.entry, logfmt("Run unknown", **fields, action="ordinary task"))
-        case Answer.HELD | Answer.ENDED:
+        case ClaimOutcome.HELD | ClaimOutcome.ENDED:
             process.events.emit(RunRefused(delivery.entry, delivery.run_id, task.name, str(claim.answer)))
             raise Ignore(f"the claim of the run is refused: {claim.answer}")
         case _:
@@ -103,7 +103,7 @@ def _claim(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim
                 raise
         else:
             pause = next(handover_pauses, None)
-            if claim.answer is not Answer.HELD or pause is None:
+            if claim.answer is not ClaimOutcome.HELD or pause is None:
                 return claim, lease
         time.sleep(pause)
 

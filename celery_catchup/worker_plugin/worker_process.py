@@ -17,7 +17,7 @@ from celery_catchup.events import AttemptEnded, ReportRefused, RunDied
 from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import RunState, to_milliseconds
 from celery_catchup.store import Leases, Notes
-from celery_catchup.store.leases import Ending, Finish
+from celery_catchup.store.leases import ReportOutcome, ReportResult
 from celery_catchup.store.opening import open_store
 from celery_catchup.store.workers import Workers
 from celery_catchup.worker_plugin.deliveries import Arrivals
@@ -101,13 +101,13 @@ class WorkerProcess:
         else:
             outcome, released, recorded, pushed = self._finish(report, report.state)
             self._publisher.publish(released, pushed)
-        if outcome is Finish.SUPERSEDED:
+        if outcome is ReportOutcome.SUPERSEDED:
             self.events.emit(ReportRefused(report.entry, report.run_id, report.state))
-        elif outcome is Finish.RECORDED:
+        elif outcome is ReportOutcome.RECORDED:
             self._emit_ended(report, recorded)
 
-    def _finish(self, report: Report, state: RunState) -> Ending:
-        def finish(owner: str) -> Ending:
+    def _finish(self, report: Report, state: RunState) -> ReportResult:
+        def finish(owner: str) -> ReportResult:
             return self.leases.finish(
                 report.run_id,
                 entry=report.entry,
@@ -118,7 +118,7 @@ class WorkerProcess:
             )
 
         ending = finish(report.owner)
-        if ending.outcome is Finish.SUPERSEDED and report.even_unclaimed and report.owner != UNCLAIMED:
+        if ending.outcome is ReportOutcome.SUPERSEDED and report.even_unclaimed and report.owner != UNCLAIMED:
             return finish(UNCLAIMED)
         return ending
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from celery_catchup.model import RunState
 from celery_catchup.store import Replay
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import OPEN, Beat
 
@@ -54,33 +54,33 @@ class Model:
             if state == "waiting" and number not in self.retrying and len(active) < self.capacity:
                 self.states[number] = "queued"
 
-    def claim(self, number: int, worker: str) -> Answer:
+    def claim(self, number: int, worker: str) -> ClaimOutcome:
         match self.states[number]:
             case "queued":
                 self.states[number], self.owners[number] = "running", worker
-                return Answer.GRANTED
+                return ClaimOutcome.GRANTED
             case "running":
-                return Answer.GRANTED if self.owners[number] == worker else Answer.HELD
+                return ClaimOutcome.GRANTED if self.owners[number] == worker else ClaimOutcome.HELD
             case "waiting":
-                return Answer.HELD
+                return ClaimOutcome.HELD
             case _:
-                return Answer.ENDED
+                return ClaimOutcome.ENDED
 
-    def finish(self, number: int, worker: str, end: RunState) -> Finish:
+    def finish(self, number: int, worker: str, end: RunState) -> ReportOutcome:
         if self.states[number] not in ("waiting", "queued", "running"):
-            return Finish.ENDED
+            return ReportOutcome.ENDED
         if self.owners.get(number) != worker:
-            return Finish.SUPERSEDED
+            return ReportOutcome.SUPERSEDED
         del self.owners[number]
         if end is RunState.FAILED:
             self.failures[number] = self.failures.get(number, 0) + 1
             if self.failures[number] < self.attempts:
                 self.states[number] = "waiting"
                 self.retrying.add(number)
-                return Finish.RECORDED
+                return ReportOutcome.RECORDED
         self.states[number] = "dead" if end is RunState.FAILED else str(end)
         self.release()
-        return Finish.RECORDED
+        return ReportOutcome.RECORDED
 
     def lapse(self) -> None:
         """Every lease runs out, every retry is due."""

@@ -34,7 +34,7 @@ from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Operator
 from celery_catchup.operations.status import status
 from celery_catchup.store.connection import STORE_FAILS
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 from tests.integration.servers import a_scheduler
@@ -156,11 +156,11 @@ def claim_and_finish(url: str, fault: Fault) -> None:
     first, second, _ = (run["id"] for run in beat.ledger.runs_of("etl"))
     fault.into(beat.client)
     claim = _repeated(lambda: beat.leases.claim(first, owner="w", task="proj.etl", worker="w"))
-    assert claim.answer is Answer.GRANTED
+    assert claim.answer is ClaimOutcome.GRANTED
     assert _repeated(lambda: beat.leases.renew([(first, "w")])) == []
     ending = _repeated(lambda: beat.leases.finish(first, entry="etl", owner="w", state=RunState.SUCCEEDED))
     fault.over = True
-    assert ending[0] in (Finish.RECORDED, Finish.ENDED)
+    assert ending[0] in (ReportOutcome.RECORDED, ReportOutcome.ENDED)
     states = [run["state"] for run in beat.ledger.runs_of("etl")]
     assert states == ["succeeded", "queued", "waiting"]
     assert [message["id"] for message in beat.messages()] == [first, second]

@@ -10,7 +10,7 @@ import pytest
 
 from celery_catchup.events import RunDied, StateSuspect
 from celery_catchup.model import RunState
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 from tests.integration.operating import ALL, HOURLY, Project
@@ -48,7 +48,7 @@ def harm(beat: Beat, run_id: str, damage: Callable[[str], str | bytes]) -> None:
     beat.client.hset(beat.keys.ledger, run_id, damage(text.decode()))
 
 
-def end(beat: Beat, run_id: str) -> Finish:
+def end(beat: Beat, run_id: str) -> ReportOutcome:
     beat.leases.claim(
         run_id, owner="w", task=json.loads(beat.client.hget(beat.keys.ledger, run_id))["task"], worker="w"
     )
@@ -83,10 +83,10 @@ def test_a_sent_run_whose_record_is_damaged_is_executed_by_nobody_and_buried_whe
     first, second, _ = (run["id"] for run in beat.ledger.runs_of("etl"))
     harm(beat, first, damage)
 
-    assert beat.leases.claim(first, owner="w", task="proj.etl", worker="w").answer is Answer.UNKNOWN
+    assert beat.leases.claim(first, owner="w", task="proj.etl", worker="w").answer is ClaimOutcome.UNKNOWN
     assert beat.leases.renew([(first, "w")]) == [first]
     finish = beat.leases.finish(first, entry="etl", owner="w", state=RunState.SUCCEEDED)
-    assert finish[0] is Finish.UNKNOWN
+    assert finish[0] is ReportOutcome.UNKNOWN
     beat.client.zadd(beat.keys.leases, {first: 1})
     beat.run_for(seconds=3)
 

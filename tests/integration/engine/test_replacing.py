@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Ledger
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
@@ -51,11 +51,11 @@ def records(beat: Beat) -> list[dict[str, Any]]:
     return beat.ledger.runs_of("etl")
 
 
-def claim(beat: Beat, run_id: str, *, owner: str = "w", task_id: str | None = None) -> Answer:
+def claim(beat: Beat, run_id: str, *, owner: str = "w", task_id: str | None = None) -> ClaimOutcome:
     return beat.leases.claim(run_id, owner=owner, task="proj.etl", worker="w1", task_id=task_id).answer
 
 
-def end(beat: Beat, run_id: str, state: RunState, *, owner: str = "w") -> Finish:
+def end(beat: Beat, run_id: str, state: RunState, *, owner: str = "w") -> ReportOutcome:
     return beat.leases.finish(run_id, entry="etl", owner=owner, state=state).outcome
 
 
@@ -164,7 +164,7 @@ def test_a_run_that_no_worker_executes_is_over_when_it_is_replaced(start: Start)
         ("queued", None),
     ]
     # No worker needs to have heard of it, its message is refused.
-    assert claim(beat, first["id"]) is Answer.ENDED
+    assert claim(beat, first["id"]) is ClaimOutcome.ENDED
     assert (beat.broker.ended, beat.broker.terminated) == ([first["id"]], [])
     assert beat.ledger.active("etl") == [second["id"]]
 
@@ -187,7 +187,7 @@ def test_the_task_that_is_executed_is_revoked_whatever_its_attempt(start: Start)
         first["id"],
         again,
     ]  # the worker of the first may only have been cut off
-    assert end(beat, first["id"], RunState.REVOKED) is Finish.RECORDED
+    assert end(beat, first["id"], RunState.REVOKED) is ReportOutcome.RECORDED
 
 
 def test_a_task_that_retried_itself_is_revoked_by_the_id_that_it_kept(start: Start) -> None:
@@ -227,7 +227,7 @@ def test_a_replaced_run_that_fails_or_is_lost_is_not_attempted_again(start: Star
 
     if lost:
         beat.leases.now_ms = beat.recovery.now_ms = int(time.time() * 1000) + 600_000
-        assert claim(beat, first["id"], owner="w2") is Answer.ENDED
+        assert claim(beat, first["id"], owner="w2") is ClaimOutcome.ENDED
         beat.engine.services.reaper.reap(beat.recovery.now_ms)
     else:
         end(beat, first["id"], RunState.FAILED)

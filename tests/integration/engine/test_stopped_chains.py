@@ -11,7 +11,7 @@ import pytest
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.operations.dead_letters import Outcome, discard, select_dead
 from celery_catchup.operations.entries import list_entries
-from celery_catchup.store.leases import Finish
+from celery_catchup.store.leases import ReportOutcome
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat
@@ -52,7 +52,7 @@ def run_ids(beat: Beat) -> list[str]:
     return [run["id"] for run in beat.ledger.runs_of("etl")]
 
 
-def end(beat: Beat, index: int, state: RunState) -> Finish:
+def end(beat: Beat, index: int, state: RunState) -> ReportOutcome:
     run_id = run_ids(beat)[index]
     beat.leases.claim(run_id, owner="w", task="proj.etl", worker="w1")
     return beat.leases.finish(run_id, entry="etl", owner="w", state=state).outcome
@@ -232,7 +232,7 @@ def test_a_run_that_a_restart_has_ended_does_not_stop_the_chain(redis_url: str, 
     clock.set("2026-02-07T11:00:00Z")
     beat.tick()
 
-    assert end(beat, 0, RunState.REVOKED) is Finish.RECORDED
+    assert end(beat, 0, RunState.REVOKED) is ReportOutcome.RECORDED
 
     assert states(beat) == ["revoked", "queued"]
 

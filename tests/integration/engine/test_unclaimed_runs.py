@@ -10,7 +10,7 @@ import pytest
 
 from celery_catchup.events import EntryFailed, RunDied, RunExpired, RunResent, RunUnreported
 from celery_catchup.model import RunState
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import QUEUE, Beat, Broker
 
@@ -55,7 +55,7 @@ class Fleet:
         self.beat.recovery.now_ms = self.now
         self.beat.engine.services.reaper.reap(self.now)
 
-    def claim(self, run_id: str, owner: str = "a", **more: Any) -> Answer:
+    def claim(self, run_id: str, owner: str = "a", **more: Any) -> ClaimOutcome:
         self.beat.leases.now_ms = self.now
         claim = self.beat.leases.claim(run_id, owner=owner, task="proj.etl", worker="w", **more)
         return claim.answer
@@ -99,7 +99,7 @@ def test_a_run_in_a_queue_that_does_not_drain_waits_for_ever(fleet: Fleet, seen:
     assert fleet.beat.sent() == [TEN]
     assert fleet.states == ["queued", "waiting", "waiting"]
     assert fleet.told(RunDied) + fleet.told(RunResent) + fleet.told(RunUnreported) == []
-    assert fleet.claim(fleet.first) is Answer.GRANTED
+    assert fleet.claim(fleet.first) is ClaimOutcome.GRANTED
 
 
 def test_a_queue_that_nobody_has_ever_consumed_is_waited_for(fleet: Fleet) -> None:
@@ -197,7 +197,7 @@ def test_a_run_that_is_taken_to_have_run_can_still_be_claimed(fleet: Fleet) -> N
     fleet.broker.held = 0
     fleet.pass_minutes(6, plain=True)
 
-    assert fleet.claim(fleet.first) is Answer.GRANTED
+    assert fleet.claim(fleet.first) is ClaimOutcome.GRANTED
     fleet.end(fleet.first)
     assert fleet.states[0] == "succeeded"
 
@@ -217,10 +217,10 @@ def test_a_run_that_was_wrongly_assumed_to_have_run_goes_before_its_successor(ba
     answers = [backlog.claim(first), backlog.claim(second, "b")]
     backlog.end(first)
 
-    assert answers == [Answer.GRANTED, Answer.HELD]
+    assert answers == [ClaimOutcome.GRANTED, ClaimOutcome.HELD]
     assert backlog.states == ["succeeded", "queued", "waiting"]
     assert backlog.beat.sent() == [TEN, ELEVEN, ELEVEN]
-    assert backlog.claim(second, "b") is Answer.GRANTED
+    assert backlog.claim(second, "b") is ClaimOutcome.GRANTED
 
 
 def test_a_run_that_was_wrongly_assumed_to_have_run_waits_for_a_successor_that_runs(backlog: Fleet) -> None:
@@ -229,7 +229,7 @@ def test_a_run_that_was_wrongly_assumed_to_have_run_waits_for_a_successor_that_r
     answers = [backlog.claim(second, "b"), backlog.claim(first)]
     backlog.end(second, "b")
 
-    assert answers == [Answer.GRANTED, Answer.HELD]
+    assert answers == [ClaimOutcome.GRANTED, ClaimOutcome.HELD]
     assert backlog.states == ["queued", "succeeded", "waiting"]
     assert backlog.beat.sent() == [TEN, ELEVEN, TEN]
 
@@ -241,7 +241,7 @@ def test_a_run_that_rejoins_its_chain_is_missed_when_its_worker_dies_before_the_
     backlog.beat.leases._rejoin(first, lane="etl")
 
     assert backlog.beat.client.zscore(backlog.beat.keys.leases, first) is not None
-    assert backlog.claim(first) is Answer.GRANTED
+    assert backlog.claim(first) is ClaimOutcome.GRANTED
 
 
 def test_a_countdown_is_no_delay(redis_url: str, broker: Broker) -> None:
@@ -321,7 +321,7 @@ def test_a_run_whose_message_the_caller_never_sent_frees_its_entry_after_an_hour
     assert [event.reason for event in fleet.told(RunUnreported)] == [
         "no message with its run_headers came within an hour"
     ]
-    assert fleet.claim("manual-run") is Answer.GRANTED  # should its message come after all
+    assert fleet.claim("manual-run") is ClaimOutcome.GRANTED  # should its message come after all
 
 
 def test_a_claim_shows_that_its_queue_drains(fleet: Fleet) -> None:
@@ -369,7 +369,7 @@ def test_nothing_that_runs_is_taken_over_within_a_lease_after_the_store_was_away
     beat.leases.now_ms = fleet.now
     renewed = beat.leases.renew([(run_id, "a")])
 
-    assert (by_a_copy, renewed) == (Answer.HELD, [])
+    assert (by_a_copy, renewed) == (ClaimOutcome.HELD, [])
     assert fleet.told(RunResent) == []
     assert fleet.states == ["running", "waiting", "waiting"]
 
@@ -394,12 +394,12 @@ def test_a_clock_that_was_put_back_counts_as_an_outage(fleet: Fleet) -> None:
     fleet.workers(plugin=True)
     fleet.now += MINUTE // 2
 
-    assert fleet.claim(fleet.first, "b") is Answer.HELD
+    assert fleet.claim(fleet.first, "b") is ClaimOutcome.HELD
 
 
 def test_a_claim_right_after_an_outage_of_the_store_takes_no_run_from_its_worker(fleet: Fleet) -> None:
     fleet.workers(plugin=True)
-    assert fleet.claim(fleet.first, owner="a") is Answer.GRANTED
+    assert fleet.claim(fleet.first, owner="a") is ClaimOutcome.GRANTED
 
     fleet.now += 60 * MINUTE  # nobody reaches the store; then a copy of the message is delivered first
     at_once = fleet.claim(fleet.first, owner="b")
@@ -408,7 +408,7 @@ def test_a_claim_right_after_an_outage_of_the_store_takes_no_run_from_its_worker
         fleet.workers(plugin=True)
     later = fleet.claim(fleet.first, owner="b")
 
-    assert (at_once, later) == (Answer.HELD, Answer.GRANTED)
+    assert (at_once, later) == (ClaimOutcome.HELD, ClaimOutcome.GRANTED)
 
 
 def test_a_claim_after_a_countdown_does_not_show_that_younger_messages_were_overtaken(fleet: Fleet) -> None:
@@ -427,14 +427,14 @@ def test_an_expired_copy_does_not_end_a_run_whose_latest_message_has_not_expired
     run = {**fleet.beat.ledger.run(fleet.first), "expires": expires}
     fleet.beat.client.hset(fleet.beat.keys.ledger, fleet.first, json.dumps(run))
 
-    def discard(at: int) -> Finish:
+    def discard(at: int) -> ReportOutcome:
         fleet.beat.leases.now_ms = at
         report = {"entry": "etl", "owner": "", "state": RunState.REVOKED, "error": "expired"}
         return fleet.beat.leases.finish(fleet.first, **report).outcome
 
     before, after = discard(expires - 1), discard(expires)
 
-    assert (before, after) == (Finish.SUPERSEDED, Finish.RECORDED)
+    assert (before, after) == (ReportOutcome.SUPERSEDED, ReportOutcome.RECORDED)
     assert fleet.states[0] == "revoked"
 
 

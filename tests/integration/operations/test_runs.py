@@ -20,7 +20,7 @@ from celery_catchup.events import (
 )
 from celery_catchup.model import RunState, Slot, run_id, to_instant
 from celery_catchup.store import Replay
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
@@ -54,11 +54,11 @@ def outage(redis_url: str, clock: FakeClock) -> Start:
     return play
 
 
-def claim(beat: Beat, run_id: str, owner: str = "worker-a", task: str = "proj.etl") -> Answer:
+def claim(beat: Beat, run_id: str, owner: str = "worker-a", task: str = "proj.etl") -> ClaimOutcome:
     return beat.leases.claim(run_id, owner=owner, task=task, worker="w1").answer
 
 
-def end(beat: Beat, run_id: str, state: RunState, owner: str = "worker-a", **more: Any) -> Finish:
+def end(beat: Beat, run_id: str, state: RunState, owner: str = "worker-a", **more: Any) -> ReportOutcome:
     return beat.leases.finish(run_id, entry="etl", owner=owner, state=state, **more)[0]
 
 
@@ -126,31 +126,31 @@ def test_a_run_is_given_to_one_worker_only(outage: Start) -> None:
 
     answers = [claim(beat, run_id, owner) for owner in ("worker-a", "worker-b", "worker-a")]
 
-    assert answers == [Answer.GRANTED, Answer.HELD, Answer.GRANTED]
+    assert answers == [ClaimOutcome.GRANTED, ClaimOutcome.HELD, ClaimOutcome.GRANTED]
     end(beat, run_id, RunState.SUCCEEDED)
-    assert claim(beat, run_id, "worker-c") is Answer.ENDED
+    assert claim(beat, run_id, "worker-c") is ClaimOutcome.ENDED
 
 
 def test_another_task_cannot_borrow_a_run_and_a_forged_one_is_unknown(outage: Start) -> None:
     beat = outage()
     run_id = beat.ledger.runs_of("etl")[0]["id"]
 
-    assert claim(beat, run_id, task="proj.other") is Answer.FOREIGN
-    assert claim(beat, "0" * 36) is Answer.UNKNOWN
+    assert claim(beat, run_id, task="proj.other") is ClaimOutcome.FOREIGN
+    assert claim(beat, "0" * 36) is ClaimOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("task_id", "answer"),
     [
-        ("{run}", Answer.GRANTED),
-        ("{run}-2", Answer.GRANTED),
-        ("{run}-2x", Answer.FOREIGN),
-        ("{run}-", Answer.FOREIGN),
-        ("{run}2", Answer.FOREIGN),
-        ("8c1f4c9e-56a5-4f4c-8f0e-0f6f5f4c1d11", Answer.FOREIGN),
+        ("{run}", ClaimOutcome.GRANTED),
+        ("{run}-2", ClaimOutcome.GRANTED),
+        ("{run}-2x", ClaimOutcome.FOREIGN),
+        ("{run}-", ClaimOutcome.FOREIGN),
+        ("{run}2", ClaimOutcome.FOREIGN),
+        ("8c1f4c9e-56a5-4f4c-8f0e-0f6f5f4c1d11", ClaimOutcome.FOREIGN),
     ],
 )
-def test_a_message_is_the_runs_own_by_its_task_id(outage: Start, task_id: str, answer: Answer) -> None:
+def test_a_message_is_the_runs_own_by_its_task_id(outage: Start, task_id: str, answer: ClaimOutcome) -> None:
     beat = outage()
     run_id = beat.ledger.runs_of("etl")[0]["id"]
 
@@ -159,7 +159,7 @@ def test_a_message_is_the_runs_own_by_its_task_id(outage: Start, task_id: str, a
     )
 
     assert claimed.answer is answer
-    assert states(beat)[0] == ("running" if answer is Answer.GRANTED else "queued")
+    assert states(beat)[0] == ("running" if answer is ClaimOutcome.GRANTED else "queued")
 
 
 def test_a_run_with_a_message_of_the_users_own_belongs_to_the_first_that_claims_it(outage: Start) -> None:
@@ -167,15 +167,15 @@ def test_a_run_with_a_message_of_the_users_own_belongs_to_the_first_that_claims_
     slot = to_instant(beat.clock.now())
     beat.controls.enlist("r1", {**by_hand(slot, Template("")), "template": ""}, now=slot)
 
-    def claim_as(task_id: str, owner: str) -> Answer:
+    def claim_as(task_id: str, owner: str) -> ClaimOutcome:
         return beat.leases.claim("r1", owner=owner, task="proj.etl", worker="w1", task_id=task_id).answer
 
-    assert claim_as("mine", "worker-a") is Answer.GRANTED
-    assert claim_as("a child with the same headers", "worker-b") is Answer.FOREIGN
+    assert claim_as("mine", "worker-a") is ClaimOutcome.GRANTED
+    assert claim_as("a child with the same headers", "worker-b") is ClaimOutcome.FOREIGN
     # Nobody can send it again, so its message must not be acknowledged.
-    assert claim_as("mine", "worker-b") is Answer.LATER
-    assert end(beat, "r1", RunState.SUCCEEDED) is Finish.RECORDED
-    assert claim_as("mine", "worker-b") is Answer.ENDED
+    assert claim_as("mine", "worker-b") is ClaimOutcome.LATER
+    assert end(beat, "r1", RunState.SUCCEEDED) is ReportOutcome.RECORDED
+    assert claim_as("mine", "worker-b") is ClaimOutcome.ENDED
 
 
 def test_a_worker_of_an_older_version_does_not_touch_newer_records(outage: Start) -> None:
@@ -198,9 +198,9 @@ def test_an_end_is_recorded_once_and_only_by_the_owner(outage: Start) -> None:
     run_id = beat.ledger.runs_of("etl")[0]["id"]
     claim(beat, run_id)
 
-    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-b") is Finish.SUPERSEDED
-    assert end(beat, run_id, RunState.SUCCEEDED) is Finish.RECORDED
-    assert end(beat, run_id, RunState.FAILED) is Finish.ENDED
+    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-b") is ReportOutcome.SUPERSEDED
+    assert end(beat, run_id, RunState.SUCCEEDED) is ReportOutcome.RECORDED
+    assert end(beat, run_id, RunState.FAILED) is ReportOutcome.ENDED
     assert states(beat)[0] == "succeeded"
 
 
@@ -214,10 +214,10 @@ def test_a_silent_worker_loses_its_run_and_is_told_so(outage: Start) -> None:
     (again,) = beat.told(RunResent)
     assert (again.run_id, again.reason) == (run_id, "its worker was lost")
     assert beat.messages()[-1]["id"] == f"{run_id}-2"
-    assert claim(beat, run_id, "worker-b") is Answer.GRANTED
+    assert claim(beat, run_id, "worker-b") is ClaimOutcome.GRANTED
     assert beat.leases.renew([(run_id, "worker-a")]) == [run_id]
-    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-a") is Finish.SUPERSEDED
-    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-b") is Finish.RECORDED
+    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-a") is ReportOutcome.SUPERSEDED
+    assert end(beat, run_id, RunState.SUCCEEDED, owner="worker-b") is ReportOutcome.RECORDED
 
 
 def test_a_run_that_kills_its_workers_is_given_up_and_the_chain_goes_on(outage: Start) -> None:

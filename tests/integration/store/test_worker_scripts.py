@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from celery_catchup.store import Leases, Store, connect
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.workers import FORGET_MS, Workers
 from tests.integration.workers import NAMESPACE, PROJECT, Site
 
@@ -32,7 +32,7 @@ def workers(site: Site) -> Workers:
     return Workers(Store(connect(site.url), NAMESPACE), now_ms=NOW)
 
 
-def claim(leases: Leases, run_id: str, owner: str) -> Answer:
+def claim(leases: Leases, run_id: str, owner: str) -> ClaimOutcome:
     return leases.claim(run_id, owner=owner, task=f"{PROJECT}.work", worker="w").answer
 
 
@@ -40,16 +40,16 @@ def test_a_run_that_is_given_back_can_be_claimed_at_once(
     site: Site, leases: Leases, workers: Workers
 ) -> None:
     run_id = site.record()
-    assert claim(leases, run_id, "first") is Answer.GRANTED
-    assert claim(leases, run_id, "second") is Answer.HELD
+    assert claim(leases, run_id, "first") is ClaimOutcome.GRANTED
+    assert claim(leases, run_id, "second") is ClaimOutcome.HELD
 
-    assert workers.retry(run_id, owner="first", delay_ms=5_000, error="again") is Finish.RECORDED
+    assert workers.retry(run_id, owner="first", delay_ms=5_000, error="again") is ReportOutcome.RECORDED
 
     run = site.run(run_id)
     assert (run["state"], run["attempt"], run["error"], run.get("owner")) == ("queued", 2, "again", None)
     assert site.lease(run_id) == NOW + 5_000 + 300_000  # five minutes, as for any message
     assert site.store.zscore(site.keys.active("hourly-etl"), run_id) is not None
-    assert claim(leases, run_id, "second") is Answer.GRANTED
+    assert claim(leases, run_id, "second") is ClaimOutcome.GRANTED
     assert site.run(run_id)["attempt"] == 2
 
 
@@ -58,9 +58,9 @@ def test_only_the_owner_can_give_a_run_back(site: Site, leases: Leases, workers:
     claim(leases, run_id, "first")
     before = site.run(run_id)
 
-    assert workers.retry(run_id, owner="second", delay_ms=0) is Finish.SUPERSEDED
-    assert workers.retry("no such run", owner="first", delay_ms=0) is Finish.UNKNOWN
-    assert workers.retry(site.record(state="succeeded"), owner="first", delay_ms=0) is Finish.ENDED
+    assert workers.retry(run_id, owner="second", delay_ms=0) is ReportOutcome.SUPERSEDED
+    assert workers.retry("no such run", owner="first", delay_ms=0) is ReportOutcome.UNKNOWN
+    assert workers.retry(site.record(state="succeeded"), owner="first", delay_ms=0) is ReportOutcome.ENDED
     assert site.run(run_id) == before
 
 
@@ -68,8 +68,8 @@ def test_giving_back_twice_counts_once(site: Site, leases: Leases, workers: Work
     run_id = site.record()
     claim(leases, run_id, "first")
 
-    assert workers.retry(run_id, owner="first", delay_ms=0) is Finish.RECORDED
-    assert workers.retry(run_id, owner="first", delay_ms=0) is Finish.SUPERSEDED
+    assert workers.retry(run_id, owner="first", delay_ms=0) is ReportOutcome.RECORDED
+    assert workers.retry(run_id, owner="first", delay_ms=0) is ReportOutcome.SUPERSEDED
 
     assert site.run(run_id)["attempt"] == 2
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from celery_catchup.model import RunState, to_instant
-from celery_catchup.store.leases import Answer, Finish
+from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 
@@ -37,9 +37,9 @@ def chain(redis_url: str) -> Chain:
 
 def execute(beat: Beat, run_id: str) -> None:
     claim = beat.leases.claim(run_id, owner="o", task="proj.etl", worker="w", entry="etl")
-    assert claim.answer is Answer.GRANTED
+    assert claim.answer is ClaimOutcome.GRANTED
     ending = beat.leases.finish(run_id, entry="etl", owner="o", state=RunState.SUCCEEDED)
-    assert ending.outcome is Finish.RECORDED
+    assert ending.outcome is ReportOutcome.RECORDED
 
 
 def cost_of_a_link(beat: Beat) -> dict[str, int]:
