@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -37,6 +37,15 @@ _PROBE = "celery-catchup.probe"
 _SERIALIZERS = ("kombu.utils.json", "kombu.serialization", "yaml")
 _COMPRESSORS = ("zlib", "bz2", "lzma", "brotli", "kombu.compression")
 
+# Of ``Producer._publish``, in kombu's order.
+_PUBLISH_ARGUMENTS = (
+    "body priority content_type content_encoding headers properties routing_key mandatory immediate exchange "
+    "declare timeout confirm_timeout"
+).split()
+_COPIED_ARGUMENTS = (
+    "content_type content_encoding priority headers exchange routing_key timeout confirm_timeout"
+).split()
+
 Result = TypeVar("Result")
 
 
@@ -51,14 +60,12 @@ class Capture:
     """Redis only: the key of the queue and the text that kombu would have pushed to it."""
     deliveries: int = 0
     """Redis only: how many queues took it; none means unroutable."""
-    unusual: bool = False
-    """Redis only: kombu does more than one LPUSH (fanout, a queue that expires, another transport)."""
 
     @property
     def one_push_each(self) -> bool:
         """Whether an LPUSH from a script does the same as kombu, for each message, all to one queue."""
         each = len(self.pushes) == self.deliveries == len(self.publications)
-        return each and len({queue for queue, _ in self.pushes}) == 1 and not self.unusual
+        return each and len({queue for queue, _ in self.pushes}) == 1
 
 
 def make_recordable(connection: Any) -> None:
@@ -154,46 +161,18 @@ class _RecordingProducer(Producer):
         super().__init__(way, auto_declare=False)  # type: ignore[no-untyped-call]
         self._seen, self._goes_on = seen, goes_on
 
-    def _publish(
-        self,
-        body: Any,
-        priority: int | None,
-        content_type: str,
-        content_encoding: str,
-        headers: Mapping[str, Any],
-        properties: Mapping[str, Any],
-        routing_key: str,
-        mandatory: bool,  # noqa: FBT001 - kombu's order
-        immediate: bool,  # noqa: FBT001
-        exchange: str,
-        declare: Sequence[Any],
-        timeout: float | None = None,
-        confirm_timeout: float | None = None,
-        *more: Any,
-        **options: Any,
-    ) -> Any:
-        reply_to = properties.get("reply_to")
+    def _publish(self, *args: Any, **options: Any) -> Any:
+        given: dict[str, Any] = {**dict(zip(_PUBLISH_ARGUMENTS, args, strict=False)), **options}
+        reply_to = given["properties"].get("reply_to")
         publication = {
-            "body": base64_body(body, content_encoding),
-            "content_type": content_type,
-            "content_encoding": content_encoding,
-            "priority": priority,
-            "headers": headers,
-            "properties": {**properties, "reply_to": getattr(reply_to, "name", reply_to)},
-            "exchange": exchange,
-            "routing_key": routing_key,
-            "declare": [described(entity) for entity in declare or ()],
-            "timeout": timeout,
-            "confirm_timeout": confirm_timeout,
+            "body": base64_body(given["body"], given["content_encoding"]),
+            "properties": {**given["properties"], "reply_to": getattr(reply_to, "name", reply_to)},
+            "declare": [described(entity) for entity in given["declare"] or ()],
+            **{name: given.get(name) for name in _COPIED_ARGUMENTS},
         }
         # As text at once: the channel changes headers and properties.
         self._seen.publications.append(_dumps(publication))
-        if not self._goes_on:
-            return None
-        return super()._publish(  # type: ignore[no-untyped-call]
-            body, priority, content_type, content_encoding, headers, properties, routing_key,
-            mandatory, immediate, exchange, declare, timeout, confirm_timeout, *more, **options,
-        )  # fmt: skip
+        return super()._publish(*args, **options) if self._goes_on else None  # type: ignore[no-untyped-call]
 
 
 class _UnusualError(Exception):
@@ -231,14 +210,13 @@ class _RecordingChannel:
         try:
             return stock(queue, message, **options)
         except _UnusualError:
-            seen.unusual = True
+            seen.pushes.clear()  # fewer pushes than deliveries: no script can do the same
         finally:
             self._recording = None
 
     def _put_fanout(self, exchange: str, message: Any, routing_key: str, **options: Any) -> Any:
         if self.recorder is not None:
             self.recorder.deliveries += 1
-            self.recorder.unusual = True
             if self.recorder.held:
                 return None
         return super()._put_fanout(exchange, message, routing_key, **options)  # type: ignore[misc]

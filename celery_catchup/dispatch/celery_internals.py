@@ -36,13 +36,16 @@ def can_share_template(app: Any, entry: ScheduleEntry) -> bool:
     """Tell whether all runs of the entry can be sent from one template.
 
     They cannot when code of the user's sees each message and may change it (hooks, routers, a task's own
-    ``apply_async``, a serializer), nor when arguments are computed for each run. In doubt Celery
-    builds each message.
+    ``apply_async``, a serializer), when arguments are computed for each run, nor when only sending shows
+    what is sent. In doubt Celery builds each message.
     """
     task = app.tasks.get(entry.task)
     arguments = [*(entry.args or ()), *(entry.kwargs or {}).values()]
     return not (
-        is_hooked(app, task)
+        app.conf.task_protocol == 1
+        or app.conf.task_always_eager
+        or any(name in entry.options for name in RESERVED_OPTIONS)
+        or is_hooked(app, task)
         or not _builds_as_celery_does(app, task)
         or any(isinstance(value, BeatLazyFunc) for value in arguments)
         or _counts_from_a_moment(entry, task)
@@ -59,17 +62,6 @@ def is_hooked(app: Any, task: Any) -> bool:
     if routes and any(type(route) is not MapRoute for route in routes):
         return True
     return _sends_by_itself(app, task)
-
-
-def has_unknown_messages(app: Any, entry: ScheduleEntry) -> bool:
-    """Tell whether only sending shows what an entry without a policy sends: one message under our id, or
-    something else."""
-    return (
-        app.conf.task_protocol == 1
-        or app.conf.task_always_eager
-        or any(name in entry.options for name in RESERVED_OPTIONS)
-        or _sends_by_itself(app, app.tasks.get(entry.task))
-    )
 
 
 def expires_option(entry: ScheduleEntry, task: Any) -> Any:

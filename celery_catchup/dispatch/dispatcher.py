@@ -22,7 +22,7 @@ from celery_catchup.config.settings import Checkins, MarkTasks
 from celery_catchup.dispatch.broker import Broker, destination
 from celery_catchup.dispatch.capture import Capture, can_capture, capture
 from celery_catchup.dispatch.captured_message import CapturedMessage
-from celery_catchup.dispatch.celery_internals import counted_publications, has_unknown_messages
+from celery_catchup.dispatch.celery_internals import counted_publications
 from celery_catchup.dispatch.dispatch_error import (
     DispatchError,
     describe,
@@ -169,20 +169,27 @@ class Dispatcher:
         entries have one template for all runs; where the user's code sees every message (see
         `can_share_template`), each run gets its own.
         """
-        if self.mode is None:
-            self.probe()
         badge = self._mark_tasks if run is not None and is_catchup(run) else MarkTasks.NONE
-        if not self._checkins.wanted(run):
-            shared = self._templates.shared(
-                entry,
-                named=policy_entry is not None,
-                badge=badge,
-                capture=lambda: self._captured(TaskCall.of(self._app, entry, policy_entry=policy_entry)),
-            )
-            if shared is not None:
-                return shared
+        shared = self._shared(entry, policy_entry, run, badge)
+        if shared is not None:
+            return shared
         call = self._call(entry, policy_entry=policy_entry, run_id=run_id, run=run)
         return replace(self._captured(call).template(badge), run=run_id)
+
+    def _shared(
+        self, entry: ScheduleEntry, policy_entry: str | None, run: Mapping[str, Any] | None, badge: MarkTasks
+    ) -> Template | None:
+        """Return the template of all runs of the entry; None when each run needs its own."""
+
+        def make() -> Template:
+            call = TaskCall.of(self._app, entry, policy_entry=policy_entry)
+            return self._captured(call).template(badge)
+
+        if self.mode is None:
+            self.probe()
+        if self._checkins.wanted(run):
+            return None
+        return self._templates.shared(entry, named=policy_entry is not None, badge=badge, make=make)
 
     def announced(self, trigger: Trigger) -> bool:
         """Tell whether such a run is announced by Celery's own ``apply_entry``, which also logs it."""
@@ -285,9 +292,9 @@ class Dispatcher:
         when it could not be pushed and was published."""
         run_id = str(uuid.uuid4())
         run = {"slot": slot, "trigger": Trigger.SCHEDULER, "attempt": 1, "sends": 1}
-        if has_unknown_messages(self._app, entry):
+        template = self._shared(entry, None, run, MarkTasks.NONE)
+        if template is None:
             return self._as_sent(entry, run_id, run, now)
-        template = self.template(entry, policy_entry=None, run_id=run_id, run=run)
         if template.queue is not None and template.db is not None:
             return template.queue, template.db, [render(vars(template), run_id, run, now)]
         self.publish(vars(template), run_id, run, now=now)
@@ -296,9 +303,7 @@ class Dispatcher:
     def _as_sent(
         self, entry: ScheduleEntry, run_id: str, run: Mapping[str, Any], now: Instant
     ) -> tuple[str, int, list[str]]:
-        """Send what the task's own ``apply_async`` sends: any number of messages, with any ids."""
-        if self.mode is None:
-            self.probe()
+        """Send what Celery, or the task's own ``apply_async``, makes of this run: any number of messages."""
         call = self._call(entry, policy_entry=None, run_id=run_id, run=run)
         seen = self._capture(call)
         if self.mode is Mode.ATOMIC and seen.publications and self._can_push(seen, str(entry.name)):

@@ -21,7 +21,7 @@ from kombu import serialization
 
 from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch.capture import base64_body
-from celery_catchup.dispatch.captured_message import CapturedMessage, split_inputs
+from celery_catchup.dispatch.captured_message import split_inputs
 from celery_catchup.dispatch.celery_internals import can_share_template, is_hooked, message_options
 from celery_catchup.store import Template
 
@@ -62,18 +62,18 @@ class Templates:
         *,
         named: bool,
         badge: MarkTasks,
-        capture: Callable[[], CapturedMessage],
+        make: Callable[[], Template],
     ) -> Template | None:
         """Return the template of all runs of an entry; None when each run needs its own.
 
-        ``capture`` lets Celery build the message, and raises what is wrong with it. ``named``: the message
-        has the entry's name.
+        ``make`` lets Celery build the message, and raises what is wrong with it. ``named``: the message has
+        the entry's name.
         """
         task = self._app.tasks.get(entry.task)
         try:
             content = _content((entry.task, entry.args, entry.kwargs, entry.options))
         except _UnknownContentError:
-            return capture().template(badge) if can_share_template(self._app, entry) else None
+            return make() if can_share_template(self._app, entry) else None
         key = task, named, badge, content
         found = self._cached.get(key)
         if found is not None:
@@ -82,7 +82,7 @@ class Templates:
             return None
         if len(self._cached) >= _MOST:
             self.clear()
-        self._cached[key] = found = self._made(entry, task, named=named, badge=badge, capture=capture)
+        self._cached[key] = found = self._made(entry, task, named=named, badge=badge, make=make)
         return found
 
     def _made(
@@ -92,17 +92,17 @@ class Templates:
         *,
         named: bool,
         badge: MarkTasks,
-        capture: Callable[[], CapturedMessage],
+        make: Callable[[], Template],
     ) -> Template:
         try:
             fixed, inputs = split_inputs(entry, self._fields(entry, task), badge)
             key = named, badge, _content((fixed, entry.options, message_options(task), self._route(entry)))
         except Exception:  # noqa: BLE001 - Celery raises it as well, and explains it better
-            return capture().template(badge)
+            return make()
         similar = self._similar.get(key)
         if similar is not None and similar.proven:
             return replace(similar.first, inputs=inputs)
-        template = capture().template(badge)
+        template = make()
         if similar is None:
             usual = template.inputs == inputs and not _INPUT_HEADERS & set(entry.options.get("headers") or ())
             self._similar[key] = _Similar(template, None if usual else False)

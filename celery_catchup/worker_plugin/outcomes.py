@@ -133,7 +133,7 @@ def _on_failure(sender: Any = None, task_id: str = "", exception: object = None,
 
 def _on_retry(sender: Any = None, request: Any = None, reason: object = None, **_: Any) -> None:
     """In the main process: a lost or cancelled execution comes again. In other processes postrun follows."""
-    delivery = _own_delivery(request)
+    delivery = _delivery_of(request)
     process = worker_process(sender.app) if delivery is not None and delivery.token else None
     if delivery is not None and process is not None and not process.heartbeat.held(delivery.token):
         delay_ms = _delay_ms(reason, now=process.clock.now())
@@ -144,27 +144,22 @@ def _on_revoked(
     sender: Any = None, request: Any = None, *, terminated: Any = None, expired: Any = None, **_: Any
 ) -> None:
     """In the main process: revoked or expired before it was executed, or terminated while it was."""
-    delivery = _own_delivery(request)
-    if delivery is not None:
-        owner = delivery.token if terminated else UNCLAIMED
-        error = "expired" if expired else "terminated" if terminated else "revoked"
-        _report(sender.app, delivery, RunState.REVOKED, owner=owner, error=error, even_unclaimed=True)
+    owner = None if terminated else UNCLAIMED
+    error = "expired" if expired else "terminated" if terminated else "revoked"
+    delivery = _delivery_of(request)
+    _report(sender.app, delivery, RunState.REVOKED, owner=owner, error=error, even_unclaimed=True)
 
 
 def _on_rejected(sender: Any = None, message: Any = None, exc: object = None, **_: Any) -> None:
     """In the main process: a message that no task understands, now or the next time."""
-    delivery = _delivery_in(message)
-    if delivery is not None:
-        error = error_line(exc) or "the message was rejected"
-        _report(sender.app, delivery, RunState.FAILED, owner=UNCLAIMED, error=error)
+    error = error_line(exc) or "the message was rejected"
+    _report(sender.app, _delivery_in(message), RunState.FAILED, owner=UNCLAIMED, error=error)
 
 
 def _on_unknown(sender: Any = None, message: Any = None, name: object = None, **_: Any) -> None:
     """In the main process: a task that this worker does not know; another one may."""
-    delivery = _delivery_in(message)
-    if delivery is not None:
-        error = f"NotRegistered: {str(name)[:LONGEST_ERROR]}"
-        _report(sender.app, delivery, None, owner=UNCLAIMED, error=error)
+    error = f"NotRegistered: {str(name)[:LONGEST_ERROR]}"
+    _report(sender.app, _delivery_in(message), None, owner=UNCLAIMED, error=error)
 
 
 def _on_process_shutdown(**_: Any) -> None:
@@ -185,22 +180,22 @@ _RECEIVERS: dict[Any, Callable[..., None]] = {
 }
 
 
-def _own_delivery(request: Any) -> Delivery | None:
-    """Read the delivery of a run's own message."""
-    delivery = None if header(request, RUN_ID) is None else delivery_of(request)
-    return delivery if delivery is not None and delivery.own else None
+def _delivery_of(request: Any) -> Delivery | None:
+    return None if header(request, RUN_ID) is None else delivery_of(request)
 
 
 def _delivery_in(message: Any) -> Delivery | None:
-    """Read the same from a message that never became a request."""
+    """Read the delivery of a message that never became a request."""
     headers = getattr(message, "headers", None)
-    delivery = read_delivery(headers, {}) if isinstance(headers, dict) else None
-    return delivery if delivery is not None and delivery.own else None
+    return read_delivery(headers, {}) if isinstance(headers, dict) else None
 
 
 def _report(
-    app: Any, delivery: Delivery, state: RunState | None, *, owner: str | None = None, **details: Any
+    app: Any, delivery: Delivery | None, state: RunState | None, *, owner: str | None = None, **details: Any
 ) -> None:
+    """Report the outcome of a run's own message; other messages have none."""
+    if delivery is None or not delivery.own:
+        return
     report = Report(
         run_id=delivery.run_id,
         entry=delivery.entry,
