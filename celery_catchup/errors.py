@@ -69,7 +69,7 @@ class UnfitStoreError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing to mend in the configuration: where it is, and what to do."""
+    """One mistake of a configuration or of a request: where it is, and what was expected."""
 
     where: str
     problem: str

@@ -14,19 +14,11 @@ from celery_catchup.operations.refusals import NoPolicyError
 
 
 @dataclass(frozen=True, slots=True)
-class RequestMistake:
-    """One mistake: the parameter or member, and what was expected."""
-
-    where: str
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
 class ErrorDetails:
     """Why a request failed. ``mistakes`` lists every mistake of a request or of the configuration."""
 
     message: str
-    mistakes: tuple[RequestMistake, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +33,7 @@ class ApiError(HTTPError):
 
     def __init__(self, status: int, message: str, mistakes: Sequence[Mistake] = ()) -> None:
         super().__init__(status, "%s", message)
-        self.details = ErrorDetails(
-            message, tuple(RequestMistake(one.where, one.problem) for one in mistakes)
-        )
+        self.details = ErrorDetails(message, tuple(mistakes))
 
 
 def api_error(error: CatchupError) -> ApiError:

@@ -90,6 +90,15 @@ Duration = Annotated[timedelta, BeforeValidator(_parse_duration), _DURATION_SCHE
 Absent: TypeAlias = SkipJsonSchema[None]
 """The value of an optional parameter that a request does not have; null itself cannot be sent."""
 
+# -- parameters of several requests -----------------------------------------------------------
+
+_SINCE = "Only slots from this time on: a time, or how long ago (`6h`)."
+
+Since = Annotated[SinceTime | Absent, Field(description=_SINCE)]
+Limit = Annotated[
+    int, Field(ge=1, le=1000, description="Maximum number of results."), BeforeValidator(_digits)
+]
+
 # -- requests ---------------------------------------------------------------------------------
 
 
@@ -131,7 +140,7 @@ class SchedulesRequest(Request):
 
     search: Text = Field("", description="Only entries whose name or task contains this text.")
     offset: QueryNumber = Field(0, ge=0, le=1_000_000, description="Number of entries to skip.")
-    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of entries.")
+    limit: Limit = 50
 
 
 class RunsRequest(EntriesRequest):
@@ -143,21 +152,17 @@ class RunsRequest(EntriesRequest):
     state: list[RunState] = Field(
         [], max_length=QUERY_VALUES, description="Only these states; repeat the parameter for several."
     )
-    since: SinceTime | Absent = Field(
-        None, description="Only slots from this time on: a time, or how long ago (`6h`)."
-    )
+    since: Since = None
     until: Time | Absent = Field(None, description="Only slots up to and including this time.")
-    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of runs.")
+    limit: Limit = 50
     cursor: Cursor | Absent = Field(None, description="Continue after a previous page: its `cursor`.")
 
 
 class SkippedRequest(EntriesRequest):
     """Which skipped slots to list."""
 
-    since: SinceTime | Absent = Field(
-        None, description="Only slots from this time on: a time, or how long ago (`6h`)."
-    )
-    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of spans.")
+    since: Since = None
+    limit: Limit = 50
 
 
 class PreviewRequest(EntriesRequest):
@@ -198,7 +203,7 @@ class DeadLettersRequest(EntriesRequest):
     search: Text = Field(
         "", description="Only dead letters whose error, traceback, entry, task, worker or ID has this text."
     )
-    limit: QueryNumber = Field(50, ge=1, le=1000, description="Maximum number of dead letters.")
+    limit: Limit = 50
 
 
 class ChangeRequest(Request):

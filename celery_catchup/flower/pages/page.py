@@ -176,15 +176,17 @@ def _message(error: CatchupError) -> tuple[int, Values]:
     match error:
         case ConfigurationError():
             advice = "Flower reads the same configuration as beat. Fix it and restart Flower."
-            return 500, _message_values("The configuration has mistakes", advice, text=str(error))
+            status, heading, lines = 500, "The configuration has mistakes", [advice]
         case UnknownEntryError() | UnknownRunError():
-            return 404, _message_values("Not found", str(error), kind="cu-warn")
+            status, heading, lines = 404, "Not found", [str(error)]
         case RefusedError():
-            return 400, _message_values("This cannot be shown", str(error), kind="cu-warn")
+            status, heading, lines = 400, "This cannot be shown", [str(error)]
         case _:
             advice = "Reload the page to try again; nothing was changed."
-            return 503, _message_values("The store cannot be read", str(error), advice)
-
-
-def _message_values(heading: str, *lines: str, text: str = "", kind: str = "cu-error") -> Values:
-    return {"heading": heading, "lines": lines, "text": text, "kind": kind}
+            status, heading, lines = 503, "The store cannot be read", [str(error), advice]
+    return status, {
+        "heading": heading,
+        "lines": lines,
+        "text": str(error) if status == 500 else "",
+        "kind": "cu-error" if status >= 500 else "cu-warn",
+    }
