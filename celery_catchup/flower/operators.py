@@ -11,11 +11,9 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import RedisClusterException, RedisError
-
 from celery_catchup.errors import StoreError
 from celery_catchup.operations import Operator
-from celery_catchup.store.connection import explain
+from celery_catchup.store.error_advice import STORE_FAILS, explain
 from celery_catchup.store.opening import masked_url
 
 Result = TypeVar("Result")
@@ -45,7 +43,7 @@ def _call(app: Any, function: Callable[[Operator], Result], by: str) -> Result:
     operator.by = by
     try:
         return function(operator)
-    except (RedisError, RedisClusterException) as error:
+    except STORE_FAILS as error:
         raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
 
 
