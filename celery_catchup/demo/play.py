@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from redis.exceptions import RedisError
-
 from celery_catchup.clock import SystemClock
 from celery_catchup.demo.audit import Account, slots_due
 from celery_catchup.demo.project import ENTRIES, LEASE
@@ -21,6 +19,7 @@ from celery_catchup.demo.report import Narrator, comparison, observed_until, slo
 from celery_catchup.demo.site import Site
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, to_instant
+from celery_catchup.store.connection import STORE_FAILS
 
 # Milliseconds of the story, from the instant that slots are counted from.
 _KILLED_AT = 5_000  # after some slots of each entry, and between two
@@ -67,7 +66,7 @@ def play(*, compare: bool, keep: bool) -> int:
             with contextlib.suppress(OSError):  # the terminal may be gone
                 narrator.say("Interrupted. All processes of the demo have been ended.")
             return end.exit_code
-        except (CatchupError, RedisError) as error:
+        except (CatchupError, *STORE_FAILS) as error:
             narrator.show(f"The demo cannot go on: {error}", good=False)
             return 1
         finally:
