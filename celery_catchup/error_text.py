@@ -1,7 +1,4 @@
-"""How a sentence about a wrong value is put: the value as it was written, and the nearest right word.
-
-Whatever the value was, the sentence stays on one line, of a readable length, and without passwords.
-"""
+"""Format values and suggestions for error messages: on one line, of a readable length, without passwords."""
 
 from __future__ import annotations
 
@@ -11,17 +8,17 @@ from datetime import date, time, timedelta
 from difflib import get_close_matches
 
 LONGEST_QUOTE = 60
-"""Characters of a value that a sentence repeats; enough to recognise it in a settings file."""
+"""Characters of a value that a message repeats; enough to find it in a settings file."""
 
-# Half of the letters in common is little, but a wrong guess costs the reader nothing.
+# Half of the letters in common is little, but a wrong suggestion does no harm.
 _SIMILAR = 0.5
-# Everything up to the last @: a password may contain one by mistake.
+# Everything up to the last @: an unencoded password may contain one.
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
 _SECRET_OPTIONS = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
 
 
 def shown(value: object) -> str:
-    """The value as the user would recognise it: quoted, on one line, cut when it is long."""
+    """Format a value so that the user recognises it: quoted, on one line, cut if it is long."""
     if isinstance(value, str):
         return _cut(masked(value), quote=True)
     if isinstance(value, date | time | timedelta):
@@ -34,40 +31,40 @@ def shown(value: object) -> str:
 
 
 def masked(text: str) -> str:
-    """The text with the credentials of any URL in it replaced by ``***``."""
+    """Replace the credentials of any URL in the text by ``***``."""
     return _SECRET_OPTIONS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
 
 
-def error_told(error: BaseException, *, longest: int = 120) -> str:
-    """Somebody else's error with its kind, in one printable line."""
+def describe_error(error: BaseException, *, longest: int = 120) -> str:
+    """Describe an exception from other code: its class and message, in one printable line."""
     text = " ".join(str(error).split())
     printable = "".join(char if char.isprintable() else "?" for char in text)
     return f"{type(error).__name__}: {masked(printable[:longest])}"
 
 
 def nearest(word: str, known: Iterable[str], *, similar: float = _SIMILAR) -> str | None:
-    """The known word that was probably meant."""
+    """Return the known word that is most similar, or None."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    # Comparing costs the product of the lengths, and no known word is that long.
+    # The cost is the product of the lengths, and no known word is that long.
     folded = word[: 4 * LONGEST_QUOTE].casefold()
     found = get_close_matches(folded, by_folded, n=1, cutoff=similar)
     return by_folded[found[0]] if found else None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'window'?``, or nothing when no known word is near."""
+    """Return ``; did you mean 'window'?``, or nothing if no known word is similar."""
     found = nearest(word, known) if isinstance(word, str) else None
     return f"; did you mean {shown(found)}?" if found else ""
 
 
 def listed(words: Iterable[str]) -> str:
-    """``all, latest or false``."""
+    """Return ``all, latest or false``."""
     *most, last = words
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def path(where: str, key: object) -> str:
-    """``where.key``; a key that would not read well on one line is quoted and cut."""
+    """Return ``where.key``; a key that does not fit on one line is quoted and cut."""
     name = key if isinstance(key, str) and _reads_well(key) else shown(key)
     return f"{where}.{name}" if where else name
 
@@ -92,7 +89,7 @@ def _repr(value: object) -> str:
 def _container(
     value: list[object] | tuple[object, ...] | dict[object, object] | set[object] | frozenset[object],
 ) -> str:
-    """Short values are repeated; of anything deeper only kind and length are told."""
+    """Repeat a short container; describe a nested one by its type and length."""
     parts = [*value, *value.values()] if isinstance(value, dict) else list(value)
     if len(parts) <= LONGEST_QUOTE and all(isinstance(p, str | int | float | None) for p in parts):
         return _cut(masked(_repr(value)))

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree of exceptions.
+"""The exceptions of the package, in one tree.
 
 ::
 
@@ -8,13 +8,13 @@
     ├── CronError               text that is not a cron expression          (a ValueError)
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
-    ├── LeaseLostError          another worker has this run by now; raised by ``run.check()``
-    ├── SourceError             the entries cannot be read now; waiting helps
+    ├── LeaseLostError          another worker has claimed this run; raised by ``run.check()``
+    ├── SourceError             the entries cannot be read now; beat retries
     ├── DriftError              persisted entries differ from declared ones, and that is refused
     └── StoreError              Redis cannot be used as it is; the message says what to do
-        └── UnfitStoreError     and waiting will not help
+        └── UnfitStoreError     waiting does not help; an operator must act
 
-Every message reads "X is Y; do Z", so that it can be shown to a user as it is.
+Every message reads "X is Y; do Z", so that it can be shown to a user unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 
 class CatchupError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base of every exception that this package raises."""
 
 
 class DurationError(CatchupError, ValueError):
@@ -48,11 +48,11 @@ class BackfillError(CatchupError):
 
 
 class LeaseLostError(CatchupError):
-    """The run that is being executed belongs to another worker by now."""
+    """Another worker has claimed the run that this worker executes."""
 
 
 class SourceError(CatchupError):
-    """The source of the entries does not answer; it is asked again."""
+    """The source of the entries is unavailable; beat retries."""
 
 
 class DriftError(CatchupError):
@@ -60,11 +60,11 @@ class DriftError(CatchupError):
 
 
 class StoreError(CatchupError):
-    """Redis, or what is stored in it, cannot be used as it is."""
+    """Redis, or the state in it, cannot be used as it is."""
 
 
 class UnfitStoreError(StoreError):
-    """It cannot be used until somebody has changed something; a beat that starts does not start with it."""
+    """The store cannot be used until an operator changes something; beat does not start with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ run_dispatched = Signal(
 run_skipped = Signal(
     name="run_skipped", providing_args={"entry", "reason", "count", "first", "last", "is_catchup"}
 )
-"""``count`` neighbouring slots of an entry, from ``first`` to ``last``, will not run."""
+"""``count`` consecutive slots of an entry, from ``first`` to ``last``, are skipped."""
 
 run_dead = Signal(name="run_dead", providing_args={"entry", "run_id", "scheduled_time", "reason"})
 """A run became a dead letter; sent in the worker that reported its last failure, or in beat."""

@@ -13,7 +13,7 @@ from celery_catchup.beat.celery_schedules import timetable_of
 from celery_catchup.config.configuration import UNSET, Declaration
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
-from celery_catchup.error_text import did_you_mean, error_told, path, shown
+from celery_catchup.error_text import describe_error, did_you_mean, path, shown
 from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
@@ -132,7 +132,7 @@ def build_entries(
             if not found:
                 built[name] = build(name, fields)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            problem = f"cannot build the entry ({error_told(error)}); correct its fields"
+            problem = f"cannot build the entry ({describe_error(error)}); correct its fields"
             found.append(Mistake(path("beat_schedule", name), problem))
         if found and refused is not None:
             refused[name] = "; ".join(map(str, found))

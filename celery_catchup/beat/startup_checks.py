@@ -20,7 +20,7 @@ from celery_catchup.config.policy import Select
 from celery_catchup.config.schedule_syntax import ScheduleForm
 from celery_catchup.config.settings import Settings
 from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
-from celery_catchup.error_text import error_told, path, shown
+from celery_catchup.error_text import describe_error, path, shown
 from celery_catchup.errors import Mistake
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.planning.entry import Entry, Role
@@ -62,7 +62,7 @@ def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
             if value and (value, way) != (_NO_ARGUMENTS, "json"):
                 _dumps(value, serializer=way)
         except Exception as error:  # noqa: BLE001 - each serialiser raises its own
-            said = error_told(error)
+            said = describe_error(error)
             yield Mistake(place, f"its {what} cannot be serialised as {shown(way)} ({said}); correct them")
 
 

@@ -25,8 +25,6 @@ OPENINGS = re.compile(r"(?:What|Who|Whoever|Whatever)\b(?!.*\?)")
 NOT_YET_CLEAN = {
     "celery_catchup/dispatch",
     "celery_catchup/engine",
-    "celery_catchup/error_text.py",
-    "celery_catchup/errors.py",
     "celery_catchup/metrics",
     "celery_catchup/model.py",
     "celery_catchup/operations",
