@@ -72,7 +72,7 @@ class Templates:
         task = self._app.tasks.get(entry.task)
         try:
             content = _content((entry.task, entry.args, entry.kwargs, entry.options))
-        except _UnknownContentError:
+        except (_UnknownContentError, RecursionError):
             return make() if can_share_template(self._app, entry) else None
         key = task, named, badge, content
         found = self._cached.get(key)

@@ -69,7 +69,7 @@ def _report_of(
         state=final,
         error=error_line(outcome) if went_wrong else "",
         letter=dead_letter_of(outcome, process.categories) if went_wrong else "",
-        delay_ms=_delay_ms(outcome, now=process.clock.now()),
+        delay_ms=0 if final else _delay_ms(outcome, now=process.clock.now()),
     )
 
 

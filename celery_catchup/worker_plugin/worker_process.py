@@ -100,7 +100,8 @@ class WorkerProcess:
             )
         else:
             outcome, released, recorded, pushed = self._finish(report, report.state)
-            self._publisher.publish(released, pushed)
+            if released or pushed:
+                self._publisher.publish(released, pushed)
         if outcome is ReportOutcome.SUPERSEDED:
             self.events.emit(ReportRefused(report.entry, report.run_id, report.state))
         elif outcome is ReportOutcome.RECORDED:

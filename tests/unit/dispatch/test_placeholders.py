@@ -1,4 +1,4 @@
-"""Marks in a message are filled in, and nothing else is."""
+"""Placeholders in a message are filled in, and nothing else is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def filled(text: str, run: dict[str, Any] = RUN, **template: Any) -> str:
         ("a@catchup:task_id@@catchup:run_id@b", "ar1r1b"),
     ],
 )
-def test_a_mark_becomes_what_it_stands_for(text: str, expected: str) -> None:
+def test_a_placeholder_becomes_what_it_stands_for(text: str, expected: str) -> None:
     assert filled(text) == expected
 
 
@@ -69,7 +69,7 @@ def test_only_catch_up_is_catch_up(trigger: str) -> None:
     assert filled('"@catchup!is_catchup@"', RUN | {"trigger": trigger}) == "false"
 
 
-def test_text_that_only_looks_like_a_mark_stays_what_it_is() -> None:
+def test_text_that_only_looks_like_a_placeholder_stays_what_it_is() -> None:
     theirs = ["@catchup:task_id@", "@catchup!is_catchup@", "\\@catchup:run_id@", "@@catchup:eta@", "ü\ud800"]
     sealed = to_json(
         {"theirs": theirs, "ours": placeholder("task_id"), "raw": value_placeholder("is_catchup")}
@@ -78,7 +78,7 @@ def test_text_that_only_looks_like_a_mark_stays_what_it_is() -> None:
     assert json.loads(filled(sealed)) == {"theirs": theirs, "ours": "r1", "raw": True}
 
 
-def test_marks_are_put_into_every_string_that_has_the_text() -> None:
+def test_a_text_is_replaced_in_every_string() -> None:
     tree = {"a": "x-id-x", "b": ["id", 1, None, {"id": "id"}], "c": True}
 
-    assert replace_text(tree, "id", "M") == {"a": "x-M-x", "b": ["M", 1, None, {"id": "M"}], "c": True}
+    assert replace_text(tree, "id", "P") == {"a": "x-P-x", "b": ["P", 1, None, {"id": "P"}], "c": True}
