@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.dispatch.capture import counting, is_redis, make_recordable, size_of
+from celery_catchup.dispatch.capture import counting, is_redis, make_recordable, size_of, unacknowledged
 from celery_catchup.dispatch.dispatch_error import publish_error, unreachable, unroutable
 from celery_catchup.dispatch.kombu_entities import restored
 from celery_catchup.error_text import shown
@@ -24,8 +23,7 @@ TIMEOUT = 3.0
 leader keeps it when the broker hangs. A user's own time-outs stay."""
 
 _NOT_FOUND = 404
-_MOST_UNACKNOWLEDGED = 1000
-"""Unacknowledged messages that are searched for those of one queue."""
+_COPIED = ("content_type", "content_encoding", "headers", "exchange", "routing_key", "priority")
 
 _REDIS: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
 _AMQP: dict[str, Any] = {"read_timeout": TIMEOUT, "write_timeout": TIMEOUT}
@@ -106,7 +104,7 @@ class Broker:
             waiting = _waiting(connection, queue)
             if waiting or not self.speaks_redis:
                 return waiting
-            return _unacknowledged(connection.default_channel, routing_key)
+            return unacknowledged(connection.default_channel, routing_key)
         except Exception:  # noqa: BLE001 - each transport has its own; None leads to no conclusion
             self.drop()
             return None
@@ -166,12 +164,7 @@ def _publish(channel: Any, publication: Mapping[str, Any]) -> None:
     expiration = properties.pop("expiration", None)
     _kombu.Producer(channel, auto_declare=False).publish(
         b64decode(publication["body"]),
-        content_type=publication["content_type"],
-        content_encoding=publication["content_encoding"],
-        headers=publication["headers"],
-        exchange=publication["exchange"],
-        routing_key=publication["routing_key"],
-        priority=publication["priority"],
+        **{name: publication[name] for name in _COPIED},
         declare=[restored(description) for description in publication["declare"]],
         expiration=None if expiration is None else int(expiration) / 1000,
         mandatory=True,
@@ -221,14 +214,3 @@ def _waiting(connection: Any, queue: str) -> int:
     finally:
         with contextlib.suppress(Exception):
             channel.close()
-
-
-def _unacknowledged(channel: Any, routing_key: str) -> int | None:
-    """Count messages with this routing key that workers of a Redis broker have not acknowledged."""
-    with channel.conn_or_acquire() as client:
-        count = int(client.hlen(channel.unacked_key))
-        if count == 0 or count > _MOST_UNACKNOWLEDGED:
-            return None if count else 0
-        # kombu puts its prefix before the key of HLEN and not of HVALS.
-        held = [json.loads(text) for text in client.hvals(f"{channel.global_keyprefix}{channel.unacked_key}")]
-    return len([key for _, _, key in held if key == routing_key])

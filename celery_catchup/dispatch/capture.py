@@ -4,7 +4,8 @@
 - ``registry._encoders``: the functions of serializers, by name;
 - ``Channel._put``, ``Channel._put_fanout`` of the Redis transport: push a message to its queue,
   with the client that ``Channel.conn_or_acquire`` gives them;
-- ``Channel._size`` of transports that are not AMQP: how many messages a queue holds.
+- ``Channel._size`` of transports that are not AMQP: how many messages a queue holds;
+- ``Channel.unacked_key``, ``Channel.global_keyprefix`` of the Redis transport: keys of the broker.
 
 What kombu's own ``_put`` does with that client is recorded: one ``LPUSH``, or the message cannot be pushed
 by a script. `can_capture` tries it at start; with a kombu that has changed, runs are published from the
@@ -33,6 +34,8 @@ from celery_catchup.dispatch.kombu_entities import described
 _dumps: Any = kombu_json.dumps
 _encoder_of: Any = compression.get_encoder
 _PROBE = "celery-catchup.probe"
+_MOST_UNACKNOWLEDGED = 1000
+"""Unacknowledged messages that are searched for those of one queue."""
 # Modules of the functions that kombu itself registers.
 _SERIALIZERS = ("kombu.utils.json", "kombu.serialization", "yaml")
 _COMPRESSORS = ("zlib", "bz2", "lzma", "brotli", "kombu.compression")
@@ -85,6 +88,17 @@ def size_of(channel: Any, queue: str) -> int | None:
     return None if size is None else int(size(queue))
 
 
+def unacknowledged(channel: Any, routing_key: str) -> int | None:
+    """Count messages with this routing key that workers of a Redis broker have not acknowledged."""
+    with channel.conn_or_acquire() as client:
+        count = int(client.hlen(channel.unacked_key))
+        if count == 0 or count > _MOST_UNACKNOWLEDGED:
+            return None if count else 0
+        # kombu puts its prefix before the key of HLEN and not of HVALS.
+        held = [json.loads(text) for text in client.hvals(f"{key_prefix(channel)}{channel.unacked_key}")]
+    return len([key for _, _, key in held if key == routing_key])
+
+
 def is_redis(connection: Any) -> bool:
     """Tell whether the broker is Redis; sends nothing."""
     return issubclass(connection.get_transport_cls(), RedisTransport)
@@ -134,7 +148,7 @@ def can_capture(connection: Any) -> bool:
     properties = message.get("properties", {})
     return (
         seen.one_push_each
-        and key == f"{_prefix(channel)}{_PROBE}"
+        and key == f"{key_prefix(channel)}{_PROBE}"
         and isinstance(message.get("body"), str)
         and message.get("headers") == publication["headers"] == {"id": _PROBE}
         and properties.get("correlation_id") == _PROBE
@@ -206,7 +220,7 @@ class _RecordingChannel:
         seen.deliveries += 1
         if not seen.held:
             return stock(queue, message, **options)
-        self._recording = _RecordingClient(_prefix(self), seen.pushes)
+        self._recording = _RecordingClient(key_prefix(self), seen.pushes)
         try:
             return stock(queue, message, **options)
         except _UnusualError:
@@ -248,7 +262,8 @@ def _recording_to(channel: Any, seen: Capture) -> Iterator[None]:
         channel.recorder = None
 
 
-def _prefix(channel: Any) -> str:
+def key_prefix(channel: Any) -> str:
+    """Return the prefix of all keys of a Redis broker."""
     return str(channel.global_keyprefix)
 
 

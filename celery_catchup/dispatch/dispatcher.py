@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from celery_catchup.config.settings import Checkins, MarkTasks
 from celery_catchup.dispatch.broker import Broker, destination
-from celery_catchup.dispatch.capture import Capture, can_capture, capture
+from celery_catchup.dispatch.capture import Capture, can_capture, capture, key_prefix
 from celery_catchup.dispatch.captured_message import CapturedMessage
 from celery_catchup.dispatch.celery_internals import counted_publications
 from celery_catchup.dispatch.dispatch_error import (
@@ -136,8 +136,7 @@ class Dispatcher:
     def _other_kombu(self, connection: Any) -> str | None:
         if not can_capture(connection):
             return f"kombu {kombu.__version__} pushes messages in a way that is not known here"
-        prefix = connection.default_channel.global_keyprefix
-        queue = f"{prefix}{self._app.conf.task_default_queue}"
+        queue = f"{key_prefix(connection.default_channel)}{self._app.conf.task_default_queue}"
         obstacle = self._why_not_pushed(queue)
         return f"queue {shown(queue)} cannot be pushed to from a script: {obstacle}" if obstacle else None
 

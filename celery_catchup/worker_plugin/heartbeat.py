@@ -68,7 +68,7 @@ class Heartbeat:
         self._due = 0.0
         self.trouble = RecurringProblem("Redis cannot be used", logger=logger, monotonic=clock.monotonic)
 
-    # -- executions ------------------------------------------------------------------
+    # -- executions ------------------------------------------------------------------------
 
     def hold(self, key: str, execution: Execution) -> None:
         """Renew a run from now on."""
@@ -88,7 +88,7 @@ class Heartbeat:
         """Return the execution with this key; None when this process does not execute it."""
         return self._held.get(key)
 
-    # -- reports ------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------
 
     def report(self, report: Report) -> None:
         """Deliver a report, now or as soon as the store can be reached."""
