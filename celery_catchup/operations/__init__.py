@@ -1,7 +1,9 @@
-"""Operations: what can be looked at and changed, for the command line and the HTTP API alike.
+"""What an operator can look at and change, for the command line, the HTTP API and the pages alike.
 
-Each takes a `Operator`, an app opened for whoever operates it, prints nothing, and returns values
-that `as_json` brings into the one form in which they leave the package.
+Each operation takes an `Operator`, which opens an app's configuration and store; prints nothing; and returns
+values that `as_json` serialises. May import everything below the edges (command line, Flower). Start reading
+in `operator.py`, then the operation you are interested in; the doctor and imports from other schedulers have
+folders of their own.
 """
 
 from celery_catchup.operations.json_form import as_json

@@ -81,7 +81,10 @@ def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int 
     if most is not None and (total := survey(line.entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
     planned = plan(line.entry, state, scope)
-    return preview_plan(line, planned, operator, scope.now, newest_first=request.newest_first)
+    paused = line.state.paused
+    return preview_plan(
+        operator, line.entry, planned, scope.now, paused=paused, newest_first=request.newest_first
+    )
 
 
 def count_slots(operator: Operator, request: BackfillRequest) -> int:

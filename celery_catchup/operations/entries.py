@@ -125,11 +125,10 @@ def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 
     )
 
 
-def format_windows(policy: Policy, tracked: TrackedEntry | None) -> str | None:
+def format_windows(policy: Policy, entry: Entry | None) -> str | None:
     """Format how far back the entry is caught up; where its schedules differ, each of them."""
-    if tracked is None or not tracked.entry.selects:
+    if entry is None or not entry.selects:
         return None if policy.window is None else format_duration(policy.window)
-    entry = tracked.entry
     starting = (b for s, b in zip(entry.schedules, entry.bounds, strict=True) if s.role is Role.START)
     known = _once(
         "none" if one.window is None else format_duration(timedelta(milliseconds=one.window))
@@ -161,14 +160,14 @@ def _view(
 ) -> EntryView:
     policy = operator.configuration.policies.get(name) if name in operator.declared else None
     pause = read_json(stored.paused.get(name)) or {}
-    declared = operator.schedule[name]
+    declared, entry = operator.schedule[name], None if tracked is None else tracked.entry
     return EntryView(
         name=name,
         task=str(declared.task),
         schedule=_describe(declared),
-        catchup=None if policy is None else _selects(policy, tracked),
+        catchup=None if policy is None else _selects(policy, entry),
         overlap_policy=None if policy is None else str(policy.overlap_policy),
-        window=None if policy is None else format_windows(policy, tracked),
+        window=None if policy is None else format_windows(policy, entry),
         paused=bool(pause.get("paused")),
         paused_at=stored_time(pause.get("at")) if pause.get("paused") else None,
         pause_reason=pause.get("reason") or None,
@@ -227,8 +226,8 @@ def _describe_written(written: object) -> str:
     return written if isinstance(written, str) else describe(written)
 
 
-def _selects(policy: Policy, tracked: TrackedEntry | None) -> str:
-    selects = (tracked.entry.selects if tracked is not None else ()) or (policy.select,)
+def _selects(policy: Policy, entry: Entry | None) -> str:
+    selects = (() if entry is None else entry.selects) or (policy.select,)
     return _once("off" if one is Select.OFF else str(one) for one in selects)
 
 

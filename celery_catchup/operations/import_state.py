@@ -1,4 +1,4 @@
-"""Inheriting: the last runs of another scheduler become watermarks, so that a switch loses no slot."""
+"""Import the last runs of another scheduler as watermarks, so that a switch loses no slot."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
+from celery_catchup.operations.stored_times import stored_instant
 from celery_catchup.store import StoredState
 from celery_catchup.store.controls import EntryToImport, with_imported_entries
 
@@ -22,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """When another scheduler last sent an entry, and how often it has."""
+    """When another scheduler last sent an entry, and how often."""
 
     at: datetime
     count: int = 0
 
 
 class ImportResult(StrEnum):
-    """What becomes of an entry that the other scheduler knew."""
+    """What the import does with an entry of the other scheduler."""
 
     TAKEN_OVER = "taken over"
     KNOWN = "known already"
@@ -40,9 +41,9 @@ class ImportResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportedEntry:
-    """One entry: when the other scheduler last sent it, and what the next tick makes of the time since.
+    """One entry: when the other scheduler last sent it, and what the next tick does about the time since.
 
-    ``dispatched`` and ``skipped`` are null where no policy tells.
+    ``dispatched`` and ``skipped`` are null for an entry without a policy.
     """
 
     entry: str
@@ -55,10 +56,10 @@ class ImportedEntry:
 def import_last_runs(
     operator: Operator, found: Mapping[str, LastRun], *, dry_run: bool = False
 ) -> list[ImportedEntry]:
-    """Let entries that are new here go on behind their last runs elsewhere.
+    """Let entries that are new here continue after their last runs elsewhere.
 
-    An entry that is known here keeps what is known of it: doing this twice changes nothing. Stop
-    the other scheduler first, or what it sends afterwards is sent twice.
+    An entry that is known here keeps its state: importing twice changes nothing. Stop the other
+    scheduler first, or what it sends afterwards is sent twice.
     """
     stored = operator.read_for_change()
     found = {name: found[name] for name in sorted(found) if name != BACKEND_CLEANUP}
@@ -70,17 +71,16 @@ def import_last_runs(
     ]
     ahead = with_imported_entries(stored, imported)
     named = [entry.name for entry in imported if entry.policy]
-    previews = {one.entry: one for one in (preview(operator, named, stored=ahead) if named else ())}
+    previews = preview(operator, named, stored=ahead) if named else []
     if imported and not dry_run:
         operator.controls.import_entries(imported)
         for entry in imported:
             logger.info(logfmt("Entry taken over", entry=entry.name, by=operator.by))
-    told = []
-    for name, run in found.items():
-        plan = previews.get(name)
-        counts = (None, None) if plan is None else (plan.dispatched, plan.skipped)
-        told.append(ImportedEntry(name, run.at, fates[name], *counts))
-    return told
+    counts = {one.entry: (one.dispatched, one.skipped) for one in previews}
+    return [
+        ImportedEntry(name, run.at, fates[name], *counts.get(name, (None, None)))
+        for name, run in found.items()
+    ]
 
 
 def _fate(operator: Operator, stored: StoredState, name: str, run: LastRun) -> ImportResult:
@@ -92,7 +92,7 @@ def _fate(operator: Operator, stored: StoredState, name: str, run: LastRun) -> I
     if at > operator.now():
         return ImportResult.FUTURE
     policy = operator.configuration.policies.get(name)
-    hidden = stored.watermark is not None and stored.watermark.isdecimal() and at < int(stored.watermark)
-    if policy is not None and hidden and policy.on_resume is OnResume.DISCARD:
+    earlier = at < (stored_instant(stored.watermark) or 0)
+    if policy is not None and earlier and policy.on_resume is OnResume.DISCARD:
         return ImportResult.DISCARDS
     return ImportResult.TAKEN_OVER

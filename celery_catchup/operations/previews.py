@@ -1,4 +1,4 @@
-"""Preview: what the next catch-up would do, or would do under another policy, slot by slot."""
+"""Preview the next catch-up slot by slot, also under another policy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine import previews
 from celery_catchup.engine.previews import empty_plan
-from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -30,14 +28,14 @@ from celery_catchup.model import (
 from celery_catchup.operations.entries import format_windows
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
-from celery_catchup.planning.entry import Entry, EntryState
+from celery_catchup.planning.entry import Entry
 from celery_catchup.store import StoredState
 
 _OF_A_CHAIN = ("max_active_runs", "max_pending")
 
 
 class PolicyChoice(StrEnum):
-    """A policy in one word, to ask what it would do."""
+    """A policy in one word, for a preview under it."""
 
     ALL = "all"
     LATEST = "latest"
@@ -65,7 +63,7 @@ class PreviewSlot:
 
 
 class PlannedSlots:
-    """The slots of a plan in order; they are made when they are asked for, for there may be millions."""
+    """The slots of a plan in order, computed lazily because there may be millions."""
 
     def __init__(self, entry: Entry, plan: Plan, namespace: str, *, newest_first: bool = False) -> None:
         self._entry, self._plan, self._namespace = entry, plan, namespace
@@ -84,7 +82,7 @@ class PlannedSlots:
         return self.slots(newest_first=self._newest_first)
 
     def slots(self, *, newest_first: bool = False) -> Iterator[PreviewSlot]:
-        """From the oldest to the newest slot, or the other way."""
+        """Iterate from the oldest to the newest slot, or the other way."""
         runs = sorted(self._plan.runs, key=lambda run: run.slot, reverse=newest_first)
         streams: list[Iterator[tuple[Slot, PlannedRun | Skip]]] = [((run.slot, run) for run in runs)]
         streams += [self._span(skip, newest_first=newest_first) for skip in self._spans]
@@ -92,7 +90,7 @@ class PlannedSlots:
         return (self._shown(slot, fate) for slot, fate in ordered)
 
     def cut(self, most: int) -> tuple[list[PreviewSlot], int, list[PreviewSlot]]:
-        """The first and the last of them, and how many are left out between."""
+        """Return the first and the last slots, and how many are left out between."""
         if len(self) <= most:
             return list(self), 0, []
         tail = most // 3
@@ -113,10 +111,10 @@ class PlannedSlots:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would be done with an entry's slots between ``since`` and ``at``.
+    """The plan for an entry's slots between ``since`` and ``at``.
 
-    ``missed`` tells that some of them are too late to be live ones. ``expired`` slots fell out of
-    the window; they are counted and not listed. ``error`` tells why nothing can be planned.
+    ``missed`` is true if some of them are too late to be live ones. ``expired`` slots fell out of
+    the window; they are counted and not listed. ``error`` is why nothing can be planned.
     """
 
     entry: str
@@ -143,24 +141,25 @@ def preview(
     at: datetime | None = None,
     stored: StoredState | None = None,
 ) -> list[Preview]:
-    """What a catch-up at ``at`` (now, when None) would do with these entries, or with all.
+    """Preview a catch-up at ``at`` (now, when None) for these entries, or for all.
 
-    ``window`` and ``policy`` ask what it would do under another policy: of an entry without one, as
-    if it had been recovered since its last run. ``stored`` asks what it would do in another state.
+    ``window`` and ``policy`` preview another policy: for an entry without one, as if it had been
+    recovered since its last run. ``stored`` previews another state.
     """
     now = operator.now() if at is None else to_instant(at)
-    configuration = operator.configuration
-    # What the entries may dispatch together is shared among all of them.
+    configuration, resolved = operator.configuration, operator.resolved
+    # All entries share what they may dispatch together.
     shared = configuration.settings.max_runs is not None or not names
     state = operator.read_stored(None if shared else names) if stored is None else stored
     if window is not None or policy is not None:
         wanted = operator.in_schedule(names) or tuple(operator.schedule)
-        configuration = _imagined(operator, wanted, window, policy)
+        policies = configuration.policies
+        configuration = operator.configured(
+            {name: _changed(policies.get(name), window, policy) for name in wanted}
+        )
+        resolved = operator.resolve(configuration)
     else:
         wanted = operator.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
-    resolved = (
-        operator.resolved if configuration is operator.configuration else operator.resolve(configuration)
-    )
     declared = [one for one in resolved.declared if shared or one.name in wanted]
     found, unread = previews.preview(
         declared,
@@ -172,65 +171,52 @@ def preview(
     )
     if names and len(names) > len({*unread, *(one.tracked.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))
-    shown = [preview_plan(one.tracked, one.plan, operator, now, error=one.error) for one in found]
-    for one in declared:
-        if one.name in unread:
-            policy_of_it = configuration.policies[one.name]
-            assert policy_of_it is not None
-            line = TrackedEntry(one, Entry(one.name, (), policy_of_it), EntryState(first_seen_at=now))
-            shown.append(preview_plan(line, empty_plan(one.name, now), operator, now, error=unread[one.name]))
+    shown = [
+        preview_plan(operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error)
+        for one in found
+    ]
+    for name, error in unread.items():
+        entry = Entry(name, (), configuration.policies[name] or Policy())
+        shown.append(preview_plan(operator, entry, empty_plan(name, now), now, error=error))
     return [one for one in shown if not wanted or one.entry in wanted]
 
 
 def preview_plan(
-    line: TrackedEntry,
-    plan: Plan,
     operator: Operator,
+    entry: Entry,
+    plan: Plan,
     now: Instant,
     *,
+    paused: bool = False,
     error: str | None = None,
     newest_first: bool = False,
 ) -> Preview:
-    """A plan as it is shown."""
-    policy = line.entry.policy
-    slots = PlannedSlots(line.entry, plan, operator.store.namespace, newest_first=newest_first)
+    """Make a preview of a plan."""
+    firsts = (*(run.slot.at for run in plan.runs), *(skip.first for skip in plan.skips))
     return Preview(
-        entry=line.entry.name,
-        select=str(policy.select),
-        overlap_policy=str(policy.overlap_policy),
-        window=format_windows(policy, line),
+        entry=entry.name,
+        select=str(entry.policy.select),
+        overlap_policy=str(entry.policy.overlap_policy),
+        window=format_windows(entry.policy, entry),
         since=to_datetime(plan.replay_from),
         at=to_datetime(now),
-        paused=line.state.paused,
-        missed=_missed(line, plan, now),
+        paused=paused,
+        missed=any(at <= entry.missed_until(now) for at in firsts),
         dispatched=len(plan.runs),
         skipped=plan.skipped,
         expired=plan.expired,
-        slots=slots,
+        slots=PlannedSlots(entry, plan, operator.store.namespace, newest_first=newest_first),
         error=error,
     )
 
 
-def _missed(line: TrackedEntry, plan: Plan, now: Instant) -> bool:
-    firsts = [run.slot.at for run in plan.runs] + [skip.first for skip in plan.skips]
-    return any(at <= line.entry.missed_until(now) for at in firsts)
-
-
-def _imagined(
-    operator: Operator, names: Sequence[str], window: timedelta | None, choice: PolicyChoice | None
-) -> Configuration:
-    """The configuration with other policies for these entries."""
-    policies = operator.configuration.policies
-    return operator.configured({name: _changed(policies.get(name), window, choice) for name in names})
-
-
 def _changed(policy: Policy | None, window: timedelta | None, choice: PolicyChoice | None) -> dict[str, Any]:
-    """The policy as somebody could have written it, with what is asked in its place."""
+    """Return the policy as the user could have written it, with the requested changes."""
     changed = {} if policy is None else policy.model_dump(include=policy.model_fields_set)
     if window is not None:
         changed["window"] = window
         if changed.get("select") == Select.OFF:
-            del changed["select"]  # whoever asks for a window asks for recovery
+            del changed["select"]  # a window asks for recovery
     changed |= {} if choice is None else _CHOSEN[choice]
     if not OverlapPolicy(changed.get("overlap_policy", OverlapPolicy.SKIP)).rule.chained:
         changed = {name: value for name, value in changed.items() if name not in _OF_A_CHAIN}
