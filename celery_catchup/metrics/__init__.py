@@ -1,7 +1,8 @@
 """Metrics for Prometheus; they need ``prometheus_client``, the extra ``metrics``.
 
-`collector` reads the store and can be registered anywhere. A beat with ``catchup_metrics_port``
-serves the same beside what it knows of itself.
+`collector` reads the store and can be registered anywhere. A beat with ``catchup_metrics_port`` serves the
+same metrics, and those of its own process. May import the store and everything below it; start reading in
+`catalogue.py`, which declares every metric.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _ADVICE = "install celery-catchup[metrics]"
 
 
 def collector(app: Any = None) -> StoreCollector:
-    """For any registry of ``prometheus_client``; without an app the current one, when it is first asked."""
+    """Return a collector for any registry of ``prometheus_client``; the default app is the current one."""
     from celery_catchup.metrics.store_collector import StoreCollector
 
     return StoreCollector(app)
 
 
 def serve_metrics(app: Any, settings: Settings, *, clock: Clock) -> BeatMetrics | None:
-    """Serve the metrics of this beat, when the settings want it; whatever prevents it is a warning."""
+    """Serve the metrics of this beat if the settings say so; log a warning if that is not possible."""
     port, address = settings.metrics_port, settings.metrics_address
     if port is None:
         return None

@@ -1,4 +1,4 @@
-"""What a beat knows of itself, and the port on which it tells all metrics."""
+"""Count the events of a beat, and serve all metrics on its port."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from celery_catchup.metrics.catalogue import METRICS, TICK_BOUNDS
 from celery_catchup.metrics.store_collector import StoreCollector
 
 _MOST_ENTRIES = 1000
-"""Entries that fail and are counted by name; what is beyond is counted together, under no name."""
+"""Failing entries that are counted by name; further ones are counted together, without a name."""
 
 
 class BeatMetrics:
-    """Counts events of this beat; a subscriber."""
+    """Subscribes to the events of this beat and counts them."""
 
     def __init__(self, app: Any, *, clock: Clock) -> None:
         self.registry = CollectorRegistry()
         self._store = StoreCollector(app, clock=clock)
         self.registry.register(self._store)
-        self._leading = self._made(Gauge, "beat_leading")
-        self._ticks = self._made(Histogram, "tick_duration_seconds", buckets=TICK_BOUNDS)
-        self._tick_errors = self._made(Counter, "tick_errors")
+        self._leading = self._metric(Gauge, "beat_leading")
+        self._ticks = self._metric(Histogram, "tick_duration_seconds", buckets=TICK_BOUNDS)
+        self._tick_errors = self._metric(Counter, "tick_errors")
         for what in BEAT_PROBLEMS:
-            self._tick_errors.labels(what)  # from the start: of one that begins with 1 no increase is seen
-        self._dispatch_errors = self._made(Counter, "dispatch_errors")
+            self._tick_errors.labels(what)  # Prometheus sees no increase in a series that begins with 1
+        self._dispatch_errors = self._metric(Counter, "dispatch_errors")
         self._failed: set[str] = set()
         self._server: Any = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
-    def _made(self, kind: Any, name: str, **options: Any) -> Any:
+    def _metric(self, kind: Any, name: str, **options: Any) -> Any:
         metric = METRICS[name]
         return kind(metric.family, metric.help, metric.labels, registry=self.registry, **options)
 
     def __call__(self, event: Event) -> None:
-        """Count it."""
+        """Count an event."""
         match event:
             case Ticked(seconds, leading):
                 self._ticks.observe(seconds)
@@ -58,15 +58,15 @@ class BeatMetrics:
         return entry if entry in self._failed else ""
 
     def listen(self) -> None:
-        """Hear of the events of this process."""
+        """Subscribe to the events of this process."""
         self._unsubscribe = subscribe(self, Ticked, TickFailed, EntryFailed)
 
     def serve(self, port: int, address: str) -> None:
-        """Answer Prometheus from now on; `OSError` when the port is not to be had."""
+        """Serve the metrics; raise `OSError` if the port is not available."""
         self._server, _ = start_http_server(port, address, registry=self.registry)
 
     def close(self) -> None:
-        """Hear and answer no more."""
+        """Unsubscribe, and stop serving."""
         self._unsubscribe()
         server, self._server = self._server, None
         if server is not None:

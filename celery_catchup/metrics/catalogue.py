@@ -1,4 +1,4 @@
-"""Every metric there is: name, labels and meaning. What is served, documented and drawn comes from here."""
+"""Declare every metric: name, labels and meaning, for the exporter, the reference page and the dashboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TICK_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class MetricType(StrEnum):
-    """What Prometheus makes of it."""
+    """The type of a metric in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -24,8 +24,8 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``name`` has neither the prefix nor a counter's ``_total``. ``in_beat``: a beat tells it of itself,
-    on its own port only."""
+    """``name`` has neither the prefix nor a counter's ``_total``. ``in_beat``: a beat exports it about its
+    own process, on its own port only."""
 
     name: str
     kind: MetricType
@@ -35,12 +35,12 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """As a collector names it."""
+        """The name for a collector."""
         return PREFIX + self.name
 
     @property
     def exposed(self) -> str:
-        """As it is read, graphed and alerted on."""
+        """The name in queries, graphs and alerts."""
         return f"{self.family}_total" if self.kind is MetricType.COUNTER else self.family
 
 
@@ -49,35 +49,35 @@ _COUNTER, _GAUGE, _HISTOGRAM = MetricType.COUNTER, MetricType.GAUGE, MetricType.
 METRICS: dict[str, Metric] = {
     one.name: one
     for one in (
-        Metric("store_up", _GAUGE, "1 when the store answered, else 0; the others are missing then."),
-        Metric("slots_dispatched", _COUNTER, "Slots that became a run, by why.", ("trigger",)),
-        Metric("slots_skipped", _COUNTER, "Slots that were decided not to run, by why not.", ("reason",)),
-        Metric("slots_missed", _COUNTER, "Slots that were late, whatever was decided on them."),
-        Metric("attempts_failed", _COUNTER, "Executions that failed, whether or not they are tried again."),
-        Metric("runs_ended", _COUNTER, "Runs that ended, by how.", ("state",)),
+        Metric("store_up", _GAUGE, "1 if the store answered, else 0; the others are missing then."),
+        Metric("slots_dispatched", _COUNTER, "Slots that became a run, by trigger.", ("trigger",)),
+        Metric("slots_skipped", _COUNTER, "Slots that were decided not to run, by reason.", ("reason",)),
+        Metric("slots_missed", _COUNTER, "Slots that were late, whether they ran or not."),
+        Metric("attempts_failed", _COUNTER, "Executions that failed, retried or not."),
+        Metric("runs_ended", _COUNTER, "Runs that ended, by final state.", ("state",)),
         Metric("start_lag_seconds", _HISTOGRAM, "From a run's slot to its first start.", ("trigger",)),
-        Metric("watermark_age_seconds", _GAUGE, "How far the scheduler's watermark is behind the present."),
+        Metric("watermark_age_seconds", _GAUGE, "Age of the scheduler's watermark."),
         Metric("last_tick_age_seconds", _GAUGE, "Time since a leading beat last ticked."),
         Metric("leader", _GAUGE, "1 while a beat leads and ticks, else 0."),
-        Metric("leader_terms", _COUNTER, "Terms of office so far: how often the lead was taken."),
-        Metric("catchup_running", _GAUGE, "1 while a catch-up is going on."),
-        Metric("catchup_slots_left", _GAUGE, "Slots that the present catch-up has still to decide."),
+        Metric("leader_terms", _COUNTER, "How often a beat has taken the lead."),
+        Metric("catchup_running", _GAUGE, "1 while a catch-up is in progress."),
+        Metric("catchup_slots_left", _GAUGE, "Slots that the current catch-up still has to decide."),
         Metric("chain_length", _GAUGE, "Runs of an entry that wait their turn.", ("entry",)),
         Metric("leases", _GAUGE, "Runs in flight: queued or running under a lease."),
-        Metric("leases_overdue", _GAUGE, "Leases that ran out and were not seen to yet."),
+        Metric("leases_overdue", _GAUGE, "Leases that have expired and are not handled yet."),
         Metric("retries_waiting", _GAUGE, "Failed runs that wait for their next attempt."),
-        Metric("outbox_length", _GAUGE, "Runs that are decided and still to be published."),
-        Metric("dead_letters", _GAUGE, "Dead runs that nobody has replayed or discarded."),
+        Metric("outbox_length", _GAUGE, "Runs that are decided and not published yet."),
+        Metric("dead_letters", _GAUGE, "Dead runs that are neither replayed nor discarded."),
         Metric("entries_paused", _GAUGE, "Entries that are paused."),
-        Metric("entries_failing", _GAUGE, "Entries and backfills that fail at present, and are tried again."),
+        Metric("entries_failing", _GAUGE, "Entries and backfills that fail and are being retried."),
         Metric("undecided_seconds", _GAUGE, "For how long the oldest due slot has been undecided, or 0."),
         Metric("workers", _GAUGE, "Workers with the plugin that were seen in the last ten minutes."),
-        Metric("beat_leading", _GAUGE, "1 while this very beat leads.", in_beat=True),
-        Metric("tick_duration_seconds", _HISTOGRAM, "How long this beat's ticks take.", in_beat=True),
-        Metric("tick_errors", _COUNTER, "Ticks that could not do their work.", ("what",), in_beat=True),
+        Metric("beat_leading", _GAUGE, "1 while this beat leads.", in_beat=True),
+        Metric("tick_duration_seconds", _HISTOGRAM, "Duration of this beat's ticks.", in_beat=True),
+        Metric("tick_errors", _COUNTER, "Ticks that failed.", ("what",), in_beat=True),
         Metric(
             "dispatch_errors", _COUNTER, "Entries that could not be dispatched.", ("entry",), in_beat=True
         ),
     )
 }
-"""By name; in the order in which they are documented."""
+"""By name, in the order of the reference page."""

@@ -1,8 +1,7 @@
-"""Reading what metrics tell from the store: two round trips, whatever the ledger holds."""
+"""Read the samples of all metrics from the store: a few round trips, whatever the ledger holds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,32 +10,24 @@ from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
 from celery_catchup.store import Store
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
+from celery_catchup.store.records import read_json
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """By the metric's name, then by the values of its labels."""
 
 MOST_ENTRIES = 1000
-"""Entries with a series of their own, those with the longest chains; there may be any number of others."""
-_LOOKED_AT = 10_000
-_WORKERS = 10 * 60 * 1000
-"""Milliseconds in which a worker must have been seen to count; it says so each minute."""
+"""Entries with a series of their own: those with the longest chains."""
 
-_COUNTS = {
-    "leases": "leases",
-    "retries": "retries_waiting",
-    "outbox": "outbox_length",
-    "dead": "dead_letters",
-}
+_READ_ENTRIES = 10_000
+_WORKERS = 10 * 60 * 1000  # milliseconds; a worker reports each minute
 _ENDS = (RunState.SUCCEEDED, RunState.REVOKED, RunState.DEAD, "unreported")
-_LEADS_FOR = 3
-"""Lengths of the lease after which a leader that does not tick is none any more."""
+_LEADS_FOR = 3  # lease lengths after which a leader that does not tick no longer counts
 
 
-def read(store: Store, clock: Clock) -> Samples:
-    """All that the store knows, histograms apart."""
+def read_samples(store: Store, clock: Clock) -> Samples:
+    """Read everything; for the histogram its buckets (``lag``) and sums (``lag_ms``)."""
     client: Any = store.client
-    keys = store.keys
-    listing = Listing(store)
+    keys, listing = store.keys, Listing(store)
     leader, scheduler = listing.leader()
     counts = listing.counts()
     with client.pipeline(transaction=False) as pipe:
@@ -47,7 +38,7 @@ def read(store: Store, clock: Clock) -> Samples:
         pipe.hvals(keys.failing)
         (seconds, micros), paused, names, epoch, failing = pipe.execute()
     server_ms = seconds * 1000 + micros // 1000
-    entries = sorted(name.decode() for name in names)[:_LOOKED_AT]
+    entries = sorted(name.decode() for name in names)[:_READ_ENTRIES]
     with client.pipeline(transaction=False) as pipe:
         pipe.zcount(keys.leases, "-inf", server_ms)
         pipe.zcount(keys.workers, server_ms - _WORKERS, "+inf")
@@ -55,15 +46,21 @@ def read(store: Store, clock: Clock) -> Samples:
             pipe.zcard(keys.chain(entry))
         overdue, workers, *chains = pipe.execute()
     longest = sorted(zip(entries, chains, strict=True), key=lambda one: -one[1])[:MOST_ENTRIES]
-    return {
-        **{metric: {(): counts[name]} for name, metric in _COUNTS.items()},
-        **_counters(History(store).ever()),
+    single = {
+        "leases": counts["leases"],
+        "leases_overdue": overdue,
+        "retries_waiting": counts["retries"],
+        "outbox_length": counts["outbox"],
+        "dead_letters": counts["dead"],
+        "leader_terms": int(epoch or 0),
+        "workers": workers,
+        "entries_paused": sum(bool((read_json(text) or {}).get("paused")) for text in paused),
+        "entries_failing": len(failing),
         **_scheduler(leader, scheduler, now=to_instant(clock.now())),
-        "leader_terms": {(): int(epoch or 0)},
-        "leases_overdue": {(): overdue},
-        "workers": {(): workers},
-        "entries_paused": {(): sum(_is_paused(text) for text in paused)},
-        "entries_failing": {(): len(failing)},
+    }
+    return {
+        **{name: {(): value} for name, value in single.items() if value is not None},
+        **_counters(History(store).ever()),
         "chain_length": {(entry,): length for entry, length in longest},
     }
 
@@ -73,7 +70,7 @@ def _counters(ever: Mapping[str, int]) -> Samples:
         found = {name.removeprefix(prefix): count for name, count in ever.items() if name.startswith(prefix)}
         return {tuple(name.split(":")): count for name, count in found.items()}
 
-    # All of them from the start: of a series that begins with 1 Prometheus sees no increase.
+    # Every series exists from the start: Prometheus sees no increase in a series that begins with 1.
     return {
         "slots_dispatched": {(trigger,): ever.get(trigger, 0) for trigger in Trigger},
         "slots_skipped": {(reason,): ever.get(f"skipped:{reason}", 0) for reason in SkipReason},
@@ -85,35 +82,29 @@ def _counters(ever: Mapping[str, int]) -> Samples:
     }
 
 
-def _scheduler(leader: Mapping[str, str], scheduler: Mapping[str, str], *, now: int) -> Samples:
-    def age(name: str) -> dict[tuple[str, ...], float]:
-        """Nothing, when it never was."""
-        text = scheduler.get(name, "")
-        return {(): max(0, now - int(text)) / 1000} if text.isdecimal() else {}
+def _scheduler(
+    leader: Mapping[str, str], scheduler: Mapping[str, str], *, now: int
+) -> dict[str, float | None]:
+    """Read the scheduler's own metrics; None for a time that was never recorded."""
 
-    ticked = age("last_tick")
-    lease = _number(leader, "ttl_ms") / 1000
-    left = _number(scheduler, "catchup_total") - sum(
-        _number(scheduler, f"catchup_{name}") for name in ("dispatched", "skipped")
+    def number(name: str, record: Mapping[str, str] = scheduler) -> int | None:
+        text = record.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    def age(name: str) -> float | None:
+        at = number(name)
+        return None if at is None else max(0, now - at) / 1000
+
+    ticked, running = age("last_tick"), number("catchup_running") or 0
+    lease = (number("ttl_ms", leader) or 0) / 1000
+    total, dispatched, skipped = (
+        number(f"catchup_{name}") or 0 for name in ("total", "dispatched", "skipped")
     )
-    running = _number(scheduler, "catchup_running")
     return {
         "watermark_age_seconds": age("watermark"),
         "last_tick_age_seconds": ticked,
-        "undecided_seconds": age("undecided") or {(): 0},
-        "leader": {(): float(bool(leader) and ticked.get((), _LEADS_FOR * lease) < _LEADS_FOR * lease)},
-        "catchup_running": {(): running},
-        "catchup_slots_left": {(): max(0, left) if running else 0},
+        "undecided_seconds": age("undecided") or 0,
+        "leader": int(bool(leader) and ticked is not None and ticked < _LEADS_FOR * lease),
+        "catchup_running": running,
+        "catchup_slots_left": max(0, total - dispatched - skipped) if running else 0,
     }
-
-
-def _number(record: Mapping[str, str], name: str) -> int:
-    text = record.get(name, "")
-    return int(text) if text.isdecimal() else 0
-
-
-def _is_paused(text: bytes) -> bool:
-    try:
-        return bool(json.loads(text)["paused"])
-    except (ValueError, KeyError, TypeError):
-        return False

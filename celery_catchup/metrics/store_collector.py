@@ -1,11 +1,12 @@
-"""The collector: what Prometheus is told of the store, each time it asks."""
+"""Collect the metrics of the store each time Prometheus scrapes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLateError
+from itertools import accumulate
 from typing import Any
 
 from celery import current_app
@@ -16,7 +17,7 @@ from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.errors import CatchupError
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.metrics.catalogue import LAG_BOUNDS, METRICS, MetricType
-from celery_catchup.metrics.samples import Samples, read
+from celery_catchup.metrics.samples import Samples, read_samples
 from celery_catchup.store import Store
 from celery_catchup.store.connection import STORE_FAILS, explain
 from celery_catchup.store.opening import open_store
@@ -24,98 +25,85 @@ from celery_catchup.store.opening import open_store
 logger = logging.getLogger(__name__)
 
 PATIENCE = 2.0
-"""Seconds that a scrape waits for the store; Flower serves nobody else meanwhile."""
-
-_NAMESPACE = "namespace"
+"""Seconds that a scrape waits for the store; Flower answers no other request meanwhile."""
 
 
 class StoreCollector(Collector):
-    """Reads the store in a thread of its own. A store that does not answer is ``store_up 0``, and no error:
-    whoever serves it serves other metrics too."""
+    """Reads the store in a thread of its own. If the store does not answer, it exports ``store_up 0`` and
+    raises no error, because the same registry has other metrics too."""
 
     def __init__(self, app: Any = None, *, clock: Clock | None = None) -> None:
         self.app, self._clock = app, clock or SystemClock()
         self._store: Store | None = None
         self._opened: Any = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="catchup-metrics")
-        self._asked: Future[Samples] | None = None
-        self._fresh: tuple[Samples, str] | None = None
-        self._complained = ""
+        self._reading: Future[Samples] | None = None
+        self._fresh: Samples | None = None
+        self._problem = ""
 
     def describe(self) -> Iterator[Metric]:
-        """What there will be; the store is not asked for it."""
+        """Describe the metrics without reading the store."""
         return _families({}, "")
 
     def refresh(self) -> None:
-        """Read what the next `collect` tells; for whoever must not wait there."""
-        self._fresh = self._told()
+        """Read the samples that the next `collect` returns, for a caller that must not wait there."""
+        self._fresh = self._samples()
 
     def collect(self) -> Iterator[Metric]:
-        """What there is now."""
-        told, self._fresh = self._fresh or self._told(), None
-        return _families(*told)
-
-    def _told(self) -> tuple[Samples, str]:
-        try:
-            samples = self._samples()
-            namespace = self._store.namespace if self._store is not None else ""
-        except TooLateError:
-            return self._failed("it did not answer in time")
-        except (*STORE_FAILS, CatchupError) as error:
-            return self._failed(explain(error))
-        self._complained = ""
-        return samples, namespace
+        """Return the samples of this moment."""
+        samples, self._fresh = self._fresh or self._samples(), None
+        return _families(samples, "" if self._store is None else self._store.namespace)
 
     def close(self) -> None:
-        """Let go of the store; a later scrape opens it again."""
+        """Close the store; a later scrape opens it again."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
             self._store.close()
 
     def _samples(self) -> Samples:
-        # One question at a time: a store that hangs must not gather threads.
-        if self._asked is None or self._asked.done():
-            # Which app is the current one, each thread knows for itself.
+        # One reader at a time: a store that hangs must not use up threads.
+        if self._reading is None or self._reading.done():
+            # The current app is thread-local.
             app = current_app._get_current_object() if self.app is None else self.app
-            self._asked = self._threads.submit(self._read, app)
-        return self._asked.result(PATIENCE)
+            self._reading = self._threads.submit(self._read, app)
+        try:
+            samples, problem = self._reading.result(PATIENCE), ""
+        except TooLateError:
+            samples, problem = {"store_up": {(): 0}}, "it did not answer in time"
+        except (*STORE_FAILS, CatchupError) as error:
+            samples, problem = {"store_up": {(): 0}}, explain(error)
+        if problem and problem != self._problem:
+            logger.warning(logfmt("Metrics cannot be read", error=problem))
+        self._problem = problem
+        return samples
 
     def _read(self, app: Any) -> Samples:
         if self._store is None or self._opened is not app:
             self._store, self._opened = open_store(app), app
-        return {"store_up": {(): 1}, **read(self._store, self._clock)}
-
-    def _failed(self, why: str) -> tuple[Samples, str]:
-        if self._complained != why:
-            self._complained = why
-            logger.warning(logfmt("Metrics cannot be read", error=why))
-        return {"store_up": {(): 0}}, self._store.namespace if self._store is not None else ""
+        return {"store_up": {(): 1}, **read_samples(self._store, self._clock)}
 
 
 def _families(samples: Samples, namespace: str) -> Iterator[Metric]:
     for metric in METRICS.values():
         if metric.in_beat:
             continue
-        labels = (_NAMESPACE, *metric.labels)
+        labels = ("namespace", *metric.labels)
         if metric.kind is MetricType.HISTOGRAM:
-            yield _histogram(metric.family, metric.help, labels, samples, namespace)
+            histogram = HistogramMetricFamily(metric.family, metric.help, labels=labels)
+            for (trigger,), milliseconds in samples.get("lag_ms", {}).items():
+                buckets = _buckets(samples, trigger)
+                histogram.add_metric((namespace, trigger), buckets=buckets, sum_value=milliseconds / 1000)
+            yield histogram
             continue
         family = GaugeMetricFamily if metric.kind is MetricType.GAUGE else CounterMetricFamily
-        made = family(metric.family, metric.help, labels=labels)
+        found = family(metric.family, metric.help, labels=labels)
         for values, number in samples.get(metric.name, {}).items():
-            made.add_metric((namespace, *values), number)
-        yield made
+            found.add_metric((namespace, *values), number)
+        yield found
 
 
-def _histogram(
-    name: str, text: str, labels: Iterable[str], samples: Samples, namespace: str
-) -> HistogramMetricFamily:
-    made = HistogramMetricFamily(name, text, labels=tuple(labels))
-    counts: Mapping[tuple[str, ...], float] = samples.get("lag", {})
-    for (trigger,), milliseconds in samples.get("lag_ms", {}).items():
-        total, buckets = 0.0, []
-        for bound in (*LAG_BOUNDS, "inf"):
-            total += counts.get((trigger, str(bound)), 0)
-            buckets.append(("+Inf" if bound == "inf" else str(float(bound)), total))
-        made.add_metric((namespace, trigger), buckets=buckets, sum_value=milliseconds / 1000)
-    return made
+def _buckets(samples: Samples, trigger: str) -> list[tuple[str, float]]:
+    """Add up the counts of the buckets, as Prometheus expects."""
+    names = [*((str(bound), str(float(bound))) for bound in LAG_BOUNDS), ("inf", "+Inf")]
+    counts = accumulate(samples["lag"].get((trigger, stored), 0) for stored, _ in names)
+    return [(exposed, total) for (_, exposed), total in zip(names, counts, strict=True)]
