@@ -172,7 +172,9 @@ def preview(
     if names and len(names) > len({*unread, *(one.tracked.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))
     shown = [
-        preview_plan(operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error)
+        preview_plan(
+            operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error
+        )
         for one in found
     ]
     for name, error in unread.items():
