@@ -65,7 +65,7 @@ class BackfillRunner:
     def _continue(self, one: Backfill, tracked: TrackedEntry | None, now: Instant) -> None:
         backfills = self._services.backfills
         if one.decided:
-            if backfills.direct(one.id, "completed") == "completed":
+            if backfills.set_state(one.id, "completed") == "completed":
                 del self._running[one.id]
         elif tracked is not None and backfills.waiting(one) < _AHEAD:
             self._commit(one, self._next_part(one, tracked, _PART), now)
@@ -113,7 +113,7 @@ class BackfillRunner:
         return prepare(tracked, result, namespace=self._namespace, dispatch=dispatch, most_bytes=most_bytes)
 
     def _commit(self, one: Backfill, part: BackfillPart, now: Instant) -> None:
-        if self._services.backfills.fill(self._services.leadership, one, part, now=now) != "ok":
+        if self._services.backfills.commit(self._services.leadership, one, part, now=now) != "ok":
             self.load()
             return
         self._running[one.id] = replace(one, cursor=part.cursor, decided=part.complete)

@@ -34,7 +34,7 @@ class Standby:
         elif monotonic >= self._compare_at:
             self._compare_at = monotonic + _COMPARE_EVERY
             now = to_instant(clock.now())
-            since = self._services.leadership.watch(declares, now=now)
+            since = self._services.leadership.record_standby(declares, now=now)
             differs = since is not None and (self._first or now - since >= _LASTING)
             self._first = False
             if differs and monotonic >= self._report_at:

@@ -135,7 +135,7 @@ def set_backfill_state(
         raise RefusedError(f"backfill {one.id} is {one.state} already")
     if one.state == state or dry_run:
         return _view(operator, one)
-    answer = operator.backfills.direct(one.id, state)
+    answer = operator.backfills.set_state(one.id, state)
     logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=operator.by))
     if answer != state:
         raise RefusedError(f"backfill {one.id} is {answer or 'gone'} already")

@@ -101,7 +101,7 @@ def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
     with closing(Operator(app, only=entry)) as operator:
         (name,) = operator.in_schedule([entry])
         identity, now = str(uuid.uuid4()), operator.now()
-        operator.controls.enlist(identity, _record(operator, name, now, 0), now=now)
+        operator.controls.record_manual_run(identity, _record(operator, name, now, 0), now=now)
         notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), identity))
     return {
         names.RUN_ID: identity,

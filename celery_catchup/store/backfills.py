@@ -116,13 +116,15 @@ class Backfills(StorePart):
         stored: Any = self._client.hget(self._keys.backfills, backfill_id)
         return _read(stored)
 
-    def direct(self, backfill_id: str, state: str) -> str | None:
+    def set_state(self, backfill_id: str, state: str) -> str | None:
         """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill.
 
         Returns its new state, or None if there is no such backfill.
         """
         lane = Backfill.lane_of(backfill_id)
-        answer = self._store.call("direct", {"id": backfill_id, "state": state, "lane": lane}, lane=lane)
+        answer = self._store.call(
+            "set_backfill_state", {"id": backfill_id, "state": state, "lane": lane}, lane=lane
+        )
         return None if answer is None else answer.decode()
 
     def waiting(self, backfill: Backfill) -> int:
@@ -130,10 +132,10 @@ class Backfills(StorePart):
         count: Any = self._client.zcard(self._keys.chain(backfill.lane))
         return int(count)
 
-    def fill(self, leadership: Leadership, backfill: Backfill, part: BackfillPart, *, now: Instant) -> str:
+    def commit(self, leadership: Leadership, backfill: Backfill, part: BackfillPart, *, now: Instant) -> str:
         """Commit a part: ``ok``, ``stale`` if another beat has gone on in between, or ``stopped``."""
         answer = leadership.call(
-            "fill",
+            "commit_backfill",
             {
                 "now_ms": now,
                 "lane": backfill.lane,

@@ -39,22 +39,24 @@ class Controls(StorePart):
 
     def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
         """Decide no slot of the entry from now on; False if it is paused already."""
-        return bool(self._store.call("pause", {"entry": entry, "reason": reason, "now_ms": now}))
+        return bool(self._store.call("pause_entry", {"entry": entry, "reason": reason, "now_ms": now}))
 
     def resume(self, entry: str, *, discard: bool = False, now: Instant = 0) -> bool:
         """Decide slots again; slots missed since the pause are caught up as the policy says, or
         discarded. ``now`` 0 means the server's clock."""
-        return bool(self._store.call("resume", {"entry": entry, "discard": int(discard), "now_ms": now}))
+        return bool(
+            self._store.call("resume_entry", {"entry": entry, "discard": int(discard), "now_ms": now})
+        )
 
     def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
         """Start a manual run; False if the slot has its run already."""
         args = {"run_id": run_id, "run": json.dumps(run), "template": template.encoded(), "now_ms": now}
-        return bool(self._store.call("start", args, entry=run["entry"]) == b"started")
+        return bool(self._store.call("start_manual_run", args, entry=run["entry"]) == b"started")
 
-    def enlist(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
+    def record_manual_run(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
         """Record a manual run whose message the caller sends; False if there is such a run."""
         args = {"run_id": run_id, "run": json.dumps(run), "now_ms": now}
-        return bool(self._store.call("enlist", args, entry=run["entry"]))
+        return bool(self._store.call("record_manual_run", args, entry=run["entry"]))
 
     def replay(self, run_id: str, *, entry: str, by: str = "") -> Replay:
         """Attempt an ended run again with the same inputs; ``by`` names the person or program."""
@@ -71,11 +73,11 @@ class Controls(StorePart):
     def move_watermarks(self, entries: Sequence[str], at: Instant, *, scheduler: bool = False) -> None:
         """Let the entries go on after ``at``; with ``scheduler``, move the scheduler's watermark, too."""
         for part in list(portions(entries)) or [[]]:
-            self._store.call("move", {"at_ms": at, "scheduler": int(scheduler)}, more_args=part)
+            self._store.call("move_watermarks", {"at_ms": at, "scheduler": int(scheduler)}, more_args=part)
 
     def rename_entry(self, old: str, new: str) -> bool:
         """Let ``new`` go on where ``old`` stopped; False if nothing is known of ``old``."""
-        return bool(self._store.call("rename", {"old": old, "new": new}))
+        return bool(self._store.call("rename_entry", {"old": old, "new": new}))
 
     def import_entries(self, entries: Sequence[EntryToImport]) -> list[str]:
         """Let these entries go on after their last runs; return the names of those that were new."""
@@ -84,7 +86,7 @@ class Controls(StorePart):
         for part in portions(entries):
             encoded = json.dumps([asdict(entry) for entry in part])
             args = {"schema": SCHEMA, "watermark": oldest, "entries": encoded}
-            new += [name.decode() for name in self._store.call("inherit", args)]
+            new += [name.decode() for name in self._store.call("import_entries", args)]
         return new
 
 

@@ -140,18 +140,20 @@ class Leadership(StorePart):
             return False
         begun = self._clock.monotonic()
         known = {"owner": self.owner, "epoch": self.epoch, "known_beat": self._latest[1]}
-        beat = self.epoch and self._store.call("keep", {**known, "now_ms": to_instant(self._clock.now())})
+        beat = self.epoch and self._store.call(
+            "renew_lead", {**known, "now_ms": to_instant(self._clock.now())}
+        )
         if not beat:
             self.epoch = 0
             raise FencedError(_FENCED)
         self._renewed_at, self._latest = begun, (self.epoch, beat)
         return True
 
-    def watch(self, declares: str, *, now: Instant) -> Instant | None:
+    def record_standby(self, declares: str, *, now: Instant) -> Instant | None:
         """Record that this beat stands by with these entries, given by their digest; return since when
         they differ from the leader's, or None."""
         since: int = self._store.call(
-            "watch",
+            "record_standby",
             {
                 "owner": self.owner,
                 "declares": declares,

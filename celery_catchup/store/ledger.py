@@ -133,7 +133,7 @@ class Ledger(StorePart):
             for run_id, template in runs.items()
         )
         if runs:
-            self._store.call("published", {"now_ms": 0}, more_args=chain.from_iterable(triples))
+            self._store.call("confirm_published", {"now_ms": 0}, more_args=chain.from_iterable(triples))
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """Return a stored template; None if it is missing or unreadable."""

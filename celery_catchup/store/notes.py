@@ -39,7 +39,7 @@ class Notes(StorePart):
                 "store it elsewhere and keep its address"
             )
         status, *detail = self._store.call(
-            "note",
+            "write_note",
             {
                 "run_id": run_id,
                 "owner": owner,

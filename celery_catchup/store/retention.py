@@ -79,7 +79,7 @@ class Retention(StorePart):
                 discard(self._store, run_id, entry=entry)
         args = {"ended_before": ended_before}
         return sum(
-            int(leadership.call("trim", args, entry=entry, more_args=some))
+            int(leadership.call("forget_runs", args, entry=entry, more_args=some))
             for entry, some in by_entry.items()
         )
 
@@ -105,11 +105,11 @@ class Retention(StorePart):
 
     def mark_templates(self, cursor: int, *, count: int) -> int:
         """Mark shared templates that runs of the ledger use; return the next cursor, 0 at the end."""
-        return int(self._store.call("mark", {"cursor": cursor, "count": count}))
+        return int(self._store.call("mark_templates", {"cursor": cursor, "count": count}))
 
     def sweep_templates(self, leadership: Leadership, *, used_before: int, limit: int) -> int:
         """Forget up to ``limit`` shared templates that were last used earlier; return their number."""
-        return int(leadership.call("sweep", {"used_before": used_before, "count": limit}))
+        return int(leadership.call("sweep_templates", {"used_before": used_before, "count": limit}))
 
     # -- entries -----------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Retention(StorePart):
         answer: Any = self._client.hscan(self._keys.removed, cursor, count=count)
         old = [name.decode() for name, at in answer[1].items() if int(at) < removed_before]
         cut = {"removed_before": removed_before}
-        forgotten = (leadership.call("forget", {"entry": name, **cut}, entry=name) for name in old)
+        forgotten = (leadership.call("forget_entry", {"entry": name, **cut}, entry=name) for name in old)
         return int(answer[0]), sum(forgotten)
 
     # -- backfills ---------------------------------------------------------------------------
@@ -150,7 +150,8 @@ class Retention(StorePart):
         old = [name.decode() for name, text in answer[1].items() if _ended(text) < ended_before]
         lanes = {backfill: Backfill.lane_of(backfill) for backfill in old}
         forgotten = (
-            leadership.call("expire", {"id": one, "lane": lane}, lane=lane) for one, lane in lanes.items()
+            leadership.call("forget_backfill", {"id": one, "lane": lane}, lane=lane)
+            for one, lane in lanes.items()
         )
         return int(answer[0]), sum(forgotten)
 

@@ -130,7 +130,8 @@ class States(StorePart):
         changes = [(name, wanted.get(name)) for name in names if known.get(name) != wanted.get(name)]
         fence = {"owner": "", "epoch": ""} if leadership is None else leadership.fence()
         return all(
-            self._store.call("accept", {**fence, "records": json.dumps(part)}) for part in portions(changes)
+            self._store.call("accept_entries", {**fence, "records": json.dumps(part)})
+            for part in portions(changes)
         )
 
     def last_runs(self) -> dict[str, str]:
@@ -173,7 +174,7 @@ class States(StorePart):
                 "entries": json.dumps(part),
                 "left_off": json.dumps(removed),
             }
-            if not self._store.call("adopt", args):
+            if not self._store.call("store_entries", args):
                 return False
             watermark, removed = None, {}  # they go with the first part
         return True
@@ -223,7 +224,7 @@ class States(StorePart):
     ) -> None:
         """Store which entries and backfills fail now, and the oldest due slot that is undecided."""
         args = {"undecided": undecided, "failing": json.dumps(dict(failing))}
-        self._store.call("report", {**leadership.fence(), **args})
+        self._store.call("report_failures", {**leadership.fence(), **args})
 
     def failing(self) -> dict[str, str]:
         """Return the failing entries and backfills, each as it was reported."""

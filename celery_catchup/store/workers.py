@@ -71,10 +71,10 @@ class Workers(StorePart):
         super().__init__(store, now_ms=now_ms)
         self._ttl_ms = ttl_ms
 
-    def attend(self, worker: str, queues: Iterable[str] = ()) -> None:
+    def record_alive(self, worker: str, queues: Iterable[str] = ()) -> None:
         """Record that this worker is alive, has the plugin, and consumes these queues."""
         times = {"forget_ms": FORGET_MS, "ttl_ms": self._ttl_ms, "now_ms": self.now_ms}
-        self._store.call("attend", {"worker": worker, **times}, more_args=queues)
+        self._store.call("record_worker", {"worker": worker, **times}, more_args=queues)
 
     def leave(self, worker: str) -> None:
         """Record that this worker stops. Its queues stay known as queues with the plugin."""

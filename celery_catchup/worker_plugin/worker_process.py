@@ -74,7 +74,7 @@ class WorkerProcess:
         """Show that the worker consumes these queues, and renew the runs that its children execute."""
         elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
         self.heartbeat.attempt(
-            partial(self.workers.attend, worker, queues), partial(self.heartbeat.beat, elsewhere)
+            partial(self.workers.record_alive, worker, queues), partial(self.heartbeat.beat, elsewhere)
         )
 
     def leave(self, worker: str) -> None:

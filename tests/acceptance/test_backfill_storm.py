@@ -111,7 +111,7 @@ def test_cancelled_nothing_more_is_sent(site: Site, backfills: Backfills) -> Non
     site.worker()
     site.until_noted(20)
 
-    assert backfills.direct(asked.id, "cancelled") == "cancelled"
+    assert backfills.set_state(asked.id, "cancelled") == "cancelled"
 
     until(lambda: "running" not in site.states("storm"), what="the last run")
     noted = len(site.until_noted(1))

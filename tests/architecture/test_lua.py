@@ -10,6 +10,7 @@ import pytest
 
 import celery_catchup
 from celery_catchup.store.scripts import all_scripts
+from tests.simulation.oracle import WRITES, Oracle
 
 PACKAGE = Path(celery_catchup.__file__).parent
 FOLDER = PACKAGE / "store" / "lua"
@@ -77,3 +78,9 @@ def test_a_call_with_other_names_is_refused_before_anything_is_sent() -> None:
 
     with pytest.raises(TypeError, match=r"resign.lua takes \('owner', 'epoch'\)"):
         script.positions({"owner": "me"})
+
+
+def test_the_oracle_of_the_simulator_watches_scripts_that_exist() -> None:
+    handlers = {name.removeprefix("_on_") for name in vars(Oracle) if name.startswith("_on_")}
+
+    assert {*WRITES, *handlers - {"revoked"}} <= set(all_scripts())

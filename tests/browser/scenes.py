@@ -135,7 +135,7 @@ class Scene:
     def _work(self, operator: Operator) -> int:
         """Execute all active runs as a worker, one after the other; return their number."""
         done = 0
-        operator.workers.attend(WORKER)
+        operator.workers.record_alive(WORKER)
         lanes = [one.lane for one in operator.backfills.all() if not one.state.startswith("c")]
         for name in [*self.policies, *lanes]:
             while active := operator.ledger.active(name):

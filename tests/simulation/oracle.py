@@ -24,14 +24,14 @@ SILENT = 8
 SCHEDULED = ("scheduler", "catchup")
 WRITES = {
     "commit": lambda answer: answer is not None and answer[0] == b"ok",
-    "adopt": lambda answer: answer == 1,
+    "store_entries": lambda answer: answer == 1,
     "admit": lambda answer: answer is not None,
     "release": lambda answer: answer is not None,
     "recover": lambda answer: answer is not None,
-    "fill": lambda answer: answer is not None and answer[0] == b"ok",
-    "trim": lambda answer: answer is not None,
+    "commit_backfill": lambda answer: answer is not None and answer[0] == b"ok",
+    "forget_runs": lambda answer: answer is not None,
     "postpone": lambda answer: answer is not None,
-    "keep": bool,
+    "renew_lead": bool,
 }
 """What only the leader may write, and how its answer looks when it was written."""
 
@@ -233,7 +233,7 @@ class Oracle:
         if args[4]:
             self._watermarks(process, said=False)
 
-    def _on_keep(self, process: Process, args: list[str], answer: Any) -> None:
+    def _on_renew_lead(self, process: Process, args: list[str], answer: Any) -> None:
         """A leader has renewed its lease within a tick."""
         if answer:
             self.led_at = self.hub.now
@@ -263,7 +263,7 @@ class Oracle:
         if answer:
             self.leader = None
 
-    def _on_adopt(self, process: Process, args: list[str], answer: Any) -> None:
+    def _on_store_entries(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
             self.first_seen = self.first_seen or self.hub.now + process.clock.skew_ms
             self._watermarks(process, said=process.notes.get("suspect") == process.notes["tick"])
@@ -370,15 +370,15 @@ class Oracle:
             record.allowed, record.reopened, record.closed = record.allowed + 1, True, False
             record.failures, record.state = 0, ""
 
-    def _on_pause(self, process: Process, args: list[str], answer: Any) -> None:
+    def _on_pause_entry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
             self.paused[args[0]] = self.hub.now
 
-    def _on_resume(self, process: Process, args: list[str], answer: Any) -> None:
+    def _on_resume_entry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
             self.paused.pop(args[0], None)
 
-    def _on_start(self, process: Process, args: list[str], answer: Any) -> None:
+    def _on_start_manual_run(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"started":
             run = json.loads(args[1])
             self.manual[run["entry"]].append(int(args[4]))

@@ -14,7 +14,7 @@ from celery_catchup.store.scripts import Script
 
 CLOCK = "simulated-clock"
 QUEUE = "celery"
-DECIDING = ("lead", "commit", "adopt")
+DECIDING = ("lead", "commit", "store_entries")
 """Scripts that move watermarks."""
 _PRELUDE = f"""
 local function simulated_time()

@@ -11,7 +11,7 @@ from tests.simulation.hub import Process
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-FROZEN = ("commit", "commit", "recover", "trim", "admit")
+FROZEN = ("commit", "commit", "recover", "forget_runs", "admit")
 TRAPPED = ("commit", "lead", "finish", "claim", "recover", "renew", "")
 LIMITED = ("etl", "report", "feed", "cache")
 STRESS = 100

@@ -72,7 +72,7 @@ def test_a_mixed_queue_is_reported_at_once_and_every_hour_while_it_lasts(
 ) -> None:
     heard: list[Event] = []
     inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
-    workers.attend("celery@with", ["celery"])
+    workers.record_alive("celery@with", ["celery"])
 
     for minutes in range(0, 150, 5):
         inspection._answers = {"celery@with": ["celery"], "celery@without": ["celery"]}
@@ -82,11 +82,11 @@ def test_a_mixed_queue_is_reported_at_once_and_every_hour_while_it_lasts(
 
 
 def test_a_worker_that_got_the_plugin_is_reported_no_more(site: Site, workers: Workers) -> None:
-    workers.attend("celery@first", ["celery"])
+    workers.record_alive("celery@first", ["celery"])
     workers.note_consumers({"celery@second": ["celery"]}, now=NOW)
     before = workers.presence().mixed_since(NOW - 1000)
 
-    workers.attend("celery@second", ["celery"])
+    workers.record_alive("celery@second", ["celery"])
     workers.note_consumers({"celery@second": ["celery"]}, now=NOW + 1000)
 
     assert before == {"celery": ["celery@second"]}
@@ -94,7 +94,7 @@ def test_a_worker_that_got_the_plugin_is_reported_no_more(site: Site, workers: W
 
 
 def test_workers_of_another_queue_may_lack_the_plugin(site: Site, workers: Workers) -> None:
-    workers.attend("celery@with", ["celery"])
+    workers.record_alive("celery@with", ["celery"])
     workers.note_consumers({"celery@other": ["images"]}, now=NOW)
 
     assert workers.presence().mixed_since(0) == {}
@@ -103,7 +103,7 @@ def test_workers_of_another_queue_may_lack_the_plugin(site: Site, workers: Worke
 
 
 def test_what_is_remembered_of_workers_has_an_end(site: Site, workers: Workers) -> None:
-    workers.attend("celery@with", ["celery", "old"])
+    workers.record_alive("celery@with", ["celery", "old"])
     workers.note_consumers({"celery@other": ["images"]}, now=NOW)
 
     workers.note_consumers({}, now=NOW + 25 * HOUR)
@@ -163,7 +163,7 @@ def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plu
 ) -> None:
     monkeypatch.setattr(worker_inspection, "ask_workers", lambda app: {"celery@without": ["celery"]})
     inspection = WorkerInspection(site.app, workers, Events(), needed=False)
-    workers.attend("celery@with", ["celery"])
+    workers.record_alive("celery@with", ["celery"])
     before = inspection.presence()
 
     inspection._ask()

@@ -78,7 +78,7 @@ def with_a_worker(project: Project, monkeypatch: pytest.MonkeyPatch, *, plugin: 
     monkeypatch.setattr(project.app.control, "ping", lambda timeout: [{"celery@here": {"ok": "pong"}}])
     if plugin:
         with project.operator() as operator:
-            Workers(operator.store).attend("celery@here")
+            Workers(operator.store).record_alive("celery@here")
 
 
 def test_a_healthy_installation_is_told_so(
@@ -125,7 +125,7 @@ def test_a_worker_without_the_plugin_beside_one_with_it_is_a_failure_in_doctor_a
     with_a_worker(project, monkeypatch)
     with project.operator() as operator:
         server_ms = int(float(operator.store.client.time()[0]) * 1000)
-        operator.workers.attend("celery@here", ["celery"])
+        operator.workers.record_alive("celery@here", ["celery"])
         operator.workers.note_consumers(
             {"celery@there": ["celery", "other"], "celery@here": ["celery"]}, now=server_ms
         )

@@ -118,11 +118,11 @@ def test_failed_runs_only_can_be_reprocessed(beat: Beat) -> None:
 def test_paused_it_starts_nothing_and_resumed_it_goes_on(beat: Beat) -> None:
     asked = ask(beat)
     work(beat, limit=5)
-    assert beat.backfills.direct(asked.id, "paused") == "paused"
+    assert beat.backfills.set_state(asked.id, "paused") == "paused"
     active = work(beat)  # what was sent before the pause
     assert work(beat) == []
 
-    assert beat.backfills.direct(asked.id, "running") == "running"
+    assert beat.backfills.set_state(asked.id, "running") == "running"
 
     assert work(beat) == DAY[5 + len(active) :]
 
@@ -131,10 +131,10 @@ def test_cancelled_it_sends_nothing_more(beat: Beat) -> None:
     asked = ask(beat)
     work(beat, limit=5)
 
-    assert beat.backfills.direct(asked.id, "cancelled") == "cancelled"
+    assert beat.backfills.set_state(asked.id, "cancelled") == "cancelled"
 
     assert len(work(beat)) <= 1
-    assert beat.backfills.direct(asked.id, "running") == "cancelled"
+    assert beat.backfills.set_state(asked.id, "running") == "cancelled"
     states = [run["state"] for run in beat.ledger.runs_of("etl")]
     assert states.count("revoked") >= 18
 
@@ -157,5 +157,5 @@ def test_another_leader_goes_on_where_the_first_stopped(beat: Beat, redis_url: s
 
 
 def test_there_is_no_such_backfill(beat: Beat) -> None:
-    assert beat.backfills.direct("nope", "paused") is None
+    assert beat.backfills.set_state("nope", "paused") is None
     assert beat.backfills.get("nope") is None

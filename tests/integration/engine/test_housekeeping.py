@@ -231,7 +231,7 @@ def test_a_backfill_that_has_ended_is_forgotten_with_its_lane(
     fields = {"reprocess": "none", "newest_first": False, "max_active": 1, "created": now, "total": 3}
     made = years.beat.backfills.create({"entry": "etl", "start": now - 3 * 3_600_000, "end": now, **fields})
     years.tick()
-    years.beat.backfills.direct(made.id, "cancelled")
+    years.beat.backfills.set_state(made.id, "cancelled")
     (active,) = years.beat.ledger.active(made.lane)
     years.beat.leases.claim(active, owner="w", task="proj.etl", worker="w", entry="etl")
     years.beat.leases.finish(active, entry="etl", owner="w", state=RunState.SUCCEEDED)

@@ -40,7 +40,7 @@ class Fleet:
         workers = self.beat.workers
         workers.now_ms = self.now
         if plugin:
-            workers.attend(PLUGIN, [QUEUE])
+            workers.record_alive(PLUGIN, [QUEUE])
         if plain:
             workers.note_consumers({PLAIN: [QUEUE]}, now=self.now)
 
@@ -311,7 +311,7 @@ def test_a_confirmation_that_comes_after_the_claim_changes_no_lease(redis_url: s
 def test_a_run_whose_message_the_caller_never_sent_frees_its_entry_after_an_hour(fleet: Fleet) -> None:
     beat = fleet.beat
     fields = {"entry": "other", "task": "proj.etl", "schedule": 0, "slot": fleet.now, "trigger": "manual"}
-    beat.controls.enlist("manual-run", fields, now=fleet.now)
+    beat.controls.record_manual_run("manual-run", fields, now=fleet.now)
 
     fleet.pass_minutes(58, plugin=True)
     before = beat.client.zcard(beat.keys.active("other"))

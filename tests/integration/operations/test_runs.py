@@ -165,7 +165,7 @@ def test_a_message_is_the_runs_own_by_its_task_id(outage: Start, task_id: str, a
 def test_a_run_with_a_message_of_the_users_own_belongs_to_the_first_that_claims_it(outage: Start) -> None:
     beat = outage()
     slot = to_instant(beat.clock.now())
-    beat.controls.enlist("r1", {**by_hand(slot, Template("")), "template": ""}, now=slot)
+    beat.controls.record_manual_run("r1", {**by_hand(slot, Template("")), "template": ""}, now=slot)
 
     def claim_as(task_id: str, owner: str) -> ClaimOutcome:
         return beat.leases.claim("r1", owner=owner, task="proj.etl", worker="w1", task_id=task_id).answer

@@ -101,7 +101,7 @@ def test_a_backfill_and_its_policy_keep_their_numbers(beat: Beat) -> None:
     }
     created = beat.backfills.create(fields)
     for state in ("paused", "running", "cancelled"):
-        beat.backfills.direct(created.id, state)
+        beat.backfills.set_state(created.id, state)
 
     found = json.loads(beat.client.hget(beat.keys.backfills, created.id) or b"")
     assert {name: found[name] for name in fields} == fields

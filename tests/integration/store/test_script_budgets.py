@@ -204,7 +204,7 @@ def test_what_waits_in_a_cancelled_backfill_is_revoked_in_steps(redis_url: str, 
         beat.tick()
     waiting = beat.backfills.waiting(made)
 
-    beat.backfills.direct(made.id, "cancelled")
+    beat.backfills.set_state(made.id, "cancelled")
     at_once = waiting - beat.backfills.waiting(made)
     beat.tick()
 
@@ -321,7 +321,7 @@ def test_entries_are_noted_and_read_a_bounded_number_at_a_time(
     again = Beat(redis_url, clock, entries)
     stored: Any = again.engine.services.states.load()
 
-    adopting = all_scripts()["adopt"].sha.encode()
+    adopting = all_scripts()["store_entries"].sha.encode()
     seen: Any = client.slowlog_get(10_000)
     assert sum(adopting in one["command"] for one in seen) == 3
     assert set(stored.first_seen) == set(stored.policies) == set(entries)

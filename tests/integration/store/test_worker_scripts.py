@@ -75,14 +75,14 @@ def test_giving_back_twice_counts_once(site: Site, leases: Leases, workers: Work
 
 
 def test_silent_workers_are_forgotten_after_a_day(workers: Workers) -> None:
-    workers.attend("old@host")
+    workers.record_alive("old@host")
     workers.now_ms += 1000
-    workers.attend("new@host")
+    workers.record_alive("new@host")
     assert workers.seen_since(NOW) == ["old@host", "new@host"]
     assert workers.seen_since(NOW + 1) == ["new@host"]
 
     workers.now_ms = NOW + FORGET_MS + 500
-    workers.attend("third@host")
+    workers.record_alive("third@host")
 
     assert workers.seen_since(0) == ["new@host", "third@host"]
     workers.leave("new@host")
