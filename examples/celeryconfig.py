@@ -1,8 +1,8 @@
-"""A beat schedule with one entry for each way to treat what was missed.
+"""A beat schedule with one entry for each way to handle missed slots.
 
 Try it: ``celery --config celeryconfig -A tasks beat`` from this directory, with a Redis on
-localhost. Take away ``beat_scheduler``, ``imports`` and the lines that begin with ``catchup_``,
-and it is an ordinary Celery configuration again.
+localhost. Without ``beat_scheduler``, ``imports`` and the lines that begin with ``catchup_``, it is an
+ordinary Celery configuration.
 """
 
 from datetime import timedelta
@@ -31,21 +31,21 @@ beat_schedule = {
 catchup_entries = {
     # Data: every missed hour of the last six, strictly one after another, in order.
     "hourly-etl": {"window": "6h", "overlap_policy": "all"},
-    # A view of the present: of all missed slots the newest is enough.
+    # A view of the present: the newest missed slot is enough.
     "refresh-dashboard": {"window": "1d", "select": "latest"},
-    # A cron string instead of a crontab; at most three missed nights, the newest of them.
+    # A cron string instead of a crontab; of the missed nights, at most the three newest.
     "nightly-report": {"window": "7d", "overlap_policy": "all", "max_runs": 3, "keep": "newest"},
-    # People are at the other end: what was missed is never sent late.
+    # People receive it: missed slots are never sent late.
     "send-digest": False,
     # A bare window: the first missed slot runs, the others are skipped while it does.
     "poll-inbox": "10m",
-    # Independent of each other: all at once, however many were missed.
+    # Independent of each other: all missed slots at once.
     "thumbnails": {"window": "2h", "overlap_policy": "allow"},
-    # While one runs, one more waits; it sees what all the others would have seen.
+    # While one runs, one more waits; it does the work of all others.
     "reindex": {"window": "1h", "overlap_policy": "buffer_one"},
-    # A newer forecast makes the one in progress worthless: it is killed ("cancel_other" revokes it).
+    # A newer forecast makes the running one worthless: it is killed ("cancel_other" revokes it).
     "forecast": {"window": "3h", "overlap_policy": "terminate_other"},
-    # "heartbeat" is not mentioned: exactly as under Celery's own scheduler.
+    # "heartbeat" has no policy: it runs exactly as under Celery's own scheduler.
 }
 
 # Where watermarks, leases and runs are kept; the broker itself when it is Redis.

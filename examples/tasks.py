@@ -1,4 +1,4 @@
-"""The tasks of ``celeryconfig.py``: each says which slot it was run for."""
+"""The tasks of ``celeryconfig.py``: each logs the slot it was run for."""
 
 from celery import Celery
 from celery.utils.log import get_task_logger
@@ -9,7 +9,7 @@ app.config_from_object("celeryconfig")
 logger = get_task_logger(__name__)
 
 
-def _tell(task):
+def _log(task):
     """``scheduled_time`` and ``is_catchup`` are headers of every message that beat sends."""
     late = " (catching up)" if task.request.get("is_catchup") else ""
     logger.info("%s for %s%s", task.name, task.request.get("scheduled_time"), late)
@@ -18,52 +18,52 @@ def _tell(task):
 @app.task(bind=True)
 def etl(self):
     """Load the hour that the slot stands for, and no other."""
-    _tell(self)
+    _log(self)
 
 
 @app.task(bind=True)
 def refresh(self):
-    """Draw the dashboard anew."""
-    _tell(self)
+    """Redraw the dashboard."""
+    _log(self)
 
 
 @app.task(bind=True)
 def report(self):
-    """Write the report of the night."""
-    _tell(self)
+    """Write the nightly report."""
+    _log(self)
 
 
 @app.task(bind=True)
 def send_digest(self):
-    """Mail what is new."""
-    _tell(self)
+    """Mail the latest news."""
+    _log(self)
 
 
 @app.task(bind=True)
 def poll(self):
-    """Look into the inbox."""
-    _tell(self)
+    """Poll the inbox."""
+    _log(self)
 
 
 @app.task(bind=True)
 def draw(self):
-    """Make thumbnails of what came in since the slot before."""
-    _tell(self)
+    """Make thumbnails of new images since the previous slot."""
+    _log(self)
 
 
 @app.task(bind=True)
 def reindex(self):
-    """Make search find what is new."""
-    _tell(self)
+    """Update the search index."""
+    _log(self)
 
 
 @app.task(bind=True)
 def forecast(self):
-    """Compute for a long time what tomorrow will be like."""
-    _tell(self)
+    """Compute tomorrow's forecast, which takes long."""
+    _log(self)
 
 
 @app.task(bind=True)
 def heartbeat(self):
-    """Say that everything is alive."""
-    _tell(self)
+    """Log that everything is alive."""
+    _log(self)

@@ -1,6 +1,6 @@
-"""Sales by the hour: a task that loads exactly the hour its slot stands for, however late it runs.
+"""Load hourly sales: a task that loads exactly the hour of its slot, however late it runs.
 
-Try it, with a Redis on localhost, each in a terminal of its own::
+Try it with a Redis on localhost, each command in its own terminal::
 
     celery -A etl worker
     celery -A etl beat
@@ -18,7 +18,7 @@ from warehouse import COPY_ORDER, KEEP_SALES, open_warehouse
 from celery_catchup import current_run
 
 PAGE = 100
-"""Orders that are copied at a time; what is copied is not copied again by the next attempt."""
+"""Orders per batch; the next attempt does not copy a finished batch again."""
 
 app = Celery("etl", broker=os.environ.get("CELERY_BROKER_URL", "redis://localhost:6379/0"))
 app.conf.update(

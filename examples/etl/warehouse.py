@@ -1,6 +1,6 @@
-"""Where the example's data is: SQLite, or PostgreSQL when ``WAREHOUSE`` is its URL.
+"""Store the example's data: in SQLite, or in PostgreSQL when ``WAREHOUSE`` is its URL.
 
-Every statement that writes says what happens when the row is there: run it twice, and nothing changes.
+Every statement that writes is an upsert, so running it twice changes nothing.
 """
 
 import os
@@ -38,19 +38,19 @@ class Warehouse:
         self._connection, self._placeholder = connection, placeholder
 
     def write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """All rows, or none."""
+        """Write all rows, or none."""
         cursor = self._connection.cursor()
         cursor.executemany(statement.replace("?", self._placeholder), list(rows))
         self._connection.commit()
 
     def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a query finds."""
+        """Return the rows that a query finds."""
         cursor = self._connection.cursor()
         cursor.execute(query.replace("?", self._placeholder), values)
         return [tuple(row) for row in cursor.fetchall()]
 
     def create_tables(self) -> None:
-        """Those that are missing."""
+        """Create the tables that are missing."""
         cursor = self._connection.cursor()
         for statement in filter(str.strip, TABLES.split(";")):
             cursor.execute(statement)
@@ -59,7 +59,7 @@ class Warehouse:
 
 @contextmanager
 def open_warehouse(url: str = WAREHOUSE) -> Iterator[Warehouse]:
-    """The warehouse, with its tables."""
+    """Open the warehouse, with its tables."""
     if url.startswith("postgresql://"):
         import psycopg
 

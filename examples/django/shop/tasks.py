@@ -10,7 +10,7 @@ from celery_catchup import current_run
 
 @shared_task(name="shop.count_sales")
 def count_sales() -> str:
-    """Counts the sales of one interval, and writes down which."""
+    """Count the sales of one interval, and write its slot to a file."""
     run = current_run()
     if run is None:
         return "called by hand"
