@@ -1,7 +1,7 @@
-"""Write the reference pages that follow from the code: ``python docs/generate.py``.
+"""Generate reference pages from the code: ``python docs/generate.py``.
 
-What the tables say is read from the models that read the settings, and from the commands and
-what they return, so they cannot disagree.
+The tables come from the models that parse the settings, from the commands and from the objects they
+return, so page and code cannot disagree. The text around them is in ``reference/*.md.in``.
 """
 
 from __future__ import annotations
@@ -51,16 +51,7 @@ from celery_catchup.operations.json_form import camel
 from docs import http_api
 
 HERE = Path(__file__).resolve().parent
-SETTINGS_PAGE = HERE / "reference" / "settings.md"
-SETTINGS_TEXT = HERE / "reference" / "settings.md.in"
-EVENTS_PAGE = HERE / "reference" / "events.md"
-EVENTS_TEXT = HERE / "reference" / "events.md.in"
-METRICS_PAGE = HERE / "reference" / "metrics.md"
-METRICS_TEXT = HERE / "reference" / "metrics.md.in"
-RUN_STATES_PAGE = HERE / "reference" / "run-states.md"
-RUN_STATES_TEXT = HERE / "reference" / "run-states.md.in"
-COMMANDS_PAGE = HERE / "reference" / "cli.md"
-COMMANDS_TEXT = HERE / "reference" / "cli.md.in"
+REFERENCE = HERE / "reference"
 
 PRINTED: dict[str, tuple[str, type]] = {
     "preview": ("previews", previews.Preview),
@@ -85,15 +76,14 @@ PRINTED: dict[str, tuple[str, type]] = {
     "import": ("entries", import_state.ImportedEntry),
     "doctor": ("", doctor.Examination),
 }
-"""What each command prints with -j: an object of that kind, or a list of them under that name."""
+"""The object that each command prints with -j, or a list of them under a name."""
 
 
 OVERLAP_HEAD = ["`overlap_policy`", "While a run of the entry is active", "Of several missed slots"]
 
 
 def settings_page() -> str:
-    """The page about settings: its text, with the tables put in."""
-    text = SETTINGS_TEXT.read_text(encoding="utf-8")
+    """Return the page about settings."""
     fields = ["Field", "Also", "Values", "Default", "Meaning"]
     tables = {
         "{settings}": table(["Setting", "Values", "Default", "Meaning"], settings_rows()),
@@ -103,13 +93,11 @@ def settings_page() -> str:
         "{longest}": f"`{format_duration(LONGEST)}`",
         "{mistakes}": mistakes(),
     }
-    for mark, content in tables.items():
-        text = text.replace(mark, content)
-    return text
+    return fill("settings", tables)
 
 
 def mistakes() -> str:
-    """What a user with three mistakes sees."""
+    """Return the error for a configuration with three mistakes."""
     raw = {"catchup_entries": {"report": {"select": "newest", "windw": "6h"}, "nightly": "6h"}}
     declared = {"report": Declaration("30 6 * * *"), "hourly-etl": Declaration("0 * * * *")}
     try:
@@ -120,13 +108,13 @@ def mistakes() -> str:
 
 
 def settings_rows() -> Iterator[list[str]]:
-    """One row for each app-wide setting."""
+    """Yield one row for each app-wide setting."""
     for name, field in Settings.model_fields.items():
-        yield [f"`{PREFIX}{name}`", values(field), default(field), " ".join(str(field.description).split())]
+        yield [f"`{PREFIX}{name}`", values(field), default(field), meaning(field)]
 
 
 def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
-    """One row for each field of a policy."""
+    """Yield one row for each field of a policy."""
     for name, field in model.model_fields.items():
         others = [f"`{other}`" for other, own in model.spellings().items() if own == name != other]
         yield [
@@ -134,23 +122,28 @@ def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
             ", ".join(others),
             values(field),
             default(field),
-            " ".join(str(field.description).split()),
+            meaning(field),
         ]
 
 
 def overlap_rows() -> Iterator[list[str]]:
-    """One row for each overlap policy."""
+    """Yield one row for each overlap policy."""
     for one in OverlapPolicy:
         yield [f"`{one}`", one.rule.while_active, one.rule.of_missed]
 
 
 def values(field: FieldInfo) -> str:
-    """What may be written there."""
+    """Describe the values that a field accepts."""
     return next(part.says for part in field.metadata if isinstance(part, FieldParser))
 
 
+def meaning(field: FieldInfo) -> str:
+    """Return the description of a field on one line."""
+    return " ".join(str(field.description).split())
+
+
 def default(field: FieldInfo) -> str:
-    """What holds when nothing is written."""
+    """Describe the default of a field."""
     if field.default is None or field.default == {}:
         return "none"
     if isinstance(field.default, timedelta):
@@ -165,39 +158,36 @@ def run_states_page() -> str:
     """The page about run states: its text, with the table of skip reasons put in."""
     rows = [[f"`{reason}`", str(reason.rule.severity), reason.rule.meaning] for reason in SkipReason]
     reasons = table(["reason", "counts as", "meaning"], rows)
-    return RUN_STATES_TEXT.read_text(encoding="utf-8").replace("{reasons}", reasons)
+    return fill("run-states", {"{reasons}": reasons})
 
 
 # -- events ----------------------------------------------------------------------------------
 
 
 def events_page() -> str:
-    """The page about events and signals: its text, with the catalogue put in."""
-    text = EVENTS_TEXT.read_text(encoding="utf-8")
+    """Return the page about events and signals."""
     head = ["Event", "Meaning", "Fields"]
     tables = {
         "{beat}": table(head, map(event_row, typing.get_args(events.BeatEvent))),
         "{worker}": table(head, map(event_row, typing.get_args(events.WorkerEvent))),
         "{signals}": table(["Signal", "Sent from", "Arguments"], signal_rows()),
     }
-    for mark, content in tables.items():
-        text = text.replace(mark, content)
-    return text
+    return fill("events", tables)
 
 
 def event_row(kind: Any) -> list[str]:
-    """One kind of event: name, meaning, fields with their types."""
+    """Return name, meaning and fields of an event."""
     properties = [name for name, value in vars(kind).items() if isinstance(value, property)]
-    told = [f"`{field.name}` {field.type}".replace("|", "or") for field in fields(kind)]
+    typed = [f"`{field.name}` {field.type}".replace("|", "or") for field in fields(kind)]
     return [
         f"`{kind.__name__}`",
         paragraphs(kind.__doc__),
-        ", ".join([*told, *map("`{}`".format, properties)]),
+        ", ".join([*typed, *map("`{}`".format, properties)]),
     ]
 
 
 def signal_rows() -> Iterator[list[str]]:
-    """One row for each signal."""
+    """Yield one row for each signal."""
     for kind, signal in signals.SIGNALS.items():
         arguments = ", ".join(f"`{name}`" for name in sorted(signal.providing_args))
         yield [f"`{signal.name}`", f"`{kind.__name__}`", arguments]
@@ -207,8 +197,7 @@ def signal_rows() -> Iterator[list[str]]:
 
 
 def metrics_page() -> str:
-    """The page about metrics: its text, with the catalogue put in."""
-    text = METRICS_TEXT.read_text(encoding="utf-8")
+    """Return the page about metrics."""
     head = ["Metric", "Kind", "Labels", "Meaning"]
     bounds = [f"{bound:,}" for bound in catalogue.LAG_BOUNDS]
     parts = {
@@ -217,13 +206,11 @@ def metrics_page() -> str:
         "{lag}": ", ".join(bounds[:-1]) + f" and {bounds[-1]}",
         "{entries}": f"{samples.MOST_ENTRIES:,}",
     }
-    for mark, content in parts.items():
-        text = text.replace(mark, content)
-    return text
+    return fill("metrics", parts)
 
 
 def metric_rows(*, in_beat: bool) -> Iterator[list[str]]:
-    """One row for each metric that is told there."""
+    """Yield one row for each metric of beat, or of the store."""
     for one in catalogue.METRICS.values():
         if one.in_beat == in_beat:
             yield [f"`{one.exposed}`", str(one.kind), ", ".join(f"`{name}`" for name in one.labels), one.help]
@@ -233,20 +220,17 @@ def metric_rows(*, in_beat: bool) -> Iterator[list[str]]:
 
 
 def commands_page() -> str:
-    """The page about the commands: its text, with what is read from the commands put in."""
-    text = COMMANDS_TEXT.read_text(encoding="utf-8")
+    """Return the page about commands."""
     parts = {
         "{commands}": "\n\n".join(command_texts()),
         "{printed}": "\n".join(f"| {' | '.join(row)} |" for row in printed_rows()),
         "{schema}": "\n\n".join(schemas()),
     }
-    for mark, content in parts.items():
-        text = text.replace(mark, content)
-    return text
+    return fill("cli", parts)
 
 
 def command_texts() -> Iterator[str]:
-    """One section for each command, one below it for each of a group's."""
+    """Yield one section for each command and subcommand."""
     context = click.Context(catchup, info_name="celery -A proj catchup")
     for name in catchup.list_commands(context):
         command = catchup.get_command(context, name)
@@ -259,7 +243,7 @@ def command_texts() -> Iterator[str]:
 
 
 def section(command: click.Command, path: str, *, level: int) -> str:
-    """Heading, usage, text and options of a command."""
+    """Return heading, usage, text and options of a command."""
     shown = command
     if isinstance(command, click.Group) and getattr(command, "default", ""):
         shown = command.commands[command.default]
@@ -274,13 +258,13 @@ def section(command: click.Command, path: str, *, level: int) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """A docstring as Markdown, one line a paragraph; options look like what is typed."""
+    """Return a docstring as Markdown, one line per paragraph, with options as code."""
     joined = "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
     return re.sub(r"(?<!\S)(--?[a-z][a-z-]*)", r"`\1`", joined.replace("``", "`"))
 
 
 def option_words(option: click.Option) -> str:
-    """How an option is written."""
+    """Return how an option is written."""
     words = ", ".join(f"`{word}`" for word in option.opts)
     if option.is_flag:
         return words
@@ -291,7 +275,7 @@ def option_words(option: click.Option) -> str:
 
 
 def option_text(option: click.Option) -> str:
-    """What an option means, and what holds without it."""
+    """Return the meaning of an option, and its default."""
     extra = "Required." if option.required else ""
     if option.show_default:
         extra = f"Default: `{option.default}`."
@@ -300,17 +284,17 @@ def option_text(option: click.Option) -> str:
     return f"{paragraphs(option.help or '')} {extra}".strip()
 
 
-# -- what they print -------------------------------------------------------------------------
+# -- output of the commands -------------------------------------------------------------------------
 
 
 def printed_rows() -> Iterator[list[str]]:
-    """What each command prints with -j."""
+    """Yield the output of each command with -j."""
     for command, (name, kind) in PRINTED.items():
         yield [f"`{command}`", f'`{{"{name}": […]}}`, a list of {link_to(kind)}' if name else link_to(kind)]
 
 
 def schemas() -> Iterator[str]:
-    """One section for each kind of object, in the order in which they are met."""
+    """Yield one section for each kind of object, in the order in which they appear."""
     waiting, done = [kind for _, kind in PRINTED.values()], set()
     while waiting:
         kind = waiting.pop(0)
@@ -319,23 +303,23 @@ def schemas() -> Iterator[str]:
         done.add(kind)
         hints = typing.get_type_hints(kind)
         rows = [[f"`{camel(field.name)}`", json_type(hints[field.name])] for field in fields(kind)]
-        told = paragraphs(kind.__doc__ or "")
-        yield f"### Object {json_name(kind)}\n\n{told}\n\n{table(['Field', 'Type'], rows)}"
+        text = paragraphs(kind.__doc__ or "")
+        yield f"### Object {json_name(kind)}\n\n{text}\n\n{table(['Field', 'Type'], rows)}"
         waiting[0:0] = [part for field in fields(kind) for part in objects_in(hints[field.name])]
 
 
 def json_name(kind: type) -> str:
-    """What a kind of object is called on the page."""
+    """Return the name of a kind of object on the page."""
     return kind.__name__.removesuffix("View")
 
 
 def link_to(kind: type) -> str:
-    """A link to the section about a kind of object."""
+    """Return a link to the section about a kind of object."""
     return f"[{json_name(kind)}](#object-{json_name(kind).lower()})"
 
 
 def objects_in(hint: Any) -> list[type]:
-    """The kinds of objects that a field holds."""
+    """Return the kinds of objects in a field."""
     if hint is previews.PlannedSlots:
         return [previews.PreviewSlot]
     if isinstance(hint, type) and is_dataclass(hint):
@@ -344,7 +328,7 @@ def objects_in(hint: Any) -> list[type]:
 
 
 def json_type(hint: Any) -> str:
-    """A type as JSON has it."""
+    """Describe a type in JSON terms."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if hint is previews.PlannedSlots:
         return f"list of {json_type(previews.PreviewSlot)}"
@@ -364,14 +348,27 @@ def json_type(hint: Any) -> str:
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
 
 
+def fill(page: str, parts: Mapping[str, str]) -> str:
+    """Return the text of a page, ``<page>.md.in``, with its placeholders filled."""
+    text = (REFERENCE / f"{page}.md.in").read_text(encoding="utf-8")
+    for placeholder, content in parts.items():
+        text = text.replace(placeholder, content)
+    return text
+
+
+PAGES = {
+    "settings": settings_page,
+    "run-states": run_states_page,
+    "metrics": metrics_page,
+    "events": events_page,
+    "cli": commands_page,
+    "http-api": http_api.http_api_page,
+}
+
 if __name__ == "__main__":
-    SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8")
-    RUN_STATES_PAGE.write_text(run_states_page(), encoding="utf-8")
-    METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
-    EVENTS_PAGE.write_text(events_page(), encoding="utf-8")
-    COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")
-    http_api.PAGE.write_text(http_api.http_api_page(), encoding="utf-8")
+    for name, page in PAGES.items():
+        (REFERENCE / f"{name}.md").write_text(page(), encoding="utf-8")
