@@ -25,31 +25,31 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_instant(moment: datetime) -> Instant:
-    """The instant of an aware datetime, whatever its zone; rounded down to a millisecond."""
+    """Convert an aware datetime to an instant, rounded down to a millisecond."""
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} has no time zone; make it aware")
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def to_datetime(instant: Instant) -> datetime:
-    """The instant as an aware UTC datetime."""
+    """Convert an instant to an aware UTC datetime."""
     return _EPOCH + timedelta(milliseconds=instant)
 
 
-@lru_cache(maxsize=4096)  # the slots of a tick are few, and each is told many times
+@lru_cache(maxsize=4096)  # a tick has few slots, and formats each many times
 def to_rfc3339(instant: Instant) -> str:
-    """``2026-02-07T10:00:00Z``; milliseconds only when there are any."""
+    """Format an instant as ``2026-02-07T10:00:00Z``; with milliseconds only when there are any."""
     spec = "milliseconds" if instant % 1000 else "seconds"
     return to_datetime(instant).isoformat(timespec=spec).replace("+00:00", "Z")
 
 
 def to_milliseconds(duration: timedelta) -> int:
-    """A duration as whole milliseconds, rounded down."""
+    """Convert a duration to whole milliseconds, rounded down."""
     return duration // _MILLISECOND
 
 
 class SlotMark(StrEnum):
-    """What became of a slot, as timelines and heat maps show it."""
+    """The outcome of a slot, as timelines and heat maps show it."""
 
     ON_TIME = "on_time"
     CAUGHT_UP = "caught_up"
@@ -138,7 +138,7 @@ class RunState(StrEnum):
 
 
 class Severity(StrEnum):
-    """What a skipped slot means to its owner."""
+    """The meaning of a skipped slot to the owner of its entry."""
 
     LOST = "not recovered"
     BY_POLICY = "skipped by policy"
@@ -162,7 +162,7 @@ class SkipRule:
 
 
 class SkipReason(StrEnum):
-    """Why a slot did not run, in the words that logs, ledger and pages share."""
+    """The reason why a slot did not run; logs, ledger and pages share these words."""
 
     ALREADY_EXISTS = "already_exists"
     GUARD_BLOCKED = "guard_blocked"
@@ -247,7 +247,7 @@ class PlannedRun:
 class Skip:
     """The ``count`` neighbouring slots of one schedule from ``first`` to ``last`` that will not run.
 
-    A million skipped slots are one value, and its timetable can list them again.
+    A million skipped slots are one value; the timetable can list them again.
     """
 
     schedule: int
@@ -259,13 +259,13 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do with every slot of an entry in ``(replay_from, watermark]``.
+    """The decision about every slot of an entry in ``(replay_from, watermark]``.
 
     Each slot is in ``runs`` or inside one of ``skips``. ``stops`` are slots that end the
     active runs. ``complete`` is false when a limit stopped the plan early: plan again
     from ``watermark`` for the rest. A plan made newest first goes downwards, and its
-    ``watermark`` is the instant down to which everything is decided. ``catches_up`` tells
-    that slots were missed, so that caps apply, also to the batches that follow.
+    ``watermark`` is the instant down to which everything is decided. ``catches_up``: slots
+    were missed, so caps apply to this plan and to those that continue it.
     """
 
     entry: str
@@ -280,17 +280,17 @@ class Plan:
 
     @property
     def skipped(self) -> int:
-        """How many slots will not run, those that fell out of the window apart."""
+        """The number of slots that will not run, except those outside the window."""
         return sum(skip.count for skip in self.skips if skip.reason is not SkipReason.EXPIRED)
 
     @property
     def expired(self) -> int:
-        """How many slots fell out of the window."""
+        """The number of slots outside the window."""
         return sum(skip.count for skip in self.skips if skip.reason is SkipReason.EXPIRED)
 
     @property
     def candidates(self) -> int:
-        """How many slots were decided on; what fell out of the window is not among them."""
+        """The number of slots that were decided, except those outside the window."""
         return len(self.runs) + self.skipped
 
 

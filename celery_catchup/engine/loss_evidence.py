@@ -1,7 +1,7 @@
-"""Decide what a run that no worker has claimed means: it waits, or its message is lost.
+"""Decide whether a run that no worker has claimed waits in its queue, or has lost its message.
 
 A delay is not a loss. A run is sent again only on evidence that its message is gone, and it is never
-given up: a queue may be hours deep, and its workers may be stopped for a night.
+dead-lettered: a queue may be hours deep, and its workers may be stopped for a night.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from celery_catchup.store import Evidence
 _EXPIRY_MARGIN = 30_000
 """Milliseconds after its expiry in which a worker with a late clock may still start a message."""
 _ASSUMED_AFTER = 3_600_000
-"""Milliseconds after which a run of a queue whose workers never had the plugin is taken to have run,
-although messages wait in the queue."""
+"""Milliseconds after which a run is assumed to have run, if the workers of its queue never had the plugin
+and messages wait in the queue."""
 _LONGEST_WAIT = 3_600_000
-"""Milliseconds between two looks at a run, at the most."""
+"""Longest time between two examinations of a run, in milliseconds."""
 _SHORTEST_WAIT = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What is known of a queue.
+    """The state of a queue.
 
     ever_claimed  a worker with the plugin has ever consumed it
     claims_now    one consumes it now
     plain_now     a worker without the plugin consumes it now
     drained       when the latest message was sent that a worker has claimed from it
-    depth         messages that wait there or are unacknowledged; None when the broker does not tell
-    asked         the leader has asked the workers lately, so that ``plain_now`` can be relied on
+    depth         messages that wait or are unacknowledged; None when the broker cannot count them
+    asked         the leader has inspected the workers lately, so that ``plain_now`` is reliable
     """
 
     ever_claimed: bool = False
@@ -46,15 +46,15 @@ class QueueView:
 def evidence_of(run: Mapping[str, Any], queue: QueueView, *, now: Instant) -> Evidence:
     """Judge a queued run by its queue; ``now`` is the server's clock.
 
-    A worker with the plugin keeps renewing messages that it has received, so a run that is judged here
-    is in the queue, or gone.
+    A worker with the plugin renews the messages that it has received, so the message of a run that is
+    judged here is in the queue, or gone.
     """
     expires = run.get("expires")
     if expires is not None and now >= expires + _EXPIRY_MARGIN:
         return Evidence.EXPIRED
     if not run.get("template"):  # `run_headers()`: the caller's message never came
         return Evidence.ASSUMED
-    if run.get("discarded"):  # a worker that does not know the task has thrown the message away
+    if run.get("discarded"):  # a worker that does not know the task has discarded the message
         return Evidence.LOST
     sent = sent_at(run)
     if not queue.ever_claimed:
@@ -68,7 +68,7 @@ def evidence_of(run: Mapping[str, Any], queue: QueueView, *, now: Instant) -> Ev
 
 
 def next_look(run: Mapping[str, Any], *, now: Instant) -> Instant:
-    """When to look at a waiting run again: the longer it waits, the less often."""
+    """Return when to examine a waiting run again: the longer it waits, the less often."""
     wait = min(max((now - sent_at(run)) // 2, _SHORTEST_WAIT), _LONGEST_WAIT)
     expires = run.get("expires")
     look = now + wait
@@ -76,5 +76,5 @@ def next_look(run: Mapping[str, Any], *, now: Instant) -> Instant:
 
 
 def sent_at(run: Mapping[str, Any]) -> Instant:
-    """When the run's message could first be received; records of version 0.1 have the slot time only."""
+    """Return when the message could first be received; records of version 0.1 only have the slot."""
     return int(run.get("sent") or run.get("queued") or run["slot"])

@@ -1,8 +1,7 @@
-"""Keep a small local file with what the leader has decided, for the day the server forgets it.
+"""Keep up to where each entry is decided in a small local file, in case the server loses it.
 
-A beat that lives remembers by itself; this is for one that was restarted meanwhile, which could
-not tell a server that lost everything from a first start. It is off unless ``catchup_mirror_file``
-names a place.
+A running beat remembers this itself. A restarted one could not distinguish a server that has lost
+everything from a first start. The file is off unless ``catchup_mirror_file`` names its path.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from celery_catchup.model import Instant
 logger = logging.getLogger(__name__)
 
 EVERY = 10.0
-"""Seconds between two writes: so much may be decided again, under the same run ids."""
+"""Seconds between two writes; slots of that time may be decided again, under the same run ids."""
 _LARGEST = 64 * 2**20
-"""Bytes; what is larger was not written by us."""
+"""Bytes; a larger file was not written by this class."""
 
 
 class WatermarkFile:
-    """One file, readable by its owner only, replaced as a whole. No trouble with it stops a beat."""
+    """One file, readable by its owner only, replaced as a whole. A failure to use it does not stop beat."""
 
     def __init__(self, path: Path, *, namespace: str, monotonic: Callable[[], float]) -> None:
         self._path, self._namespace, self._monotonic = path, namespace, monotonic
         self._due, self._failing = 0.0, False
 
     def keep(self, decided: Callable[[], Mapping[str, Instant]]) -> None:
-        """Write it, if it is time to; up to where each entry is decided."""
+        """Write the file, if a write is due."""
         if self._monotonic() < self._due:
             return
         self._due = self._monotonic() + EVERY
@@ -47,7 +46,7 @@ class WatermarkFile:
             self._failing = False
 
     def recall(self) -> dict[str, Instant] | None:
-        """What was written last; None when there is nothing, or nothing to be trusted."""
+        """Read what was written last; None when the file is missing or cannot be trusted."""
         try:
             found = json.loads(self._read())
             if found["namespace"] != self._namespace:
@@ -83,5 +82,5 @@ class WatermarkFile:
 
 def _instant(value: object) -> Instant:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{str(value)[:40]!r} is no time")
+        raise ValueError(f"{str(value)[:40]!r} is not a time")
     return value

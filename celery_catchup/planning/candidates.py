@@ -1,7 +1,7 @@
-"""Slots of several schedules in one order, counted and cut without being listed.
+"""Merge the slots of several schedules in one order; count and cut them without listing them.
 
-A policy is applied to positions in this order, so five years of minutely slots cost no
-more than the few that run.
+A policy is applied to positions in this order, so five years of minutely slots cost no more than the few
+that run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from celery_catchup.model import Instant, Skip, SkipReason, Slot
 from celery_catchup.timetables.timetable import Timetable
 
 _STEPS = 4
-"""Slots from the beginning that are found one by one."""
+"""Slots from the start that are found one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +29,26 @@ class Stretch:
     until: Instant
 
     def slots(self, *, newest_first: bool = False) -> Iterator[Slot]:
-        """Its slots, lazily."""
+        """Yield its slots."""
         instants = self.timetable.slots(self.after, self.until, newest_first=newest_first)
         return (Slot(at, self.schedule) for at in instants)
 
     def last(self) -> Slot | None:
-        """Its newest slot."""
+        """Return its newest slot."""
         at = self.timetable.previous_before(self.until + 1)
         return Slot(at, self.schedule) if at is not None and at > self.after else None
 
     def contains(self, slot: Slot) -> bool:
-        """Whether the slot is one of them, and not only in the range."""
+        """Tell whether the schedule has this slot in the range."""
         inside = slot.schedule == self.schedule and self.after < slot.at <= self.until
         return inside and self.timetable.next_after(slot.at - 1) == slot.at
 
     def clipped(self, after: Instant, until: Instant) -> Stretch:
-        """The part of it inside ``(after, until]``."""
+        """Return the part inside ``(after, until]``."""
         return Stretch(self.schedule, self.timetable, max(self.after, after), min(self.until, until))
 
     def skip(self, reason: SkipReason) -> Skip | None:
-        """All of its slots as one skip; None when it has none."""
+        """Return all of its slots as one skip; None when it has none."""
         count = self.timetable.count(self.after, self.until) if self.after < self.until else 0
         if not count:
             return None
@@ -71,18 +71,18 @@ class Candidates:
 
     @cached_property
     def count(self) -> int:
-        """How many there are."""
+        """The number of candidates."""
         listed = sum(s.timetable.count(s.after, s.until) for s in self.stretches)
         return listed - len(self.excluded)
 
     def slots(self, *, newest_first: bool = False) -> Iterator[Slot]:
-        """All of them in order: by time, ties in the order of declaration."""
+        """Yield all candidates by time, ties in the order of declaration."""
         streams = [stretch.slots(newest_first=newest_first) for stretch in self.stretches]
         merged = streams[0] if len(streams) == 1 else merge(*streams, reverse=newest_first)
         return (slot for slot in merged if slot not in self.excluded) if self.excluded else merged
 
     def at(self, position: int) -> Slot:
-        """The slot at a position, found from the nearer end."""
+        """Find the slot at a position, from the nearer end."""
         if len(self.stretches) == 1 and not self.excluded and position < _STEPS:
             return self._by_steps(position)
         from_end = position >= self.count // 2
@@ -90,7 +90,7 @@ class Candidates:
         return next(islice(self.slots(newest_first=from_end), steps, None))
 
     def _by_steps(self, position: int) -> Slot:
-        """A few steps cost less than to begin a walk; and many entries ask the same table for them."""
+        """Take a few steps, which the timetable caches, instead of starting a walk."""
         (stretch,) = self.stretches
         at = stretch.after
         for _ in range(position + 1):
@@ -100,7 +100,7 @@ class Candidates:
         return Slot(at, stretch.schedule)
 
     def between(self, first: Slot | None, last: Slot | None) -> Iterator[Stretch]:
-        """What lies from ``first`` to ``last``, both included, one stretch a schedule; None is an end."""
+        """Yield one stretch per schedule from ``first`` to ``last``, both included; None is the end."""
         for stretch in self.stretches:
             after, until = stretch.after, stretch.until
             if first is not None:
@@ -111,7 +111,7 @@ class Candidates:
 
 
 def skips_of(stretch: Stretch, reason: SkipReason, excluded: Iterable[Slot]) -> Iterator[Skip]:
-    """The stretch as skips, broken at the slots that are decided otherwise."""
+    """Yield the stretch as skips, split at the slots that have another decision."""
     after = stretch.after
     holes = sorted(s.at for s in excluded if s.schedule == stretch.schedule and stretch.after < s.at)
     for hole in (*(at for at in holes if at <= stretch.until), None):

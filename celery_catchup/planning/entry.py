@@ -1,4 +1,4 @@
-"""Entries as the planner sees them: their schedules, their policy, and what is known of them."""
+"""Entries as the planner sees them: their schedules, their policy and their state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINUTE = 60_000
 
 
 class Role(StrEnum):
-    """What a slot of a schedule does: starts a run, ends the active ones, or both."""
+    """The effect of a slot: it starts a run, ends the active ones, or both."""
 
     START = "start"
     STOP = "stop"
@@ -29,10 +29,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule of an entry, with what it sets for itself over the entry's policy.
+    """One schedule of an entry, with the fields that override the entry's policy.
 
-    ``id`` replaces the schedule's position in the identity of its runs, and in what else has to survive a
-    change of the list; None when it has none.
+    ``id`` replaces the schedule's position in the identity of its runs, so that it survives a change of
+    the list.
     """
 
     timetable: Timetable
@@ -59,33 +59,32 @@ class Entry:
 
     @cached_property
     def jitter(self) -> int:
-        """The most milliseconds by which a live run may be sent later."""
+        """The longest delay of a live run, in milliseconds."""
         return 0 if self.policy.jitter is None else to_milliseconds(self.policy.jitter)
 
     @cached_property
     def is_simple(self) -> bool:
-        """Whether it has one schedule, which starts runs, and sends them without delay."""
+        """Whether it has one schedule, which starts runs without delay."""
         return len(self.schedules) == 1 and self.schedules[0].role is Role.START and not self.jitter
 
     @cached_property
     def bounds(self) -> tuple[Bounds, ...]:
-        """Of each schedule: how far back it is caught up, and between which dates it runs."""
+        """The window and the dates of each schedule."""
         return tuple(self._bounds_of(schedule.overrides) for schedule in self.schedules)
 
     @cached_property
     def selects(self) -> tuple[Select, ...]:
-        """Of each schedule that starts runs: which missed slots are candidates, by its own choice or the
-        entry's."""
+        """The effective ``select`` of each schedule that starts runs."""
         starting = (i for i, schedule in enumerate(self.schedules) if schedule.role is Role.START)
         return tuple(self.select_of(index) or self.policy.select for index in starting)
 
     def select_of(self, schedule: int) -> Select | None:
-        """What the schedule selects for itself; None when the entry's own choice holds."""
+        """Return the schedule's own ``select``; None when that of the entry applies."""
         overrides = self.schedules[schedule].overrides
         return None if overrides is None else overrides.select
 
     def has_slot(self, slot: Slot) -> bool:
-        """Whether the schedule can have this slot: on its timetable, between its dates."""
+        """Tell whether the schedule has this slot: on its timetable, between its dates."""
         bounds = self.bounds[slot.schedule]
         if bounds.after is not None and slot.at <= bounds.after:
             return False
@@ -94,20 +93,20 @@ class Entry:
         return self.schedules[slot.schedule].timetable.next_after(slot.at - 1) == slot.at
 
     def next_after(self, schedule: int, instant: Instant) -> Instant | None:
-        """The schedule's first slot later than the instant, between its dates."""
+        """Return the schedule's first slot after the instant, between its dates."""
         bounds = self.bounds[schedule]
         at = self.schedules[schedule].timetable.next_after(max(instant, bounds.after or 0))
         return None if at is None or (bounds.until is not None and at > bounds.until) else at
 
     @cached_property
     def version_fields(self) -> dict[str, str]:
-        """What a run's record keeps of the policy's part in its identity; nothing for empty texts."""
+        """The policy's part in the identity of a run, as its record has it; without empty texts."""
         policy = self.policy
         fields = {"tenant": policy.tenant, "logic_version": policy.logic_version}
         return {name: value for name, value in fields.items() if value}
 
     def run_id(self, namespace: str, slot: Slot) -> str:
-        """The identity of the slot's run."""
+        """Return the id of the slot's run."""
         policy = self.policy
         return run_id(
             namespace,
@@ -119,7 +118,7 @@ class Entry:
         )
 
     def slots_of(self, namespace: str, runs: Iterable[RecordedRun]) -> dict[Slot, RunState]:
-        """The slots whose run is among ``runs``, found by the run's id."""
+        """Return the slots whose run is among ``runs``, found by its id."""
         found = {}
         for recorded, at, state in runs:
             for index in range(len(self.schedules)):
@@ -159,8 +158,8 @@ NOTHING: Mapping[Slot, RunState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of an entry: ``(after, until]``; without an end it lasts until now. ``discard``: what was
-    missed in it is not caught up, whatever the policy says."""
+    """A pause of an entry: ``(after, until]``; without an end it lasts until now. ``discard``: its missed
+    slots are skipped, regardless of the policy."""
 
     after: Instant
     until: Instant | None = None
@@ -169,7 +168,7 @@ class Pause:
 
 @dataclass(slots=True)
 class EntryState:
-    """What is known of an entry when it is planned. The leader keeps one of each entry, up to date.
+    """The state of an entry for the planner; the leader keeps it up to date.
 
     decided         everything up to here has been dispatched or skipped
     manual_start    start of the latest manual run
@@ -179,7 +178,7 @@ class EntryState:
     pauses          the pauses whose resume is still to be planned; none: one since ``paused_at``
     removed         ``(after, until]`` in which the entry was not declared, still to be recorded
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
-    active, waiting runs of the entry that have still to end, and those of them in the chain
+    active, waiting runs of the entry that are queued or running, and those in the chain
     existing        runs in the ledger, for the range that is planned
     used            runs dispatched so far in this catch-up, counted against ``max_runs``; None outside of one
     room            what is left of the room that this catch-up began with; None as long as ``active`` and
@@ -205,12 +204,12 @@ class EntryState:
 
     @property
     def resumes(self) -> bool:
-        """Whether a plan decides more than the time since the last tick: after a pause, or a removal."""
+        """Whether a plan covers more than the time since the last tick: after a pause, or a removal."""
         return self.paused_at is not None or self.removed is not None
 
 
 def first_sight(now: Instant, *, match: bool) -> Instant:
-    """``first_seen_at`` of an entry never seen before: it has no past.
+    """Return ``first_seen_at`` of a new entry: it has no past.
 
     With ``match`` a slot of the current minute still runs, as under schedulers that
     compare each minute with the expression.
@@ -219,7 +218,7 @@ def first_sight(now: Instant, *, match: bool) -> Instant:
 
 
 def too_frequent(timetable: Timetable, *, poll_interval: timedelta) -> str | None:
-    """What is wrong with a schedule whose slots lie closer together than beat looks; else None."""
+    """Explain why the slots of a schedule are too close together for the poll interval; None if not."""
     if isinstance(timetable, CronTable) and to_milliseconds(poll_interval) <= _MINUTE:
         return None  # its slots are whole minutes, so they need not be compared
     shortest = timetable.minimum_distance()

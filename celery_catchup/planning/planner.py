@@ -1,4 +1,4 @@
-"""The one planner: what to do with every slot of a range. Pure: no clock, no I/O."""
+"""The planner: decide what happens to every slot of a range. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from celery_catchup.planning.scope import Scope
 
 
 def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
-    """Decide what to do with every slot of the scope.
+    """Decide what happens to every slot of the scope.
 
-    Live ticks, catch-up after an outage, resume, preview and backfill all call this
-    function, so what preview prints is what beat does.
+    Live ticks, catch-up, resume, preview and backfill all call this function, so preview cannot disagree
+    with beat. Each slot ends up in exactly one place: ``runs``, or ``skips`` with a reason.
 
-    Each slot lands in exactly one place: ``runs``, or ``skips`` with a reason. Start the
-    next call from ``watermark`` and no slot is seen twice or missed. ``limit`` bounds the
-    runs of one call (and never parts slots of the same instant): the calls together
-    decide what one call without a limit would have decided.
+    Start the next call from ``watermark``, and no slot is planned twice or missed. ``limit`` bounds the
+    runs of one call, but never separates slots of the same instant: the calls together decide the same
+    as one call without a limit.
     """
     if state.paused and not scope.backfill:
         return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
@@ -69,12 +68,12 @@ def _has_room(entry: Entry, state: EntryState) -> bool:
 
 
 def plan_in_full(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
-    """`plan`, rule by rule, for an entry that is not paused."""
+    """Plan an entry that is not paused, rule by rule."""
     return _Planning(entry, state, scope, limit).result()
 
 
 def survey(entry: Entry, scope: Scope) -> int:
-    """How many slots `plan` would decide on, what fell out of the window apart; lists none."""
+    """Count the slots that `plan` would decide, except those outside the window, without listing them."""
     return sum(
         schedule.timetable.count(after, until)
         for schedule, reach in zip(entry.schedules, scope.reaches, strict=True)
@@ -85,7 +84,7 @@ def survey(entry: Entry, scope: Scope) -> int:
 
 
 class _Planning:
-    """One call of `plan`, step by step in the order that the rules give."""
+    """One call of `plan`, in the order of the rules."""
 
     def __init__(self, entry: Entry, state: EntryState, scope: Scope, limit: int | None) -> None:
         self.entry, self.state, self.scope, self.limit = entry, state, scope, limit
@@ -112,7 +111,7 @@ class _Planning:
     # -- 1 and 2: candidates, in order ---------------------------------------------------
 
     def _select(self) -> Iterator[Stretch]:
-        """What each schedule, and the entry over all of them, selects of the range."""
+        """Apply ``select``: that of each schedule, and that of the entry over all of them."""
         sharing: list[Stretch] = []
         for index, schedule in enumerate(self.entry.schedules):
             if schedule.role is not Role.START:
@@ -144,7 +143,7 @@ class _Planning:
             yield from stretches
 
     def _latest(self, stretches: list[Stretch]) -> Iterator[Stretch]:
-        """The newest slot of them all; the others are superseded by it."""
+        """Keep the newest slot of all stretches; it supersedes the others."""
         newest = max((slot for s in stretches if (slot := s.last()) is not None), default=None)
         if newest is None:
             return
@@ -159,10 +158,10 @@ class _Planning:
             self.dropped.append((stretch, reason))
 
     def _missed_until(self) -> Instant:
-        """A slot at or before this was missed; a younger one is live."""
+        """Return the last instant whose slot was missed."""
         return self.entry.missed_until(self.scope.now)
 
-    # -- 3: what the ledger knows --------------------------------------------------------
+    # -- 3: runs in the ledger -----------------------------------------------------------
 
     def _excluded(self) -> Mapping[Slot, SkipReason]:
         excluded = {
@@ -180,7 +179,7 @@ class _Planning:
     # -- 4 to 6: caps and overlap, on positions ------------------------------------------
 
     def _sections(self) -> tuple[Section, Section, Section]:
-        """The fate of every candidate, oldest first."""
+        """Apply caps and overlap to the candidates, oldest first."""
         policy, capped = self.entry.policy, self._catches_up
         return sections(
             self.candidates.count,
@@ -193,8 +192,8 @@ class _Planning:
         )
 
     def _room(self) -> int | None:
-        """A backfill brings its own number of active runs, so the entry's is not asked. A catch-up keeps
-        the room that it began with, however many of its runs have ended since."""
+        """Return the room for new runs. A backfill has its own number of active runs; a catch-up keeps the
+        room that it started with, even if some of its runs have ended since."""
         if self.scope.backfill:
             return None
         free = room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
@@ -202,7 +201,7 @@ class _Planning:
 
     @cached_property
     def _catches_up(self) -> bool:
-        """Caps are for catching up: a tick with nothing but live slots is not capped."""
+        """Whether slots were missed: caps do not apply to a tick with live slots only."""
         if self.scope.backfill or self.state.used is not None:
             return not self.scope.backfill
         oldest = next(self.candidates.slots(), None)
@@ -211,7 +210,7 @@ class _Planning:
     # -- the result ----------------------------------------------------------------------
 
     def _running(self) -> tuple[list[Slot], Slot | None]:
-        """The slots that run, and the last one decided when the limit cut the plan."""
+        """Return the slots that run, and the last one decided when the limit cut the plan."""
         self.sections = self._sections()
         running = self.sections[1]
         size = running.stop - running.start
@@ -230,14 +229,14 @@ class _Planning:
         return taken, None
 
     def _slots_of(self, section: Section) -> Iterator[Slot]:
-        """The section's slots in the order of the scope, lazily."""
+        """Yield the section's slots in the order of the scope."""
         newest_first = self.scope.newest_first
         bounds = self._bounds(section)
         part = Candidates(self.candidates.between(*bounds), self.candidates.excluded)
         return part.slots(newest_first=newest_first)
 
     def _bounds(self, section: Section) -> tuple[Slot | None, Slot | None]:
-        """First and last slot of a section; None where it reaches the end of the candidates."""
+        """Return the first and last slot of a section; None at the ends of the candidates."""
         first = None if section.start == 0 else self.candidates.at(section.start)
         last = None if section.stop == self.candidates.count else self.candidates.at(section.stop - 1)
         return first, last
@@ -274,7 +273,7 @@ class _Planning:
             return cut.at
         if self.scope.newest_first:
             return self.scope.replay_from
-        # The clock may have jumped back: what is decided stays decided. A start_date to come decides nothing.
+        # The clock may have jumped back, and a start_date may be in the future: decisions stay decided.
         return max(self.scope.now, self.scope.decided)
 
     def _run(self, slot: Slot, *, ends_active: bool = False) -> PlannedRun:
@@ -285,7 +284,7 @@ class _Planning:
         return PlannedRun(slot, Trigger.SCHEDULER, slot.at + self._jitter(slot), ends_active)
 
     def _jitter(self, slot: Slot) -> int:
-        """The same for the same slot, whoever asks; never past the entry's next slot."""
+        """Return the delay of a slot: always the same, and never past the entry's next slot."""
         if not self.entry.jitter:
             return 0
         delay = crc32(f"{self.entry.name}\n{slot.schedule}\n{slot.at}".encode()) % (self.entry.jitter + 1)
@@ -294,7 +293,7 @@ class _Planning:
         return min([delay, *(at - slot.at - 1 for at in following)])
 
     def _controls(self, cut: Slot | None) -> tuple[list[PlannedRun], tuple[Slot, ...]]:
-        """Live slots of ``restart`` and ``stop`` schedules; missed ones are never made up."""
+        """Return the live slots of ``restart`` and ``stop`` schedules; missed ones are never caught up."""
         restarts, stops = [], []
         if self.scope.backfill:
             return [], ()
@@ -311,6 +310,6 @@ class _Planning:
         return restarts, tuple(sorted(stops))
 
     def _wake_at(self) -> Instant | None:
-        """The next slot of any schedule."""
+        """Return the next slot of any schedule."""
         following = (self.entry.next_after(i, self.scope.now) for i in range(len(self.entry.schedules)))
         return min((slot for slot in following if slot is not None), default=None)

@@ -1,7 +1,7 @@
-"""Scopes: which range of time a plan is about.
+"""The scope of a plan: the range of time that it decides.
 
-A live tick, a catch-up, a resume and their previews ask for the time since the last
-decision; a backfill asks for a range that somebody named. `plan` treats both alike.
+A live tick, a catch-up, a resume and their previews plan the time since the last decision (`replay`);
+a backfill plans a given range (`backfill`). `plan` treats both in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from celery_catchup.planning.entry import Entry, EntryState, Pause
 
 
 class Reprocess(StrEnum):
-    """Which runs of a backfilled range are made again: none, those that failed, or all."""
+    """Which runs of a backfilled range are repeated: none, those that failed, or all."""
 
     NONE = "none"
     FAILED = "failed"
@@ -26,7 +26,7 @@ class Reprocess(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Of one schedule: ``(floor, after]`` fell out of the window, ``(after, until]`` is decided."""
+    """The range of one schedule: ``(floor, after]`` is outside the window, ``(after, until]`` is planned."""
 
     floor: Instant
     after: Instant
@@ -35,7 +35,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Slots in ``(after, until]`` are skipped for this reason, whatever the policy says."""
+    """A range ``(after, until]`` whose slots are skipped for this reason, regardless of the policy."""
 
     after: Instant
     until: Instant
@@ -44,8 +44,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The range of a plan; ``now`` is what lateness is measured from, ``decided`` is up to where
-    everything was decided before."""
+    """The range of a plan; lateness is measured from ``now``, and everything up to ``decided`` was decided
+    before."""
 
     now: Instant
     reaches: tuple[Reach, ...]
@@ -57,12 +57,12 @@ class Scope:
 
     @property
     def replay_from(self) -> Instant:
-        """Nothing at or before this is planned."""
+        """The lower end of the range: no slot at or before it is planned."""
         return min((reach.after for reach in self.reaches), default=self.now)
 
     def parts(self, reach: Reach) -> Iterator[tuple[Instant, Instant, SkipReason | None]]:
-        """The reach from its floor on as ``(after, until]``, oldest first: what is dropped, what fell out of
-        the window, and, without a reason, what the policy decides on."""
+        """Divide a reach from its floor on into ranges ``(after, until]``, oldest first, with the reason for
+        which each is skipped; None for those that the policy decides."""
         after = reach.floor
         for drop in sorted(self.dropped, key=lambda drop: drop.after):
             yield from _undropped(after, min(drop.after, reach.until), reach.after)
@@ -73,7 +73,7 @@ class Scope:
         yield from _undropped(after, reach.until, reach.after)
 
     def skip_existing(self, state: RunState) -> SkipReason | None:
-        """Why a slot whose run is in the ledger is not made again; None when it is."""
+        """Return why a slot with a run in the ledger is skipped; None when the run is repeated."""
         if not self.backfill:
             return SkipReason.ALREADY_EXISTS
         if state.in_flight:
@@ -93,12 +93,11 @@ def _undropped(
 
 
 def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | None, now: Instant) -> Scope:
-    """The time since the entry's last decision, bounded by its window.
+    """Return the time since the entry's last decision, bounded by its window.
 
-    Without a readable scheduler watermark nothing is replayed; one in the future counts
-    as ``now``. While an entry is being resumed, or comes back after it was removed, that time
-    counts instead: the scheduler's watermark is near now then, and would lose what the policy
-    promises to recover.
+    Without a readable scheduler watermark nothing is replayed; one in the future counts as ``now``. For an
+    entry that is resumed, or declared again after it was removed, the time of the pause or removal counts
+    instead: the scheduler's watermark is near now, and would lose what the policy promises to recover.
     """
     watermark = scheduler_watermark
     if state.paused_at is not None:
@@ -147,10 +146,10 @@ def backfill(
     reprocess: Reprocess = Reprocess.NONE,
     newest_first: bool = False,
 ) -> Scope:
-    """A named range, both ends included; it ignores window and pause.
+    """Return a given range, both ends included; it ignores window and pause.
 
-    What of it lies in the future will be run by the schedule itself and is left out; a
-    range that lies there wholly is refused, and so are slots before ``start_date``.
+    Future slots are left to the schedule. Raises `BackfillError` for a range that is wholly in the future,
+    and for one that starts before ``start_date``.
     """
     _check_range(entry, start, end, now)
     return part_of_backfill(
@@ -161,8 +160,8 @@ def backfill(
 def part_of_backfill(
     entry: Entry, *, start: Instant, end: Instant, now: Instant, reprocess: Reprocess, newest_first: bool
 ) -> Scope:
-    """A part of a range that was accepted as a whole: slots that the entry's dates leave out by now are
-    none of it."""
+    """Return a part of a range that was accepted as a whole, without slots that the entry's dates now
+    exclude."""
     reaches = tuple(
         Reach(
             floor=after,
