@@ -1,4 +1,4 @@
-"""What an operator can look at and change, for the command line, the HTTP API and the pages alike.
+"""The operations: everything an operator can read and change, by command, HTTP API or page.
 
 Each operation takes an `Operator`, which opens an app's configuration and store; prints nothing; and returns
 values that `as_json` serialises. May import everything below the edges (command line, Flower). Start reading

@@ -30,7 +30,7 @@ class LastRun:
 
 
 class ImportResult(StrEnum):
-    """What the import does with an entry of the other scheduler."""
+    """The result of the import for one entry."""
 
     TAKEN_OVER = "taken over"
     KNOWN = "known already"

@@ -1,6 +1,6 @@
-"""The one form in which results leave the package: the CLI's ``-j`` and the HTTP API.
+"""Serialise results for the CLI's ``-j`` and the HTTP API.
 
-Field names are camelCase, moments RFC 3339 in UTC, durations seconds, and what is not known null.
+Field names are camelCase, times RFC 3339 in UTC, durations seconds, and unknown values null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from celery_catchup.model import to_instant, to_rfc3339
 
 
 def as_json(value: object) -> Any:
-    """A result as JSON takes it."""
+    """Convert a result to values that `json` serialises."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Enum):
@@ -32,10 +32,10 @@ def as_json(value: object) -> Any:
         return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, Iterable):
         return [as_json(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be serialised as JSON")
 
 
 def camel(name: str) -> str:
-    """``scheduled_time`` as ``scheduledTime``."""
+    """Convert ``scheduled_time`` to ``scheduledTime``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -1,7 +1,7 @@
-"""The operator: an app opened for the person who operates it.
+"""Open an app for its operator: configuration, entries, store.
 
-Everything behind it is made when it is first asked for: an operation that needs only the
-configuration opens no connection.
+Everything is opened when it is first used: an operation that needs only the configuration opens no
+connection.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _part(open_part: Callable[[Store], _Part]) -> cached_property[_Part]:
 
 
 class Operator:
-    """An app's configuration, its store and what can be done there. Close it when done.
+    """An app's configuration, entries and store. Close it after use.
 
-    ``by`` is who sits at it, for the record. With ``only`` it knows of no other entry, so that neither
-    the number of the others nor a mistake in them matters.
+    ``by`` is the name of the person, for the record. With ``only`` it reads no other entry, so that neither
+    their number nor a mistake in them matters.
     """
 
     clock: ClassVar[Clock] = SystemClock()
@@ -62,34 +62,32 @@ class Operator:
         self.app, self.by, self._only = app, by, only
 
     def now(self) -> Instant:
-        """The present as slots are compared with it."""
+        """Return the present time."""
         return to_instant(self.clock.now())
 
     def close(self) -> None:
-        """Let go of whatever was opened."""
-        opened = vars(self)
-        if "sender" in opened:
-            self.sender.close()
-        if "store" in opened:
-            self.store.close()
+        """Close the store and the connection to the broker, if they were opened."""
+        for name in ("sender", "store"):
+            if name in vars(self):
+                getattr(self, name).close()
 
     # -- what is declared ------------------------------------------------------------------
 
     @cached_property
     def schedule(self) -> Mapping[str, CatchupEntry]:
-        """The entries of the beat schedule by name; the app's modules are imported for it, as beat does."""
+        """The entries of the beat schedule by name. Like beat, it imports the app's modules for them."""
         self.app.loader.import_default_modules()
         self.app.finalize()
         entries = self.source.entries()
         if self._only is not None and self._only in entries:
             entries = {self._only: entries[self._only]}
-        # Of a source, one wrong row must not keep an operator from looking at the others.
+        # One wrong row of a database must not hide the others.
         refused = None if isinstance(self.source, SettingsSource) else dict[str, str]()
         return build_entries(entries, self._entry, refused=refused)
 
     @cached_property
     def source(self) -> EntrySource:
-        """Where the entries come from."""
+        """The source of the entries: the settings, or a database."""
         return open_source(self.app, read_settings(self.app, only=("source",)).source)
 
     def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
@@ -99,7 +97,7 @@ class Operator:
 
     @cached_property
     def configuration(self) -> Configuration:
-        """The whole configuration; `ConfigurationError` with all mistakes in it."""
+        """The whole configuration; raises `ConfigurationError` with all its mistakes."""
         return self.configured({})
 
     @cached_property
@@ -108,8 +106,7 @@ class Operator:
         return self.resolve(self.configuration)
 
     def configured(self, policies: Mapping[str, object], *, poll_interval: object = None) -> Configuration:
-        """The configuration as it would be with other policies for these entries, and perhaps with
-        another poll interval."""
+        """Load the configuration with other policies for these entries, or with another poll interval."""
         raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
         declared = {
             name: entry.declaration() for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
@@ -129,7 +126,7 @@ class Operator:
         return found
 
     def resolve(self, configuration: Configuration) -> ResolvedEntries:
-        """What a configuration makes of the entries."""
+        """Resolve the entries under a configuration."""
         return resolve_entries(self.schedule, configuration, timezone=self.app.timezone)
 
     @cached_property
@@ -139,21 +136,21 @@ class Operator:
 
     @cached_property
     def every_entry(self) -> tuple[Declared, ...]:
-        """All entries whose schedule tells its slots; those without a policy as if their catch-up were
-        off. What a policy would forbid is not asked of them."""
-        plain = [name for name in self.resolved.unmanaged if name in self.configuration.policies]
-        if not plain:
-            return tuple(self.resolved.declared)
-        with suppress(ConfigurationError):
-            watched = self.configured(dict.fromkeys(plain, False), poll_interval=_ANY_INTERVAL)
-            return tuple(self.resolve(watched).declared)
-        return tuple(self.resolved.declared)
+        """All entries whose schedule lists its slots; those without a policy as if their catch-up were
+        off, even where a policy would not be allowed."""
+        resolved = self.resolved
+        unmanaged = [name for name in resolved.unmanaged if name in self.configuration.policies]
+        if unmanaged:
+            with suppress(ConfigurationError):
+                policies = dict.fromkeys(unmanaged, False)
+                resolved = self.resolve(self.configured(policies, poll_interval=_ANY_INTERVAL))
+        return tuple(resolved.declared)
 
     # -- what is stored --------------------------------------------------------------------
 
     @cached_property
     def store(self) -> Store:
-        """The app's store; it sends nothing before the first question."""
+        """The app's store; it connects with the first command."""
         return open_store(self.app, self.configuration.settings)
 
     states = _part(States)
@@ -178,16 +175,15 @@ class Operator:
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
     def read_stored(self, names: Iterable[str] | None = None) -> StoredState:
-        """What is stored, of all entries or of these, to be looked at, whatever version has written it."""
+        """Read the stored state of all entries or of these, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
 
     def read_for_change(self, names: Iterable[str] | None = None) -> StoredState:
-        """What is stored, of all entries or of these, before something is changed; `StoreError` when a
-        newer version has written it."""
+        """Read the stored state before a change; raise `StoreError` if a newer version has written it."""
         return self.states.load(names=names)
 
     def declares_as_leader(self) -> bool:
-        """Whether the beat that leads, or led last, has the entries of this app, as far as that is known."""
+        """Whether the beat that leads, or led last, has the entries of this app, as far as is known."""
         theirs = self.read_stored(()).declares
         return not is_current(theirs) or theirs == digest(self.resolved.records, destination_of(self.app))
 
@@ -204,7 +200,7 @@ class Operator:
     # -- names -----------------------------------------------------------------------------
 
     def known(self, names: Iterable[str]) -> tuple[str, ...]:
-        """These entries, each declared or remembered by the store; `UnknownEntryError` for others."""
+        """Return these names; raise `UnknownEntryError` for one that is neither declared nor stored."""
         wanted = tuple(dict.fromkeys(names))
         if any(name not in self.schedule for name in wanted):
             stored = self.read_stored()
@@ -212,13 +208,13 @@ class Operator:
         return wanted
 
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:
-        """These entries, each declared; `UnknownEntryError` for others."""
+        """Return these names; raise `UnknownEntryError` for one that is not declared."""
         wanted = tuple(dict.fromkeys(names))
         self._check(wanted, set(self.schedule))
         return wanted
 
     def with_policy(self, names: Iterable[str], *, advice: str) -> tuple[str, ...]:
-        """These entries, each declared and with a policy; ``advice`` is for those that have none."""
+        """Return these names; raise `NoPolicyError` with the advice for one without a policy."""
         wanted = self.in_schedule(names)
         for name in wanted:
             if name not in self.declared:

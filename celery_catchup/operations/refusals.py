@@ -3,10 +3,10 @@
 ::
 
     CatchupError
-    └── RefusedError              what was asked for cannot be done; nothing was changed
-        ├── UnknownEntryError     no such entry, or one that this cannot be done with
-        │   └── NoPolicyError     an entry without a catch-up policy, for which this needs one
-        └── UnknownRunError       no such run or backfill, or several whose ids begin so
+    └── RefusedError              the request cannot be fulfilled; nothing was changed
+        ├── UnknownEntryError     the entry does not exist, or does not allow this operation
+        │   └── NoPolicyError     the operation needs a catch-up policy, and the entry has none
+        └── UnknownRunError       the run or backfill does not exist, or several ids begin so
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from celery_catchup.errors import CatchupError
 
 
 class RefusedError(CatchupError):
-    """What was asked for cannot be done; nothing was changed."""
+    """The request cannot be fulfilled; nothing was changed."""
 
 
 class UnknownEntryError(RefusedError):
-    """There is no such entry, or it is one that this cannot be done with."""
+    """The entry does not exist, or does not allow this operation."""
 
 
 class NoPolicyError(UnknownEntryError):
-    """The entry is known, and has no catch-up policy, which this needs."""
+    """The operation needs a catch-up policy, and the entry has none."""
 
 
 class UnknownRunError(RefusedError):
-    """There is no such run or backfill, or the beginning of an id fits several."""
+    """The run or backfill does not exist, or several ids begin so."""
 
 
 def check_unique(beginning: str, ids: Sequence[str], *, what: str, command: str) -> None:

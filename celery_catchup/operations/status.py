@@ -37,7 +37,7 @@ _LANE = Backfill.lane_of("")
 
 
 class Health(StrEnum):
-    """What the scheduler is doing."""
+    """The state of the scheduler."""
 
     RUNNING = "running"
     STANDING_BY = "standing by"

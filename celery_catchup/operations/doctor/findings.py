@@ -36,7 +36,7 @@ class Examination:
 
 
 Results: TypeAlias = Iterator[tuple[Verdict, str, str | None]]
-"""What a check yields: the verdict, the detail and the fix of each finding."""
+"""The verdict, the detail and the fix of each finding of a check."""
 
 
 def ok(detail: str) -> tuple[Verdict, str, str | None]:

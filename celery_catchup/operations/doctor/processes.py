@@ -43,10 +43,10 @@ def scheduler(operator: Operator) -> Results:
 
 def namespace(operator: Operator) -> Results:
     """Check that no other app uses this namespace."""
-    conflict, behind = status(operator).conflict, left_behind(operator.store)
+    conflict, left = status(operator).conflict, left_behind(operator.store)
     fix = "two apps? set catchup_namespace in one of them; one app? start all beats from one configuration"
-    if behind is not None:
-        yield failure(behind, "set catchup_namespace: beat does not start without it")
+    if left is not None:
+        yield failure(left, "set catchup_namespace: beat does not start without it")
     elif conflict is not None:
         yield (failure if conflict.lasting else warning)(conflict.detail, fix)
     elif operator.declares_as_leader():

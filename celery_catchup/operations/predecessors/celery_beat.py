@@ -1,4 +1,4 @@
-"""The file in which Celery's own scheduler keeps when its entries last ran."""
+"""Read the schedule file of Celery's own scheduler."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from celery_catchup.operations.refusals import RefusedError
 
 
 def celery_beat_runs(operator: Operator, path: str | None = None) -> dict[str, LastRun]:
-    """When each entry of Celery's schedule file last ran; the file is only read.
+    """Return when each entry of Celery's schedule file last ran.
 
-    It is read as beat itself reads it, which executes what a hostile file says: give it your own.
+    The file is unpickled, as beat itself does. Unpickling can execute code: read only a file that you trust.
     """
     where = path or str(operator.app.conf.beat_schedule_filename)
     entries = _read(where)
@@ -37,7 +37,9 @@ def _read(where: str) -> dict[str, Any]:
         with closing(PersistentScheduler.persistence.open(where, flag="r")) as shelf:
             return dict(shelf["entries"])
     except KeyError:
-        raise RefusedError(f"{shown(where)} has no entries; it is no file of Celery's scheduler") from None
+        raise RefusedError(
+            f"{shown(where)} has no entries; expected a schedule file of Celery beat"
+        ) from None
     except dbm.error as error:
         raise RefusedError(f"{shown(where)} cannot be read: {error}; {_advice(where)}") from None
     except Exception as error:  # what unpickling raises depends on what was pickled

@@ -1,4 +1,4 @@
-"""What django-celery-beat keeps in the project's database."""
+"""Read the database of django-celery-beat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celery_catchup.operations.refusals import RefusedError
 
 
 def django_celery_beat_runs(operator: Operator) -> dict[str, LastRun]:
-    """When each enabled periodic task of the database last ran, by its name."""
+    """Return when each enabled periodic task last ran, by its name."""
     operator.app.loader.import_default_modules()  # sets Django up, where it has not been
     try:
         models: Any = import_module("django_celery_beat.models")

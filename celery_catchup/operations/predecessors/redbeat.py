@@ -1,4 +1,4 @@
-"""What celery-redbeat keeps in Redis; redbeat itself need not be installed."""
+"""Read the keys of celery-redbeat; redbeat itself need not be installed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from celery_catchup.operations.import_state import LastRun
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import connect
+from celery_catchup.store.batches import portions
 from celery_catchup.store.opening import broker_store_url
 
 _PREFIX = "redbeat:"
-_PAGE = 500
 
 
 def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRun]:
-    """When each of redbeat's entries last ran: of those in its schedule, by their names.
+    """Return when each entry of redbeat's schedule last ran, by its name.
 
-    ``url`` is where they are; else redbeat's own setting tells, or the broker.
+    The default for ``url`` is redbeat's own setting, or the broker.
     """
     conf = operator.app.conf
     where = url or conf.get("redbeat_redis_url") or broker_store_url(operator.app)
@@ -33,7 +33,7 @@ def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRu
     try:
         client = connect(where, sentinel_options=conf.get("redbeat_redis_options") or {})
     except ValueError as error:
-        raise RefusedError(f"redbeat's server cannot be asked: {error}") from None
+        raise RefusedError(f"cannot connect to redbeat's server: {error}") from None
     with closing(client):
         return _read(client, prefix)
 
@@ -41,21 +41,18 @@ def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRu
 def _read(client: Redis, prefix: str) -> dict[str, LastRun]:
     keys: Any = client.zrange(f"{prefix}:schedule", 0, -1)
     found: dict[str, LastRun] = {}
-    for begin in range(0, len(keys), _PAGE):
-        some = keys[begin : begin + _PAGE]
+    for some in portions(keys):
         with client.pipeline(transaction=False) as pipe:
             for key in some:
                 pipe.hget(key, "meta")
-            metas = pipe.execute()
-        for key, meta in zip(some, metas, strict=True):
-            run = _last_run(meta)
-            if run is not None:
-                found[key.decode().removeprefix(prefix)] = run
+            runs = map(_last_run, pipe.execute())
+        names = (key.decode().removeprefix(prefix) for key in some)
+        found |= {name: run for name, run in zip(names, runs, strict=True) if run is not None}
     return found
 
 
 def _last_run(meta: bytes | None) -> LastRun | None:
-    """redbeat writes a datetime as a mapping of its fields, with a zone's name or offset in seconds."""
+    """Decode a datetime: a mapping of its fields, with a zone's name or offset in seconds."""
     try:
         stored = json.loads(meta or b"{}")
         fields = dict(stored.get("last_run_at") or {})

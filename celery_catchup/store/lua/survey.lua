@@ -5,7 +5,7 @@
 -- ARGV first_ms, last_ms  the range of slots
 -- ARGV ...                for each zset: how many runs of the range to skip, how many to read, '1' to group neighbours
 -- RETURNS for each zset {slots in order, separated by commas, JSON [[state, trigger, schedule, count; for a single run its
---         id and when it started]…]}; the state 'unreported' is that of a queued run whose end nobody reports;
+--         id and when it started]…]}; the state 'unreported' is that of a queued run whose end no worker reports;
 --         runs that cannot be read are left out
 local find, match = string.find, string.match
 

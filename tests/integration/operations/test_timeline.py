@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from celery.schedules import crontab, schedule
 
-from celery_catchup.model import RunState, SlotMark
+from celery_catchup.model import RunState, SlotMark, to_instant
 from celery_catchup.operations.timeline import TimelineSlots, timeline
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
@@ -295,3 +295,18 @@ def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, de
             return int(operator.store.client.info("stats")["total_reads_processed"] - before)
 
     assert commands(names) == commands(names[:1])
+
+
+def test_a_slot_in_two_recorded_spans_is_shown_once(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": False})
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    with project.operator() as operator:
+        eleven, twelve = (to_instant(datetime(2026, 2, 7, hour, tzinfo=UTC)) for hour in (11, 12))
+        again = {"schedule": 0, "first": eleven, "last": twelve, "count": 2, "reason": "superseded"}
+        operator.store.client.zadd(operator.store.keys.skips("hourly-etl"), {json.dumps(again): twelve})
+
+    slots = lane(project, "hourly-etl", hours=5)
+
+    assert [hour for hour, _ in told(slots)] == ["10", "11", "12", "13"]
