@@ -11,9 +11,6 @@ from typing import Any
 from celery_catchup.model import Instant, SkipReason, Trigger
 from celery_catchup.store.store import StorePart
 
-KEPT_HOURS = 192
-"""Hours that are kept: eight days. The scripts write over older ones."""
-
 _HOUR = 3_600_000
 _LAG, _PLACE = "lag", "hour"
 _SKIPPED, _EVER = "skipped:", "ever:"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from redis import Redis
 from redis.exceptions import ResponseError
 
 from celery_catchup.config.app_settings import read_settings
@@ -20,7 +19,7 @@ from celery_catchup.store.connection import connect
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.store import Store
 
-NAMELESS = "celery"
+_NAMELESS = "celery"
 """The namespace of an app without a name."""
 
 
@@ -39,20 +38,15 @@ def open_store(app: Any, settings: Settings | None = None) -> Store:
     except ValueError as error:
         where = "broker_url" if settings.redis_url is None else f"{PREFIX}redis_url"
         raise config_error(where, str(error)) from None
-    namespace = namespace_of(app, settings)
-    former = settings.namespace or app.main or NAMELESS
-    return Store(client, namespace, database_of(client), None if former == namespace else former)
+    former = settings.namespace or app.main or _NAMELESS
+    namespace = settings.namespace or key_prefix(app) + former
+    db = int(client.connection_pool.connection_kwargs.get("db") or 0)
+    return Store(client, namespace, db, None if former == namespace else former)
 
 
 def key_prefix(app: Any) -> str:
     """Return the prefix of the app's queue names on a Redis server that it shares with others."""
     return str((app.conf.get("broker_transport_options") or {}).get("global_keyprefix") or "")
-
-
-def namespace_of(app: Any, settings: Settings) -> str:
-    """Return the namespace that separates this app's keys from those of others: by default its key
-    prefix and its name."""
-    return settings.namespace or key_prefix(app) + (app.main or NAMELESS)
 
 
 def left_behind(store: Store) -> str | None:
@@ -97,11 +91,6 @@ def broker_store_url(app: Any) -> str | None:
 def masked_url(app: Any) -> str:
     """Return the URL of the store for display, without a password."""
     return masked(store_url(app, read_settings(app, only=("redis_url",))))
-
-
-def database_of(client: Redis) -> int:
-    """Return the number of the client's database."""
-    return int(client.connection_pool.connection_kwargs.get("db") or 0)
 
 
 def _broker_url(app: Any) -> str:

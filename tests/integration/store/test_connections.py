@@ -236,7 +236,7 @@ def test_a_provider_that_cannot_be_loaded_is_named(path: str) -> None:
         connect(with_provider("redis://localhost", path))
 
 
-def test_a_class_that_is_no_provider_is_refused() -> None:
+def test_a_class_that_is_not_a_provider_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"expected a subclass of redis.CredentialProvider, got 'builtins.dict'"
     ):
@@ -409,15 +409,15 @@ def test_a_certificate_file_that_cannot_be_read_is_named_as_the_reason(
 
 
 def test_tls_to_a_server_without_it_is_explained(
-    server: Server, clock: FakeClock, caplog: pytest.LogCaptureFixture, hurried: None
+    server: Server, clock: FakeClock, caplog: pytest.LogCaptureFixture, short_timeouts: None
 ) -> None:
     url = server.url().replace("redis://", "rediss://")
 
     assert "the server or the network does not answer" in refused(url, clock, caplog)
 
 
-def test_a_server_with_tls_is_not_spoken_to_without(
-    secure: Server, clock: FakeClock, caplog: pytest.LogCaptureFixture, hurried: None
+def test_a_server_with_tls_refuses_a_client_without(
+    secure: Server, clock: FakeClock, caplog: pytest.LogCaptureFixture, short_timeouts: None
 ) -> None:
     url = secure.url().replace("rediss://", "redis://")
 
@@ -565,14 +565,14 @@ SHORT = 0.4  # seconds, in place of the real time-out
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time-outs that a test can wait for."""
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use time-outs that a test can wait for."""
     monkeypatch.setattr(connection, "TIMEOUT", SHORT)
 
 
 @contextmanager
 def a_silent_place() -> Iterator[int]:
-    """A port at which somebody listens and never says a word."""
+    """A port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -623,12 +623,12 @@ def test_a_place_that_never_answers_costs_one_time_out(place: Callable[[], Any])
 
 
 @pytest.mark.parametrize("url", ["rediss://127.0.0.1:{}/0", "redis://:pw@127.0.0.1:{}/1"])
-def test_neither_a_handshake_nor_a_login_hangs(url: str, hurried: None) -> None:
+def test_neither_a_handshake_nor_a_login_hangs(url: str, short_timeouts: None) -> None:
     with a_silent_place() as port, connect(url.format(port)) as client:
         assert seconds_of(client.ping) < SHORT + SLACK
 
 
-def test_a_socket_that_never_answers_costs_one_time_out(tmp_path: Path, hurried: None) -> None:
+def test_a_socket_that_never_answers_costs_one_time_out(tmp_path: Path, short_timeouts: None) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
@@ -638,7 +638,7 @@ def test_a_socket_that_never_answers_costs_one_time_out(tmp_path: Path, hurried:
 
 @pytest.mark.parametrize("failure", ["silence", "mute"])
 def test_a_beat_whose_network_dies_says_so_in_time_and_goes_on_when_it_is_back(
-    redis_url: str, clock: FakeClock, hurried: None, caplog: pytest.LogCaptureFixture, failure: str
+    redis_url: str, clock: FakeClock, short_timeouts: None, caplog: pytest.LogCaptureFixture, failure: str
 ) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     with (
@@ -665,7 +665,7 @@ def test_a_beat_whose_network_dies_says_so_in_time_and_goes_on_when_it_is_back(
 
 
 def test_a_commit_whose_reply_is_lost_is_not_made_twice(
-    redis_url: str, clock: FakeClock, hurried: None
+    redis_url: str, clock: FakeClock, short_timeouts: None
 ) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     with Proxy("127.0.0.1", port) as proxy:

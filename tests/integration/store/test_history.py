@@ -7,9 +7,12 @@ from datetime import timedelta
 import pytest
 
 from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
-from celery_catchup.store.history import KEPT_HOURS, last_catchup
+from celery_catchup.store.history import last_catchup
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
+
+KEPT_HOURS = 192
+"""Eight days."""
 
 
 @pytest.fixture
@@ -104,9 +107,7 @@ def test_hours_before_the_range_are_left_out_and_a_ring_of_eight_days_forgets_th
 DAMAGES = ("no JSON", "[]", "7", '{"hour": null}', '{"hour": 491234, "catchup": "x"}')
 
 
-def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
-    project: Project, desk_clock: FakeClock
-) -> None:
+def test_damaged_hours_and_outages_are_ignored(project: Project, desk_clock: FakeClock) -> None:
     before = len(project.slots("hourly-etl"))
     with project.operator() as operator:
         client, keys = operator.store.client, operator.store.keys
@@ -127,7 +128,7 @@ def test_hours_and_outages_that_somebody_has_damaged_harm_nobody(
 # -- outages ---------------------------------------------------------------------------------
 
 
-def test_the_time_in_which_nobody_ticked_is_an_outage(project: Project) -> None:
+def test_the_time_without_a_tick_is_an_outage(project: Project) -> None:
     with project.operator() as operator:
         found = operator.history.outages(since=0)
         later = operator.history.outages(since=operator.now())
@@ -136,7 +137,7 @@ def test_the_time_in_which_nobody_ticked_is_an_outage(project: Project) -> None:
     assert later == []
 
 
-def test_a_take_over_within_two_leases_is_no_outage(redis_url: str, desk_clock: FakeClock) -> None:
+def test_a_take_over_within_two_leases_is_not_an_outage(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
     project.tick()
     desk_clock.advance(seconds=20)

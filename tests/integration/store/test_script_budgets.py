@@ -175,7 +175,7 @@ def test_delayed_runs_of_many_entries_are_admitted_with_a_call_for_a_hundred_of_
     assert calls.count("admit") + calls.count("release") <= 2 * (300 // 100) + 2
 
 
-def test_a_delayed_run_of_an_entry_that_is_gone_is_sent_and_keeps_nobody_waiting(
+def test_a_delayed_run_of_an_entry_that_is_gone_is_sent_and_delays_no_other(
     redis_url: str, clock: FakeClock
 ) -> None:
     jittered = {"window": "6h", "overlap_policy": "all", "jitter": "5m"}

@@ -322,7 +322,7 @@ def test_every_command_of_the_scripts_is_among_the_rights_that_are_looked_at_fir
     used = {name for text in texts for name in re.findall(r"(?:redis\.call|members)\('([A-Z]+)'", text)}
     checked = set(re.findall(r"\{ '([A-Z]+)'", texts[0]))
 
-    # The queue is somebody else's key: whether it can be pushed to is asked by the dispatcher.
+    # The queue belongs to the broker: the dispatcher checks the permission to push to it.
     assert used - {"LPUSH", "SELECT"} == checked
 
 
@@ -436,7 +436,7 @@ def test_a_server_that_went_back_is_an_error_and_the_run_has_the_same_id_again(
     beat.tick()
     (message,) = beat.messages()
 
-    # What a fail-over to a replica that lags behind does.
+    # The effect of a fail-over to a replica that lags.
     site.admin.flushall()
     for key, value in earlier.items():
         site.admin.restore(key, 0, value)
@@ -451,7 +451,7 @@ def test_a_server_that_went_back_is_an_error_and_the_run_has_the_same_id_again(
     beat.client.close()
 
 
-def test_an_orderly_change_of_leaders_is_no_loss(site: Site, clock: FakeClock) -> None:
+def test_an_orderly_change_of_leaders_is_not_a_loss(site: Site, clock: FakeClock) -> None:
     beats = [Beat(site.url, clock, ENTRIES) for _ in range(3)]
     for _ in range(4):
         for beat in beats:
