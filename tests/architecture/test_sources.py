@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import celery_catchup
-from tests.architecture.sources import ROOT, modules, name, project_files, tree
+from tests.architecture.sources import PACKAGE, ROOT, modules, name, project_files, tree
 
 LINES = 450  # more than a screenful of screenfuls: time to split
 LONG_FILES: set[str] = set()  # files of the package that may be longer, each with its reason
@@ -133,13 +133,24 @@ def mentions(path: Path) -> Iterator[tuple[str, str]]:
                 yield origins[owner], called
 
 
+def mentions_of_templates() -> Iterator[tuple[str, str]]:
+    """Yield the functions that Flower's templates call through a module that they are given."""
+    modules_of_templates = {
+        "markup": "celery_catchup.flower.markup",
+        "elements": "celery_catchup.flower.pages.elements",
+    }
+    for path in PACKAGE.rglob("*.html"):
+        for module, called in re.findall(r"\b(markup|elements)\.(\w+)", path.read_text(encoding="utf-8")):
+            yield modules_of_templates[module], called
+
+
 def dotted(path: Path) -> str:
     return name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def test_no_function_is_there_for_the_tests_alone() -> None:
     defined = {one for path in modules() for one in functions(path)}
-    used = {one for path in modules() for one in mentions(path)}
+    used = {one for path in modules() for one in mentions(path)} | set(mentions_of_templates())
 
     offered = {(home, public) for public, home in celery_catchup._HOMES.items()}
     assert sorted(defined - used - offered) == []

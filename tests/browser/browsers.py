@@ -1,4 +1,4 @@
-"""A headless Chromium that remembers what it was told: console, requests, sizes."""
+"""A headless Chromium that records its console and its requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome, root: str) -> None:
         self.driver, self.root = driver, root
         self.requests: list[str] = []
-        self.said: list[str] = []
+        self.console: list[str] = []
 
     # -- going somewhere -------------------------------------------------------------------
 
@@ -45,9 +45,9 @@ class Browser:
         """Open a page and wait until its script has run."""
         self.driver.get(self.root + path)
         self.until(lambda: self.all(".cu"), "the page")
-        self.listen()
+        self.collect_logs()
 
-    def dress(self, *, width: int = WIDE, height: int = 900, theme: str = "light") -> None:
+    def set_window(self, *, width: int = WIDE, height: int = 900, theme: str = "light") -> None:
         """The size of the window, and what the reader's system prefers."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -88,7 +88,7 @@ class Browser:
         def look(_: Any) -> Any:
             try:
                 return condition()
-            except StaleElementReferenceException:  # it was drawn anew meanwhile
+            except StaleElementReferenceException:  # the page was updated in the meantime
                 return None
 
         return WebDriverWait(self.driver, PATIENCE, 0.05).until(look, what)
@@ -110,8 +110,8 @@ class Browser:
         self.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
         element.click()
 
-    def answer(self, words: str) -> str:
-        """Press a button of the dialog; what it asked."""
+    def answer_dialog(self, words: str) -> str:
+        """Press a button of the dialog; return its question."""
         question = self.text(".cu-dialog p")
         self.press(words, ".cu-dialog button")
         return question
@@ -121,11 +121,11 @@ class Browser:
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys(text)
 
-    # -- what it was told ------------------------------------------------------------------
+    # -- console and requests --------------------------------------------------------------
 
-    def listen(self) -> None:
-        """Keep what the console said and which addresses were asked."""
-        self.said += [entry["message"] for entry in self.driver.get_log("browser")]
+    def collect_logs(self) -> None:
+        """Collect the messages of the console and the requested URLs."""
+        self.console += [entry["message"] for entry in self.driver.get_log("browser")]
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
@@ -137,11 +137,11 @@ class Browser:
             self.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         )
 
-    def keep(self, name: str) -> None:
+    def screenshot(self, name: str) -> None:
         """Save a picture, where CATCHUP_SCREENSHOTS says so."""
         folder = os.environ.get("CATCHUP_SCREENSHOTS")
         if folder:
-            # The entry that attacks is for the tests alone.
+            # The entry with a script in its name is only for the tests.
             self.script("document.querySelectorAll('tr[data-key^=\"<\"]').forEach(row => row.remove())")
             self.driver.save_screenshot(str(Path(folder) / f"{name}.png"))
 
@@ -166,7 +166,7 @@ def chromium(root: str, *, user: str, password: str, folder: Path) -> Iterator[B
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     try:
         browser = Browser(driver, root)
-        browser.dress()
+        browser.set_window()
         if user:
             # Once with the password in the address: the browser sends it along from then on.
             driver.get(root.replace("://", f"://{user}:{password}@") + "/catchup/static/catchup.css")

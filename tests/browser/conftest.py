@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: a played day, a Flower that shows it, and a Chromium that looks."""
+"""Fixtures of the browser tests: a played day, a Flower that shows it, and a Chromium."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def window(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
 
 @pytest.fixture
 def browser(window: Browser) -> Iterator[Browser]:
-    """A window as it was at the beginning; nothing may have gone wrong in it, nor asked elsewhere."""
-    window.dress()
-    window.listen()
-    window.said.clear()
+    """A fresh window; the test fails if its console has errors or a request leaves the server."""
+    window.set_window()
+    window.collect_logs()
+    window.console.clear()
     window.requests.clear()
     yield window
-    window.listen()
-    assert not window.said, "\n".join(window.said)
+    window.collect_logs()
+    assert not window.console, "\n".join(window.console)
     assert [url for url in window.requests if not url.startswith((window.root, "data:"))] == []

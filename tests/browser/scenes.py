@@ -158,9 +158,9 @@ class Scene:
         """Return how a run ends: two entries fail until they are fixed, all others succeed."""
         hour = int(record["slot"]) // 3_600_000
         if entry == BROKEN and hour % 3 == 0 and not self.fixed:
-            told = {"category": "transient", "type": "ConnectionError", "traceback": TRACEBACK}
-            return RunState.DEAD, TRACEBACK.splitlines()[-1], json.dumps(told)
+            letter = {"category": "transient", "type": "ConnectionError", "traceback": TRACEBACK}
+            return RunState.DEAD, TRACEBACK.splitlines()[-1], json.dumps(letter)
         if entry == EVIL:
-            told = {"category": "permanent", "type": "ValueError", "traceback": f"ValueError: {EVIL}"}
-            return RunState.DEAD, f"ValueError: {EVIL}", json.dumps(told)
+            letter = {"category": "permanent", "type": "ValueError", "traceback": f"ValueError: {EVIL}"}
+            return RunState.DEAD, f"ValueError: {EVIL}", json.dumps(letter)
         return RunState.SUCCEEDED, "", ""

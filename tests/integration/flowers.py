@@ -27,12 +27,12 @@ USER, PASSWORD = "ada", "secret:with:colons"
 BASIC = "Basic " + b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 SIGNED = {"Authorization": BASIC}
 SCRIPT = {**SIGNED, "X-Requested-With": "a test"}
-"""What a script sends along to change something."""
+"""Headers of a script that changes something."""
 
 
 @dataclass
 class Answer:
-    """What a server said."""
+    """A response."""
 
     status: int
     headers: Message
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass
 class Site:
-    """A running Flower and how to speak to it."""
+    """A running Flower, and requests to it."""
 
     port: int
     prefix: str = ""
@@ -79,7 +79,7 @@ class Site:
 
 @contextmanager
 def flower(app: Any, *, headers: Mapping[str, str] = SCRIPT, **given: Any) -> Iterator[Site]:
-    """Flower for an app, with authentication on unless told otherwise; started by nobody else's options."""
+    """Start Flower for an app, with authentication unless the options say otherwise."""
     options = {option.name.replace("-", "_"): option.value() for option in default_options._options.values()}
     options |= {"basic_auth": [f"{USER}:{PASSWORD}"], "read_only": False, **given}
     ready, stop = threading.Event(), {}

@@ -1,4 +1,4 @@
-"""The HTTP API in a real Flower: what it answers, what it refuses, and whom."""
+"""The HTTP API in a real Flower: responses, refused requests, and authorisation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def site(project: Project) -> Iterator[Site]:
         yield site
 
 
-def dead(site: Site) -> str:
+def dead_run_id(site: Site) -> str:
     return str(site.get("/dead-letters").json["deadLetters"][0]["run"]["runId"])
 
 
@@ -65,7 +65,7 @@ def dead(site: Site) -> str:
         ("/backfills", ["backfill", "list"]),
     ],
 )
-def test_an_answer_is_what_the_command_prints_as_json(
+def test_a_response_is_what_the_command_prints_as_json(
     site: Site, project: Project, path: str, command: list[str]
 ) -> None:
     answer = site.get(path)
@@ -74,7 +74,7 @@ def test_an_answer_is_what_the_command_prints_as_json(
     assert answer.json == project.json(*command)
 
 
-def test_a_schedule_has_everything_that_entries_prints_of_it(site: Site, project: Project) -> None:
+def test_a_schedule_has_everything_that_the_command_entries_prints(site: Site, project: Project) -> None:
     rows = site.get("/schedules").json
     printed = project.json("entries")["entries"]
 
@@ -107,7 +107,7 @@ def test_the_overview_has_banner_and_the_last_day_in_numbers(site: Site, desk_cl
     assert site.get("/overview").json["banner"] is None
 
 
-def test_an_entry_is_found_by_whatever_its_name_is(site: Site) -> None:
+def test_an_entry_is_found_whatever_characters_its_name_has(site: Site) -> None:
     answer = site.get(f"/schedules/{quote(HOSTILE, safe='')}")
 
     assert answer.json["entry"]["name"] == HOSTILE
@@ -125,7 +125,7 @@ def test_one_entry_has_its_next_slots_its_runs_by_trigger_and_its_outages(site: 
 
 
 def test_a_run_is_shown_with_its_attempts_and_inputs(site: Site) -> None:
-    found = site.get(f"/runs/{dead(site)[:8]}").json
+    found = site.get(f"/runs/{dead_run_id(site)[:8]}").json
 
     assert [(one["outcome"], one["error"]) for one in found["attempts"]] == [("dead", HOSTILE)]
     assert found["inputs"]["readable"] is True
@@ -140,7 +140,7 @@ def test_pages_of_runs_follow_each_other_by_their_cursor(site: Site) -> None:
     assert second["cursor"] is None
 
 
-def test_a_timeline_tells_each_slot(site: Site) -> None:
+def test_a_timeline_has_each_slot(site: Site) -> None:
     found = site.get("/timeline?entry=hourly-etl&since=2026-02-07T09:30Z&until=2026-02-07T12:30Z").json
 
     assert [one["mark"] for one in found["entries"]["hourly-etl"]] == ["failed", "caught_up", "in_flight"]
@@ -149,7 +149,7 @@ def test_a_timeline_tells_each_slot(site: Site) -> None:
 # -- changes ---------------------------------------------------------------------------------
 
 
-def test_an_entry_is_paused_and_resumed_and_it_is_known_by_whom(site: Site) -> None:
+def test_an_entry_is_paused_and_resumed(site: Site) -> None:
     paused = site.post("/schedules/hourly-etl/pause", {"reason": "migration"})
     again = site.post("/schedules/hourly-etl/pause", {})
 
@@ -162,7 +162,7 @@ def test_an_entry_is_paused_and_resumed_and_it_is_known_by_whom(site: Site) -> N
 
 
 def test_a_dead_letter_is_replayed_once(site: Site) -> None:
-    run = dead(site)
+    run = dead_run_id(site)
 
     assert site.post(f"/runs/{run}/replay", {"dryRun": True}).json["outcome"] == "dry run"
     assert site.post(f"/runs/{run}/replay").json["outcome"] == "replayed"
@@ -181,7 +181,7 @@ def test_a_run_that_cannot_be_replayed_is_refused(site: Site) -> None:
 
 
 def test_dead_letters_are_discarded(site: Site) -> None:
-    run = dead(site)
+    run = dead_run_id(site)
 
     assert site.post("/discard", {"runIds": [run]}).json["runs"][0]["outcome"] == "discarded"
     assert site.get(f"/dead-letters/{run}").status == 404
@@ -206,7 +206,7 @@ def test_a_backfill_is_previewed_created_paused_resumed_and_cancelled(site: Site
 # -- what is refused -------------------------------------------------------------------------
 
 
-def test_all_mistakes_of_a_request_are_told_at_once(site: Site) -> None:
+def test_all_mistakes_of_a_request_are_reported_at_once(site: Site) -> None:
     answer = site.get("/runs?state=dying&limit=0&since=soon&stat=x&cursor=a")
 
     assert answer.status == 400
@@ -236,7 +236,7 @@ def test_all_mistakes_of_a_request_are_told_at_once(site: Site) -> None:
         (b'{"reason": "' + b"x" * 600 + b'"}', "reason"),
     ],
 )
-def test_a_body_that_cannot_be_meant_is_refused(site: Site, body: bytes, where: str) -> None:
+def test_an_invalid_body_is_refused(site: Site, body: bytes, where: str) -> None:
     answer = site.post("/schedules/hourly-etl/pause", body)
 
     assert answer.status == 400
@@ -247,8 +247,8 @@ def test_a_body_that_cannot_be_meant_is_refused(site: Site, body: bytes, where: 
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [
-        ("/schedules/nobody", "GET", 404),
-        ("/runs?entry=nobody", "GET", 404),
+        ("/schedules/unknown", "GET", 404),
+        ("/runs?entry=unknown", "GET", 404),
         (f"/runs/{UNKNOWN}", "GET", 404),
         ("/backfills/ffffffff", "GET", 404),
         ("/schedules/plain/pause", "POST", 409),
@@ -261,7 +261,7 @@ def test_a_body_that_cannot_be_meant_is_refused(site: Site, body: bytes, where: 
         ("/runs", "DELETE", 405),
     ],
 )
-def test_what_is_not_there_or_cannot_be_done_has_its_status_and_a_sentence(
+def test_unknown_and_refused_requests_have_a_status_and_a_message(
     site: Site, path: str, method: str, status: int
 ) -> None:
     answer = site.get(path, method=method, body=b"{}" if method == "POST" else None)
@@ -272,7 +272,7 @@ def test_what_is_not_there_or_cannot_be_done_has_its_status_and_a_sentence(
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "0", "1.5", "true", '"1"', "1" + "0" * 400])
-def test_what_is_no_number_of_runs_is_refused(site: Site, number: str) -> None:
+def test_an_invalid_number_is_refused(site: Site, number: str) -> None:
     body = (
         '{"entry": "hourly-etl", "start": "2026-02-07T00:00Z", "end": "2026-02-07T05:00Z", '
         f'"maxActive": {number}}}'
@@ -287,7 +287,7 @@ def test_what_is_no_number_of_runs_is_refused(site: Site, number: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/schedules/%FF", "/runs?entry=%FF", "/runs?%FF=1", "/schedules/%00", "/runs/%2e%2e"]
 )
-def test_an_address_that_is_no_text_is_refused_in_json(site: Site, path: str) -> None:
+def test_an_invalid_path_or_query_is_refused_in_json(site: Site, path: str) -> None:
     answer = site.get(path)
 
     assert answer.status in (400, 404), answer.text
@@ -306,7 +306,7 @@ def test_a_body_of_another_kind_is_refused(site: Site) -> None:
     assert site.post("/schedules/hourly-etl/pause", b"reason=x", headers=form).status == 415
 
 
-def test_a_store_that_is_away_is_told_and_comes_back_by_itself(site: Site, valkey: EmbeddedServer) -> None:
+def test_an_unreachable_store_is_reported_until_it_is_back(site: Site, valkey: EmbeddedServer) -> None:
     assert site.get("/status").status == 200
     valkey.stop()
 
@@ -332,7 +332,7 @@ def test_every_route_is_tested_here() -> None:
     assert len(ROUTES) == len({one.path for one in ENDPOINTS}) + 2
 
 
-def test_no_route_answers_a_stranger(project: Project) -> None:
+def test_every_route_needs_authentication(project: Project) -> None:
     wrong = {**SCRIPT, "Authorization": "Basic YTpi"}
     with flower(project.app, headers={}) as site:
         for method, path in _paths():
@@ -360,14 +360,14 @@ def test_without_authentication_the_api_is_closed_unless_flowers_own_is_open(
     [({"read_only": True}, "read-only"), ({"basic_auth": []}, "no authentication")],
     ids=["read-only", "no authentication"],
 )
-def test_nothing_can_be_changed_in_a_flower_that_is_read_only_or_asks_nobody(
+def test_nothing_can_be_changed_in_a_read_only_flower_or_without_authentication(
     project: Project, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], reason: str
 ) -> None:
     monkeypatch.setitem(os.environ, "FLOWER_UNAUTHENTICATED_API", "true")
     with flower(project.app, **options) as site:
         before = site.get("/overview").json
         for endpoint in CHANGES:
-            answer = site.post(endpoint.path.format(entry="hourly-etl", runId=dead(site), id="f"), {})
+            answer = site.post(endpoint.path.format(entry="hourly-etl", runId=dead_run_id(site), id="f"), {})
             assert answer.status == 403, endpoint.path
             assert reason in answer.json["error"]["message"]
         assert site.get("/overview").json == before
@@ -386,16 +386,14 @@ def test_nothing_can_be_changed_in_a_flower_that_is_read_only_or_asks_nobody(
     ],
     ids=["no sign", "cross-site", "same-site", "origin", "null origin", "no cookie", "other cookie"],
 )
-def test_a_request_that_another_site_could_have_made_changes_nothing(
-    site: Site, headers: dict[str, str]
-) -> None:
+def test_a_cross_site_request_changes_nothing(site: Site, headers: dict[str, str]) -> None:
     for endpoint in CHANGES:
-        path = endpoint.path.format(entry="hourly-etl", runId=dead(site), id="f")
+        path = endpoint.path.format(entry="hourly-etl", runId=dead_run_id(site), id="f")
         assert site.post(path, {}, headers=headers).status == 403, path
     assert site.get("/schedules/hourly-etl").json["entry"]["paused"] is False
 
 
-def test_a_page_of_this_flower_may_change_something_with_its_token(site: Site) -> None:
+def test_a_request_with_the_xsrf_token_may_change_something(site: Site) -> None:
     token = "2|00000000|" + "ab" * 16 + "|1770000000"
     own = {
         **SIGNED,
@@ -408,7 +406,7 @@ def test_a_page_of_this_flower_may_change_something_with_its_token(site: Site) -
     assert site.post("/schedules/hourly-etl/pause", {}, headers=own).status == 200
 
 
-def test_looking_never_changes_anything(site: Site, project: Project) -> None:
+def test_reading_never_changes_anything(site: Site, project: Project) -> None:
     def everything() -> object:
         with project.operator() as operator:
             client = operator.store.client
@@ -424,7 +422,7 @@ def test_looking_never_changes_anything(site: Site, project: Project) -> None:
     assert everything() == before
 
 
-def test_answers_carry_the_headers_that_keep_browsers_from_guessing(site: Site) -> None:
+def test_responses_have_security_headers(site: Site) -> None:
     for path in ("/status", "/nowhere", "/openapi.json"):
         headers = site.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -434,8 +432,15 @@ def test_answers_carry_the_headers_that_keep_browsers_from_guessing(site: Site) 
         assert headers["Cache-Control"] == "no-store"
 
 
-def test_what_somebody_wrote_stays_text(site: Site) -> None:
-    for path in ("/runs", "/dead-letters", f"/runs/{dead(site)}", "/schedules", "/skipped", "/watermarks"):
+def test_text_of_users_stays_text(site: Site) -> None:
+    for path in (
+        "/runs",
+        "/dead-letters",
+        f"/runs/{dead_run_id(site)}",
+        "/schedules",
+        "/skipped",
+        "/watermarks",
+    ):
         answer = site.get(path)
         assert answer.status == 200
         assert b"</script" not in answer.body

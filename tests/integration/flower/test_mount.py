@@ -63,7 +63,7 @@ def test_with_oauth_a_session_may_look_and_needs_the_token_to_change_something(p
         assert site.post(pause, headers=token).status == 200
 
 
-def test_nobody_sees_the_tab_without_signing_in(project: Project) -> None:
+def test_the_tab_needs_a_login(project: Project) -> None:
     with flower(project.app, headers={}) as site:
         assert site.ask("/catchup").status == 401
         assert site.ask("/catchup", headers=SIGNED).status == 200
@@ -84,7 +84,7 @@ def test_entries_that_change_under_way_are_read_again_on_the_same_connection(
         assert operator_of(project.app).store is before.store
 
 
-def test_a_configuration_with_mistakes_is_told_until_it_is_mended(project: Project) -> None:
+def test_a_configuration_with_mistakes_is_reported_until_it_is_fixed(project: Project) -> None:
     project.app.conf.catchup_entries = {"hourly-etl": "soon"}
     with flower(project.app) as site:
         answer = site.get("/status")
@@ -113,7 +113,7 @@ def test_a_script_in_a_name_or_an_error_stays_text_on_every_page(
         pages = {path: site.ask(f"/catchup{path}") for path in paths}
         pages["search"] = site.ask(f"/catchup?search={name}")
         pages["wrong"] = site.ask(f"/catchup/runs?state={name}")
-        pages["nobody"] = site.ask(f"/catchup/entry?entry={name}x")
+        pages["unknown"] = site.ask(f"/catchup/entry?entry={name}x")
 
     for path, page in pages.items():
         assert "<script>alert" not in page.text, path

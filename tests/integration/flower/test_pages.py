@@ -1,4 +1,4 @@
-"""The pages of the tab in a real Flower: what they show, and what they say when there is nothing to show."""
+"""The pages of the tab in a real Flower, also empty ones and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVIL = "<script>alert('\"&')</script>"
 
 @pytest.fixture
 def project(redis_url: str, desk_clock: FakeClock) -> Project:
-    """Nine o'clock ran; then beat was down until half past twelve, and caught up."""
+    """The slot at 09:00 ran; then beat was down until 12:30, and caught up."""
     project = Project(redis_url, desk_clock)
     project.tick()
     desk_clock.advance(hours=3, minutes=25)
@@ -34,18 +34,18 @@ def project(redis_url: str, desk_clock: FakeClock) -> Project:
     return project
 
 
-def seen(page: str) -> str:
-    """The text of a page, as somebody reads it."""
+def visible_text(page: str) -> str:
+    """Return the text of a page without its markup."""
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_there_with_all_four_tabs(project: Project, path: str) -> None:
+def test_every_page_has_all_four_tabs(project: Project, path: str) -> None:
     with flower(project.app) as site:
         answer = site.ask(path)
 
     assert answer.status == 200
-    assert [seen(tab) for tab in re.findall(r"<li><a href.*?</li>", answer.text)[:4]] == [
+    assert [visible_text(tab) for tab in re.findall(r"<li><a href.*?</li>", answer.text)[:4]] == [
         "Schedules",
         "Runs",
         "Dead letters",
@@ -53,18 +53,18 @@ def test_every_page_is_there_with_all_four_tabs(project: Project, path: str) -> 
     ]
 
 
-def test_a_catch_up_is_news_for_an_hour(project: Project, desk_clock: FakeClock) -> None:
+def test_a_catch_up_has_a_note_for_an_hour(project: Project, desk_clock: FakeClock) -> None:
     sentence = "catch-up runs were dispatched for missed schedules between 10:00 and 12:00 UTC."
     with flower(project.app) as site:
-        fresh = seen(site.ask("/catchup").text)
+        with_note = visible_text(site.ask("/catchup").text)
         desk_clock.advance(minutes=61)
-        stale = seen(site.ask("/catchup").text)
+        without_note = visible_text(site.ask("/catchup").text)
 
-    assert f"3 {sentence} Show them" in fresh
-    assert sentence not in stale
+    assert f"3 {sentence} Show them" in with_note
+    assert sentence not in without_note
 
 
-def test_the_page_of_an_entry_tells_only_its_own_news(redis_url: str, desk_clock: FakeClock) -> None:
+def test_the_page_of_an_entry_has_only_its_own_note(redis_url: str, desk_clock: FakeClock) -> None:
     schedule = {"hourly-etl": HOURLY, "idle": {"task": "proj.etl", "schedule": crontab(minute=0, hour=3)}}
     project = Project(redis_url, desk_clock, schedule, {"hourly-etl": ALL, "idle": ALL})
     project.tick()
@@ -72,8 +72,8 @@ def test_the_page_of_an_entry_tells_only_its_own_news(redis_url: str, desk_clock
     project.tick()
 
     with flower(project.app) as site:
-        own = seen(site.ask("/catchup/entry?entry=hourly-etl").text)
-        other = seen(site.ask("/catchup/entry?entry=idle").text)
+        own = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
+        other = visible_text(site.ask("/catchup/entry?entry=idle").text)
 
     assert "2 catch-up runs were dispatched for missed schedules between 10:00 and 11:00 UTC." in own
     assert "were dispatched" not in other
@@ -92,7 +92,7 @@ def test_a_run_shows_its_trigger_its_slot_and_its_start_side_by_side(project: Pr
     project.execute("hourly-etl")
 
     with flower(project.app) as site:
-        text = seen(site.ask("/catchup/runs?state=succeeded").text)
+        text = visible_text(site.ask("/catchup/runs?state=succeeded").text)
 
     assert "Catch-up 2026-02-07 10:00 2026-02-07 12:30:00 2h 30m" in text
 
@@ -153,19 +153,19 @@ def test_skipped_and_missed_slots_are_listed_with_their_reasons(
     project.tick()
 
     with flower(project.app) as site:
-        skipped = seen(site.ask("/catchup/runs?state=skipped").text)
-        missed = seen(site.ask("/catchup/runs?state=missed").text)
+        skipped = visible_text(site.ask("/catchup/runs?state=skipped").text)
+        missed = visible_text(site.ask("/catchup/runs?state=missed").text)
 
     assert "Skipped (superseded) 2 slots" in skipped
     assert "Missed (catchup_off)" not in skipped
     assert "Missed (catchup_off) 3 slots" in missed
 
 
-def test_the_page_of_an_entry_tells_what_a_restart_would_do(project: Project, desk_clock: FakeClock) -> None:
+def test_the_page_of_an_entry_previews_a_restart(project: Project, desk_clock: FakeClock) -> None:
     desk_clock.advance(hours=2)
 
     with flower(project.app) as site:
-        text = seen(site.ask("/catchup/entry?entry=hourly-etl").text)
+        text = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
 
     assert "2026-02-07 13:00Z dispatch 2026-02-07 14:00Z dispatch 2 runs would be dispatched." in text
     assert "celery -A proj catchup preview hourly-etl" in text
@@ -177,9 +177,9 @@ def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> N
     (run_id, *_) = project.execute("hourly-etl", state=RunState.FAILED, error="OSError: cut", letter=letter)
 
     with flower(project.app) as site:
-        listed = seen(site.ask("/catchup/dead").text)
-        of_another = seen(site.ask("/catchup/dead?category=permanent").text)
-        page = seen(site.ask(f"/catchup/run/{run_id[:8]}").text)
+        listed = visible_text(site.ask("/catchup/dead").text)
+        of_another = visible_text(site.ask("/catchup/dead?category=permanent").text)
+        page = visible_text(site.ask(f"/catchup/run/{run_id[:8]}").text)
 
     assert "Dead letters (1)" in listed
     assert "transient OSError: cut" in listed
@@ -197,7 +197,7 @@ def test_the_progress_that_a_task_reports_is_on_the_page_of_its_run(
     with flower(project.app) as site:
         page = site.ask(f"/catchup/run/{run.run_id}").text
 
-    assert words in seen(page)
+    assert words in visible_text(page)
     assert ('<progress class="cu-bar" max="10" value="3"' in page) is (total is not None)
 
 
@@ -223,7 +223,7 @@ def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: F
         assert not re.search(r"\son\w+\s*=|style\s*=|<script(?![^>]*src=)", page), path
 
 
-def test_buttons_are_only_there_where_something_can_be_changed(project: Project) -> None:
+def test_buttons_exist_only_where_changes_are_allowed(project: Project) -> None:
     project.execute("hourly-etl", state=RunState.FAILED, error="no")
     with flower(project.app) as site:
         open_ = "".join(site.ask(path).text for path in PAGES)
@@ -233,11 +233,11 @@ def test_buttons_are_only_there_where_something_can_be_changed(project: Project)
         unknown = "".join(site.ask(path).text for path in PAGES)
 
     for words in ("Pause", "Replay selected", "Discard"):
-        assert words in seen(open_)
+        assert words in visible_text(open_)
     for page, reason in ((read_only, "Flower is read-only"), (unknown, "--basic-auth")):
         assert "data-path" not in page
         assert 'type="checkbox"' not in page
-        assert seen(page).count(reason) == len(PAGES)
+        assert visible_text(page).count(reason) == len(PAGES)
 
 
 # -- nothing to show -------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_an_app_whose_beat_never_ran_says_so(redis_url: str, desk_clock: FakeClo
         answers = {path: site.ask(path) for path in PAGES}
 
     assert {answer.status for answer in answers.values()} == {200}
-    assert "No beat has ever run here. Start one with: celery beat" in seen(answers["/catchup"].text)
-    assert "No run is recorded yet." in seen(answers["/catchup/runs"].text)
+    assert "No beat has ever run here. Start one with: celery beat" in visible_text(answers["/catchup"].text)
+    assert "No run is recorded yet." in visible_text(answers["/catchup/runs"].text)
 
 
 def test_an_app_without_entries_says_so(redis_url: str, desk_clock: FakeClock) -> None:
@@ -262,7 +262,7 @@ def test_an_app_without_entries_says_so(redis_url: str, desk_clock: FakeClock) -
         answer = site.ask("/catchup")
 
     assert answer.status == 200
-    assert "The beat schedule has no entries." in seen(answer.text)
+    assert "The beat schedule has no entries." in visible_text(answer.text)
 
 
 def test_a_wrong_configuration_is_shown_as_beat_shows_it(redis_url: str, desk_clock: FakeClock) -> None:
@@ -277,7 +277,7 @@ def test_a_wrong_configuration_is_shown_as_beat_shows_it(redis_url: str, desk_cl
         assert "Traceback" not in answer.text
 
 
-def test_a_silent_store_is_a_sentence(desk_clock: FakeClock) -> None:
+def test_an_unreachable_store_has_a_message(desk_clock: FakeClock) -> None:
     project = Project("redis://:geheim@127.0.0.1:1/0", desk_clock)
 
     with flower(project.app) as site:
@@ -298,16 +298,16 @@ def test_a_silent_store_is_a_sentence(desk_clock: FakeClock) -> None:
         ("/catchup/run/ffffffff", 404, "no such run"),
         ("/catchup/runs?state=sideways", 400, "state: expected waiting"),
         ("/catchup/runs?since=tomorrowish", 400, "since: expected a time"),
-        ("/catchup/runs?entry=nobody", 404, "no such entry"),
+        ("/catchup/runs?entry=unknown", 404, "no such entry"),
         ("/catchup/runs?cursor=x", 404, "expected a cursor"),
         ("/catchup/dead?category=odd", 400, "category: expected"),
     ],
 )
-def test_what_cannot_be_shown_is_a_sentence(project: Project, path: str, status: int, words: str) -> None:
+def test_a_refused_page_has_a_message(project: Project, path: str, status: int, words: str) -> None:
     with flower(project.app) as site:
         answer = site.ask(path)
 
-    assert (answer.status, words in seen(answer.text)) == (status, True)
+    assert (answer.status, words in visible_text(answer.text)) == (status, True)
 
 
 def test_long_lists_of_entries_are_searched_and_paged(redis_url: str, desk_clock: FakeClock) -> None:
@@ -320,7 +320,7 @@ def test_long_lists_of_entries_are_searched_and_paged(redis_url: str, desk_clock
         found = site.ask("/catchup?search=ENTRY-0007").text
 
     assert _entries(first) == list(schedule)[:50]
-    assert "1 – 50 of 120 entries" in seen(first)
+    assert "1 – 50 of 120 entries" in visible_text(first)
     assert _entries(last) == list(schedule)[100:]
     assert _entries(found) == ["entry-0007"]
 

@@ -1,4 +1,4 @@
-"""What pages and API cost does not depend on how much the ledger holds."""
+"""The cost of pages and API calls does not depend on the size of the ledger."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PAGES = (
 )
 
 DENSE = ("/catchup", "/catchup/entry?entry=entry-7", f"/api/catchup/timeline?{LANES}")
-"""What draws every slot of a day or a week."""
+"""Requests that draw every slot of a day or a week."""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def filled(
 
 
 def received(project: Project, site: Site, path: str) -> int:
-    """How many bytes the store sends for a request."""
+    """Return how many bytes the store sends for a request."""
     site.ask(path)
     with project.operator() as operator:
         client = operator.store.client
@@ -87,7 +87,7 @@ def received(project: Project, site: Site, path: str) -> int:
 
 
 def commands(project: Project, site: Site, path: str) -> int:
-    """How many commands the store has to answer for a request."""
+    """Return how many commands a request sends to the store."""
     site.ask(path)
     with project.operator() as operator:
         client = operator.store.client

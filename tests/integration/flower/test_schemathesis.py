@@ -1,4 +1,4 @@
-"""Schemathesis against the API of a running Flower on a real store: whatever is sent, the document holds."""
+"""Schemathesis checks that a running Flower follows its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def site(redis_url: str, desk_clock: FakeClock) -> Iterator[Site]:
 
 
 def examine(site: Site, folder: Path, *options: str) -> str:
-    """Run it; what it says when it finds something."""
+    """Run Schemathesis; return its report if it finds something."""
     run = subprocess.run(
         [
             str(Path(sys.executable).parent / "schemathesis"),

@@ -1,4 +1,4 @@
-"""The drawings of the Catch-up tab: what is where, what it says, and that nothing in it is markup."""
+"""The drawings of the Catch-up tab: places, words, and escaping."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_slots_that_would_touch_are_one_bar_that_counts_them() -> None:
     assert len(shapes(draw_lane(DAY, minutely), "many")) == 1
 
 
-def test_slots_of_several_kinds_told_together_are_the_worst_of_them_and_all_are_counted() -> None:
+def test_merged_slots_of_several_marks_show_the_worst_and_count_all() -> None:
     hour = several(1, 0, 61, "failed", counts={"on_time": 59, "failed": 2})
 
     drawing = draw_lane(DAY, [hour])
@@ -173,7 +173,7 @@ def test_a_slot_at_midnight_belongs_to_the_day_that_begins() -> None:
     assert (len(shapes(before.drawing, "on_time")), len(shapes(after.drawing, "on_time"))) == (0, 1)
 
 
-def test_a_late_start_leans() -> None:
+def test_the_line_of_a_late_start_leans() -> None:
     punctual = one(6, started_at=NOON - timedelta(hours=6))
     late = one(12, "caught_up", started_at=NOON - timedelta(hours=6))
 
@@ -186,7 +186,7 @@ def test_a_run_that_has_not_started_has_no_line() -> None:
     assert shapes(draw_starts(DAY, [one(6, "missed")]), "line") == []
 
 
-def test_slots_told_together_are_an_area_down_to_the_starts_only_when_they_were_punctual() -> None:
+def test_merged_slots_are_an_area_down_to_the_starts_only_when_on_time() -> None:
     (punctual,) = shapes(draw_starts(DAY, [several(12, 6, 360)]), "area")
     (skipped,) = shapes(draw_starts(DAY, [several(12, 6, 360, "skipped")]), "area")
 
@@ -194,7 +194,7 @@ def test_slots_told_together_are_an_area_down_to_the_starts_only_when_they_were_
     assert int(punctual.get("height", "0")) > int(skipped.get("height", "0"))
 
 
-def test_nothing_that_is_given_becomes_markup() -> None:
+def test_text_never_becomes_markup() -> None:
     evil = "<script>alert('\"&')</script>"
 
     made = draw_lane(DAY, [one(1, reason=evil, run_id=evil)], name=evil, href=lambda run: f"/run/{run}")
@@ -204,7 +204,7 @@ def test_nothing_that_is_given_becomes_markup() -> None:
     assert drawn(made).find("p").text == evil  # type: ignore[union-attr]
 
 
-def test_shares_are_written_shortly() -> None:
+def test_percentages_have_no_trailing_zeros() -> None:
     assert [percent(share) for share in (0, 0.5, 1, 1 / 3)] == ["0%", "50%", "100%", "33.33%"]
 
 
@@ -219,11 +219,11 @@ def test_shares_are_written_shortly() -> None:
         (-2, "-2.0 s"),
     ],
 )
-def test_lengths_are_as_exact_as_one_wants_to_know(seconds: float, words: str) -> None:
+def test_durations_are_rounded_to_two_units(seconds: float, words: str) -> None:
     assert duration(timedelta(seconds=seconds)) == words
 
 
-def test_a_moment_carries_its_exact_time() -> None:
+def test_a_timestamp_has_its_exact_time() -> None:
     time = drawn(timestamp(NOON)).find("time")
 
     assert time is not None

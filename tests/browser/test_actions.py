@@ -1,4 +1,4 @@
-"""What can be done on the pages, done in a real browser, with a beat and a worker that go on."""
+"""The actions of the pages in a real browser, with a running beat and worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_entry_is_paused_and_resumed(browser: Browser, scene: Scene) -> None:
     assert "hourly-etl" in scene.project.json("status")["paused"]
 
     browser.press("Resume hourly-etl")
-    assert "would be dispatched" in browser.answer("Resume")
+    assert "would be dispatched" in browser.answer_dialog("Resume")
     browser.until_text("“hourly-etl” is resumed", ".cu-says")
     browser.until(lambda: not browser.all("tr[data-key=hourly-etl] .cu-badge"), "no badge")
     assert "hourly-etl" not in scene.project.json("status")["paused"]
@@ -36,7 +36,7 @@ def test_a_dialog_can_be_left_without_changing_anything(browser: Browser, scene:
     browser.go("/catchup/entry?entry=sync-crm")
 
     browser.press("Resume sync-crm")
-    browser.answer("Back")
+    browser.answer_dialog("Back")
 
     browser.until(lambda: not browser.all(".cu-dialog"), "no dialog")
     assert "sync-crm" in scene.project.json("status")["paused"]
@@ -56,9 +56,9 @@ def test_a_backfill_is_previewed_dispatched_and_seen_to_its_end(browser: Browser
         f"celery -A proj catchup backfill {LONG} --start {stamp(end - DAY)} --end {stamp(end)}"
     )
     browser.script("document.querySelector('#backfill').scrollIntoView({behavior: 'instant'})")
-    browser.keep("backfill")
+    browser.screenshot("backfill")
     browser.press("Dispatch 8 runs", ".cu-form button[type=submit]")
-    assert "Dispatch 8 runs of" in browser.answer("Dispatch 8 runs")
+    assert "Dispatch 8 runs of" in browser.answer_dialog("Dispatch 8 runs")
     browser.until_text("was created", ".cu-says")
 
     browser.go("/catchup/backfills")
@@ -78,9 +78,9 @@ def test_what_cannot_be_backfilled_is_a_sentence_in_its_place(browser: Browser, 
     browser.until_text("end: expected a time", "[data-preview]")
 
     assert not browser.one(".cu-form button[type=submit]").is_enabled()
-    browser.listen()
+    browser.collect_logs()
     # Chromium itself writes refused requests to the console.
-    browser.said = [line for line in browser.said if "/backfill/preview" not in line]
+    browser.console = [line for line in browser.console if "/backfill/preview" not in line]
 
 
 def test_a_backfill_is_paused_resumed_and_cancelled(browser: Browser, scene: Scene) -> None:
@@ -99,7 +99,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled(browser: Browser, scene: Sce
     browser.press(f"Pause backfill {name}")
     browser.until_text("paused", row)
     browser.press(f"Cancel backfill {name}")
-    assert "will not run" in browser.answer("Cancel the backfill")
+    assert "will not run" in browser.answer_dialog("Cancel the backfill")
 
     browser.until_text("cancelled", row)
     assert not browser.all(f"{row} button")
@@ -115,7 +115,7 @@ def test_dead_letters_are_replayed_together_and_seen_to_succeed(browser: Browser
     browser.one("input[data-all]").click()
     browser.until_text(f"{len(ids)} runs selected", ".cu-bulk")
     browser.press("Replay selected")
-    assert f"Replay {len(ids)} runs?" in browser.answer("Replay")
+    assert f"Replay {len(ids)} runs?" in browser.answer_dialog("Replay")
 
     browser.until_text(f"{len(ids)} replayed", ".cu-says")
     browser.until_text("Nothing matches these filters.", "#cu-rows")
@@ -130,14 +130,14 @@ def test_a_dead_letter_is_discarded_after_a_question(browser: Browser, scene: Sc
     run = str(browser.one("input[name=run]").get_attribute("value"))
 
     browser.press(f"Discard run {run[:8]}")
-    assert "stays in the ledger" in browser.answer("Discard")
+    assert "stays in the ledger" in browser.answer_dialog("Discard")
 
     browser.until(lambda: len(browser.all("input[name=run]")) == before - 1, "one less")
     assert scene.project.json("runs", "show", run)["run"]["state"] == "failed"
 
 
 def test_a_page_follows_what_happens_and_keeps_selection_and_place(browser: Browser, scene: Scene) -> None:
-    browser.dress(height=400)
+    browser.set_window(height=400)
     browser.go("/catchup/runs?entry=refresh-dashboard")
     chosen = browser.script(
         "const box = document.querySelectorAll('input[name=run]')[3]; box.click(); return box.value"
@@ -153,7 +153,7 @@ def test_a_page_follows_what_happens_and_keeps_selection_and_place(browser: Brow
     assert browser.script("return [scrollY, document.body.dataset.same]") == [300, "page"]
 
 
-def test_a_page_that_nobody_sees_does_not_ask(browser: Browser) -> None:
+def test_a_hidden_page_sends_no_requests(browser: Browser) -> None:
     browser.go("/catchup/runs")
     browser.script(
         "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"

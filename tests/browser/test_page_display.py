@@ -1,4 +1,4 @@
-"""Each page in a real browser: what it shows, in both themes and at two widths."""
+"""Each page in a real browser, in both themes and at two widths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PICTURES = {
     ("runs", WIDE, "light"): "runs",
     ("entry", WIDE, "light"): "entry",
 }
-"""What the documentation shows."""
+"""The screenshots of the documentation."""
 COLUMNS = [
     "RUN ID",
     "ENTRY",
@@ -45,7 +45,7 @@ COLUMNS = [
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int, theme: str) -> None:
-    browser.dress(width=width, theme=theme)
+    browser.set_window(width=width, theme=theme)
 
     for name, path in PAGES.items():
         browser.go(path)
@@ -60,7 +60,7 @@ def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int,
         themed = browser.script("return document.documentElement.hasAttribute('data-bs-theme')")
         assert dark == (theme == "dark" and themed), name
         if (name, width, theme) in PICTURES:
-            browser.keep(PICTURES[name, width, theme])
+            browser.screenshot(PICTURES[name, width, theme])
 
 
 def test_the_schedules_show_every_entry_with_its_lane_and_the_outage(browser: Browser) -> None:
@@ -143,7 +143,7 @@ def test_the_page_of_a_run_tells_attempts_inputs_and_the_error(browser: Browser)
     assert TRACEBACK.splitlines()[-1] in browser.text(".cu-note.cu-error")
     assert "ledger.push(batch)" in browser.text("pre")
     assert browser.texts("#cu-attempts tbody td[data-label=Worker]") == ["celery@worker-1"]
-    browser.keep("run")
+    browser.screenshot("run")
 
 
 def test_the_page_of_an_entry_draws_its_week_and_its_starts(browser: Browser) -> None:
