@@ -67,9 +67,8 @@ def entry_fingerprint(form: ScheduleForm, policy: Policy | None, zone: tzinfo) -
 
 def former_fingerprint(form: ScheduleForm, policy: Policy | None, zone: tzinfo) -> str:
     """Fingerprint an entry as version 0.1 did, without roles, dates and a schedule's own zone."""
-    return _SEPARATOR.join(
-        _of_spec(spec, zone_named(policy.timezone) if policy and policy.timezone else zone) for spec in form
-    )
+    own = zone_named(policy.timezone) if policy and policy.timezone else zone
+    return _SEPARATOR.join(_of_spec(spec, own) for spec in form)
 
 
 def _with_role(role: Role, spec: ScheduleSpec, policy: Policy | None, zone: tzinfo) -> str:

@@ -191,14 +191,13 @@ def _several_brokers(app: Any, settings: Settings) -> Iterator[str]:
 def _past_end_dates(configuration: Configuration, now: Instant) -> Iterator[str]:
     """Warn of entries and schedules whose last slot has passed."""
     for name, policy in configuration.policies.items():
-        ends = {"": policy.end_date if policy is not None else None}
-        for spec in configuration.forms[name]:
-            ends[spec.where] = spec.overrides.end_date if spec.overrides is not None else None
-        for where, end in ends.items():
+        own = [(spec.where, spec.overrides) for spec in configuration.forms[name]]
+        for where, dates in [("it", policy), *own]:
+            end = None if dates is None else dates.end_date
             if end is not None and to_instant(end) < now:
                 moment = to_rfc3339(to_instant(end))
                 yield (
-                    f"entry {shown(name)}: {where or 'it'} never runs again, because its end_date, {moment}, "
+                    f"entry {shown(name)}: {where} never runs again, because its end_date, {moment}, "
                     "has passed; remove it, or set a later one"
                 )
 
