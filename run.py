@@ -100,7 +100,18 @@ def environment(extra: str, *, home: Path = HERE / ".venv", pins: list[str] | No
     if not (any(home.glob("made-for-*")) and works(python)):
         shutil.rmtree(home, ignore_errors=True)
         quietly([sys.executable, "-m", "venv", home], "no venv (on Debian: apt install python3-venv)")
-    install = [python, "-m", "pip", "install", "-q", "-c", TOOLS, "-e", f".[{extra}]", *(pins or [])]
+    install: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "-c",
+        TOOLS,
+        "-e",
+        f".[{extra}]",
+        *(pins or []),
+    ]
     quietly(install, "pip failed")
     stamp.write_text(wanted)
     print(f"== {home.name} is ready, {time.monotonic() - start:.1f} s", flush=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from celery_catchup.flower.markup import plural
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_moment, parse_word
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations import Operator
+from celery_catchup.operations.json_form import camel
 from celery_catchup.operations.runs import Skipped, list_runs, list_skips
 
 ROWS = 50
@@ -40,14 +41,7 @@ class RunsQuery:
     @property
     def parameters(self) -> dict[str, str | tuple[str, ...]]:
         """The parameters by name."""
-        return {
-            "triggerType": self.trigger_type,
-            "state": self.state,
-            "entry": self.entry,
-            "since": self.since,
-            "until": self.until,
-            "cursor": self.cursor,
-        }
+        return {camel(name): value for name, value in asdict(self).items()}
 
     @property
     def entries(self) -> list[str]:
