@@ -32,6 +32,7 @@ class Beat:
         self.lives += 1
         self.process = process = Process(self.hub, self.name, self.clock)
         process.notes["life"] = f"{self.name}.{self.lives}"
+        self.oracle.beats[self.life] = process
         self.hub.supervise(self, process)
         process.spawn(lambda: self._live(process))
 

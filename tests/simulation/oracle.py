@@ -72,6 +72,7 @@ class Oracle:
     strangers: int = 0
     """Workers without it."""
     beats: dict[str, Process] = field(default_factory=dict)
+    """By their lives, from their start: whoever delivers a late request of a beat is not that beat."""
     holders_of: Callable[[str], list[Process]] = lambda run_id: []
     """Workers with the plugin that have received a message of the run, two of their pulses ago or earlier."""
     stranger_is_known: Callable[[], bool] = lambda: False
@@ -229,7 +230,6 @@ class Oracle:
             elif self._at_work(self.leader):
                 self.fail("a leader at work lost its lease", life, "from", self.leader, "after", silent)
         self.leader, self.led_at = life, self.hub.now
-        self.beats.setdefault(life, process)
         if args[4]:
             self._watermarks(process, said=False)
 
@@ -283,15 +283,20 @@ class Oracle:
 
     def _on_claim(self, process: Process, args: list[str], answer: Any) -> None:
         if answer[0] == b"granted":
-            before = (args[0], self.holders.get(args[0], ""))
-            if self.leases.get(before, 0) <= self.network.server_ms:
-                self.leases[before] = 0  # it ran out; a server's clock that is put back does not revive it
+            self._note_run_out(args[0])
             self.leases[args[0], args[1]] = self.network.server_ms + self.run_lease_ms
             self.holders[args[0]] = args[1]
             record = self.runs[args[0]]
             self.rules.claimed(record)
             if record.completions >= record.allowed and not self._forgiven(record):
                 self.fail("claimed after its completion was recorded", record.entry, record.slot_ms)
+
+    def _note_run_out(self, run_id: str) -> None:
+        """The run was taken from its worker: if the lease had run out by then, a server's clock that is put
+        back later does not revive it."""
+        lease = (run_id, self.holders.get(run_id, ""))
+        if lease in self.leases and self.leases[lease] <= self.network.server_ms:
+            self.leases[lease] = 0
 
     def _on_renew(self, process: Process, args: list[str], answer: Any) -> None:
         lost = {_text(run) for run in answer}
@@ -350,6 +355,8 @@ class Oracle:
 
     def _on_recover(self, process: Process, args: list[str], answer: Any) -> None:
         run_id, record = args[3], self.runs[args[3]]
+        if answer in (b"sent", b"dead", b"ended"):
+            self._note_run_out(run_id)
         match answer:
             case b"sent":
                 settled = self.hub.now - self.server_jumped_at > 4 * self.run_lease_ms
