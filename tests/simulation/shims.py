@@ -159,7 +159,7 @@ def simulated(
         (reaper, "LATELY", ASKED_LATELY),
         (loss_evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         # All at once: how far a scan gets in one step depends on the server's random hash seed.
-        (housekeeping, "_LOOKED_AT", 100_000),
+        (housekeeping, "_AT_ONCE", 100_000),
         (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
         (claims, "time", real_sleep),
         (recurring_problems, "_SHORTEST", SCALE),
