@@ -153,8 +153,8 @@ def a_night(operator: Operator) -> None:
 def test_an_operator_finds_what_was_missed_runs_it_again_and_sees_that_it_worked(operator: Operator) -> None:
     a_night(operator)
 
-    told = operator.catchup("--help").stdout
-    assert "preview    What the next catch-up would do, slot by slot." in told
+    commands = operator.catchup("--help").stdout
+    assert "preview    Show what the next catch-up would do, slot by slot." in commands
 
     down = operator.catchup("status", "--check", code=1).stdout
     assert re.match(r"Scheduler: down for (5h|4h59m)", down)
