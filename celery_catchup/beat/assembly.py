@@ -140,7 +140,7 @@ def assemble(
         backfills=Backfills(store),
         retention=retention,
         schedule=schedule.keys(),
-        elsewhere=file.recall if file else lambda: None,
+        read_watermark_file=file.recall if file else lambda: None,
     )
     engine = Engine(
         services,

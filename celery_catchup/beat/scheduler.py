@@ -320,7 +320,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     ) -> bool:
         """Send the runs of entries without a policy; False when another beat leads."""
         try:
-            sent = work.engine.send_plain(batches, now)
+            sent = work.engine.send_unmanaged(batches, now)
         except BaseException:
             self._term = -1  # the reply may be lost: the stored state decides whether they are due again
             raise
@@ -349,7 +349,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             work.states.last_runs(), now, decided=stored.decided, present=self.schedule, reset=reset
         )
         changed = {} if was == zone else {_ZONE: zone}
-        if not (new or changed) or work.engine.send_plain(new, now, progress=changed):
+        if not (new or changed) or work.engine.send_unmanaged(new, now, progress=changed):
             unmanaged.mark_stored(new)
             self._term = term
 

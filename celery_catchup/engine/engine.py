@@ -68,7 +68,7 @@ class Engine:
         self._term: Term
         self.failures = Failures(services.events)
         self._standby = Standby(services, namespace=namespace)
-        self._loss = StateLoss(services.events, services.elsewhere)
+        self._loss = StateLoss(services.events, services.read_watermark_file)
         self._backfills = BackfillRunner(services, self.failures, namespace=namespace)
         self._releases = Releases(services, settings)
         self.housekeeping = Housekeeping(services, settings)
@@ -278,7 +278,7 @@ class Engine:
             self.services.states.report(self.services.leadership, failing=report[0], undecided=late)
             self._reported = report
 
-    def send_plain(
+    def send_unmanaged(
         self, batches: Sequence[UnmanagedBatch], now: Instant, *, progress: Mapping[str, str] | None = None
     ) -> bool:
         """Send the due messages of entries without a policy, then store ``progress``; return False when

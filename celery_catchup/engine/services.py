@@ -66,5 +66,5 @@ class Services:
     retention: Retention
     schedule: Collection[str] = ()
     """Names of all entries, including those without a policy."""
-    elsewhere: Callable[[], dict[str, Instant] | None] = lambda: None
-    """Reads up to where each entry was decided from the local watermark file."""
+    read_watermark_file: Callable[[], dict[str, Instant] | None] = lambda: None
+    """Returns up to where each entry was decided; None without a file."""

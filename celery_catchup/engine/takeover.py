@@ -172,12 +172,15 @@ def _removals(loaded: LoadedEntries, stored: StoredState) -> Iterator[tuple[str,
     are declared again, once the time between is on record."""
     for name, first_seen in stored.first_seen.items():
         tracked = loaded.entries.by_name.get(name)
-        noted, decided = _instant(stored.left_off.get(name)), _instant(stored.decided.get(name)) or 0
+        noted, decided = (
+            parse_instant(stored.left_off.get(name)),
+            parse_instant(stored.decided.get(name)) or 0,
+        )
         if tracked is not None:
             if name in stored.left_off and tracked.state.removed is None:
                 yield name, None
         elif name not in loaded.unreadable and (noted is None or noted < decided):
-            yield name, max(loaded.watermark, decided, _instant(first_seen) or 0)
+            yield name, max(loaded.watermark, decided, parse_instant(first_seen) or 0)
 
 
 def _watermark(stored: StoredState, now: Instant, events: Events) -> Instant | None:
@@ -186,7 +189,7 @@ def _watermark(stored: StoredState, now: Instant, events: Events) -> Instant | N
         if stored.first_seen or stored.last_runs:
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
         return None
-    value = _instant(stored.watermark)
+    value = parse_instant(stored.watermark)
     if value is None:
         text = stored.watermark[:40]
         events.emit(StateSuspect(f"the scheduler's watermark {text!r} is not a time; nothing is replayed"))
@@ -214,7 +217,7 @@ def _wake(tracked: TrackedEntry, watermark: Instant, now: Instant) -> Instant | 
     return now if tracked.state.resumes else min(slots, default=None)
 
 
-def _instant(text: str | None) -> Instant | None:
+def parse_instant(text: str | None) -> Instant | None:
     """Parse a stored instant; None when it cannot be one."""
     try:
         value = int(text or "")
@@ -294,7 +297,7 @@ class _Reader:
 
     def _ran(self, name: str) -> Instant | None:
         """Read when the entry last ran without a policy: nothing was missed up to then."""
-        value = _instant(self.stored.last_runs.get(name, "").partition(" ")[0])
+        value = parse_instant(self.stored.last_runs.get(name, "").partition(" ")[0])
         return None if value is None or value > self.now else value
 
     def _removed(self, name: str, decided: Instant | None) -> tuple[Instant, Instant] | None:
@@ -320,7 +323,7 @@ class _Reader:
         return found or {}
 
     def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
-        value = _instant(column.get(name))
+        value = parse_instant(column.get(name))
         if value is None and name in column:
             self._suspect(f"the {what} of entry {name!r} is {column[name][:40]!r}, which is not a time")
         return value

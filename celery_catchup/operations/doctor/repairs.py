@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from celery_catchup.engine.takeover import SKEW, parse_instant
 from celery_catchup.error_text import shown
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, failure, ok, warning
 from celery_catchup.operations.watermarks import list_orphans
-
-_SKEW = 60_000  # milliseconds by which the clocks of two hosts may differ
-_SANE = range(946_684_800_000, 7_258_118_400_000)  # the years 2000 to 2200
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,7 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
 
 
 def _problem(text: str, now: Instant) -> str | None:
-    if not text.isdecimal() or int(text) not in _SANE:
+    at = parse_instant(text)
+    if at is None:
         return f"{shown(text[:40])}, which is not a time"
-    return f"{to_rfc3339(int(text))}, in the future" if int(text) > now + _SKEW else None
+    return f"{to_rfc3339(at)}, in the future" if at > now + SKEW else None
