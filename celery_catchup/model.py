@@ -207,8 +207,13 @@ class SkipReason(StrEnum):
 
     @property
     def has_run(self) -> bool:
-        """Whether the slot has a run, so that there is nothing to recover."""
+        """Whether the slot has a run, which is shown instead of the skip."""
         return self.rule.mark is None
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether log lines name the command that runs the slot after all; it was not sent before."""
+        return self.rule.severity is not Severity.NONE
 
     @classmethod
     def of(cls, severity: Severity) -> tuple[SkipReason, ...]:

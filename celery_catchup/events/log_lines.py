@@ -221,8 +221,8 @@ class LogLines:
 
 
 def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> dict[str, str]:
-    """Return the command that runs lost slots after all; slots that have a run are not lost."""
-    if reason.has_run:
+    """Return the command that runs lost slots after all; slots that were sent are not lost."""
+    if not reason.recoverable:
         return {}
     start, end = to_rfc3339(first), to_rfc3339(last)
     return {"recover": command_line("backfill", entry, "--start", start, "--end", end)}

@@ -30,4 +30,9 @@ def test_each_skip_reason_has_one_row() -> None:
         "removed",
         "in_flight",
     ]
+    assert [one for one in SkipReason if not one.recoverable] == [
+        "already_exists",
+        "in_flight",
+        "not_followed",
+    ]
     assert all(one.rule.meaning for one in SkipReason)

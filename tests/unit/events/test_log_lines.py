@@ -74,6 +74,15 @@ def test_a_lost_slot_comes_with_the_command_that_recovers_it(
     )
 
 
+@pytest.mark.parametrize("reason", [one for one in SkipReason if not one.recoverable])
+def test_a_slot_that_was_sent_comes_without_a_command_that_would_send_it_again(
+    lines: LogLines, caplog: pytest.LogCaptureFixture, reason: SkipReason
+) -> None:
+    lines(skipped(TEN, 1, reason))
+
+    assert caplog.messages[0].endswith(f"reason={reason}")
+
+
 def test_beyond_a_hundred_lines_there_is_one_summary(
     lines: LogLines, caplog: pytest.LogCaptureFixture
 ) -> None:
