@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import re
 
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ConnectionError,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-    TryAgainError,
-)
+from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
 from celery_catchup.error_text import masked
 from celery_catchup.errors import CatchupError
 
 # RedisClusterException is not a RedisError.
-STORE_FAILS = (RedisError, RedisClusterException, OSError)
+STORE_FAILS = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 """Errors of an unusable Redis; it may work again a second later."""
 
 _LONGEST = 200
@@ -88,32 +72,35 @@ _BY_TEXT = (
     ("Connection refused", "nothing listens there; start the server, or correct the URL"),
 )
 _BY_CLASS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
-    (AuthenticationError, "authentication failed; correct user name or password in the URL"),
-    (NoPermissionError, f"{_RIGHTS}; grant it with ACL SETUSER"),
-    (ReadOnlyError, "the server is a replica; name the primary in the URL, or wait for the fail-over"),
-    (BusyLoadingError, f"the server is still loading its data; {_WAITING}"),
-    (OutOfMemoryError, "the server is out of memory; raise maxmemory, or free some"),
-    (MasterDownError, f"the replica has lost its primary; {_WAITING}"),
-    (MovedError, _CLUSTER),
-    ((AskError, TryAgainError), f"the keys are moving to another node; {_WAITING}"),
-    (ClusterDownError, f"the Redis Cluster is down; {_WAITING}"),
+    (exceptions.AuthenticationError, "authentication failed; correct user name or password in the URL"),
+    (exceptions.NoPermissionError, f"{_RIGHTS}; grant it with ACL SETUSER"),
+    (
+        exceptions.ReadOnlyError,
+        "the server is a replica; name the primary in the URL, or wait for the fail-over",
+    ),
+    (exceptions.BusyLoadingError, f"the server is still loading its data; {_WAITING}"),
+    (exceptions.OutOfMemoryError, "the server is out of memory; raise maxmemory, or free some"),
+    (exceptions.MasterDownError, f"the replica has lost its primary; {_WAITING}"),
+    (exceptions.MovedError, _CLUSTER),
+    ((exceptions.AskError, exceptions.TryAgainError), f"the keys are moving to another node; {_WAITING}"),
+    (exceptions.ClusterDownError, f"the Redis Cluster is down; {_WAITING}"),
     (MasterNotFoundError, "no Sentinel knows this primary as up; check master_name and the Sentinels"),
-    (TimeoutError, f"the server or the network does not answer; {_WAITING}"),
-    (ConnectionError, f"the server cannot be reached; {_WAITING}"),
+    (exceptions.TimeoutError, f"the server or the network does not answer; {_WAITING}"),
+    (exceptions.ConnectionError, f"the server cannot be reached; {_WAITING}"),
 )
 _FOR_GOOD = ("DB index is out of range", "SELECT is not allowed in cluster", "NOPERM ")
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the server rejects this client for good: only a change of configuration helps."""
-    if isinstance(error, AuthenticationError | NoPermissionError):
+    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return True
-    return isinstance(error, ResponseError) and any(mark in str(error) for mark in _FOR_GOOD)
+    return isinstance(error, exceptions.ResponseError) and any(mark in str(error) for mark in _FOR_GOOD)
 
 
 def is_damage(error: BaseException) -> bool:
     """Whether a key has the wrong type: only the entry that owns it fails."""
-    return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)
+    return isinstance(error, exceptions.ResponseError) and "WRONGTYPE" in str(error)
 
 
 def explain(error: BaseException) -> str:

@@ -54,18 +54,13 @@ class History(StorePart):
 
     def counts(self, *, since: Instant) -> HourlyCounts:
         """Return the counts of all entries, from the hour of ``since`` on."""
-        return self._read([self._keys.hours], since)[0]
+        texts: Any = self._client.hvals(self._keys.hours)
+        return _sum(texts, since // _HOUR)
 
     def counts_of(self, entries: Iterable[str], *, since: Instant) -> dict[str, HourlyCounts]:
         """Return the counts of each entry, from the hour of ``since`` on."""
-        names = list(entries)
-        return dict(zip(names, self._read(map(self._keys.hours_of, names), since), strict=True))
-
-    def _read(self, keys: Iterable[str], since: Instant) -> list[HourlyCounts]:
-        with self._client.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.hvals(key)
-            return [_sum(texts, since // _HOUR) for texts in pipe.execute()]
+        found = self._ask(entries, lambda pipe, name: pipe.hvals(self._keys.hours_of(name)))
+        return {name: _sum(texts, since // _HOUR) for name, texts in found.items()}
 
     def ever(self) -> dict[str, int]:
         """Return the counts since the namespace exists; these numbers only grow.

@@ -98,10 +98,8 @@ class Listing(StorePart):
         keys = {key for state in states for key in sets[state]}
         if RunState.WAITING in states:
             keys.update(map(self._keys.chain, lanes))
-        with self._client.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.zrange(key, 0, FEW)
-            ids = {run.decode() for some in pipe.execute() for run in some}
+        found = self._ask(keys, lambda pipe, key: pipe.zrange(key, 0, FEW))
+        ids = {run.decode() for some in found.values() for run in some}
         return list(ids) if len(ids) <= FEW else None
 
     def _paged(self, wanted: RunFilter) -> RunPage:
@@ -190,12 +188,13 @@ class Listing(StorePart):
         self, entries: Iterable[str], *, since: Instant | None = None, until: Instant | None = None
     ) -> dict[str, list[Record]]:
         """Return each entry's skipped spans that reach into the range, newest first."""
-        names = list(entries)
         bottom = "-inf" if since is None else since
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zrevrangebyscore(self._keys.skips(name), "+inf", bottom, start=0, num=_SKIPS)
-            answers = dict(zip(names, pipe.execute(), strict=True))
+        answers = self._ask(
+            entries,
+            lambda pipe, name: pipe.zrevrangebyscore(
+                self._keys.skips(name), "+inf", bottom, start=0, num=_SKIPS
+            ),
+        )
         return {
             name: [span for span in map(json.loads, spans) if until is None or span["first"] <= until]
             for name, spans in answers.items()
@@ -214,10 +213,7 @@ class Listing(StorePart):
     def counts(self) -> dict[str, int]:
         """Count the runs in flight, to retry, to send later, to publish, dead, and in all."""
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zcard(self._keys.named(name))
-            return dict(zip(names, pipe.execute(), strict=True))
+        return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
 
     def overdue(self, server_ms: int) -> int:
         """Count the runs whose lease expired before this moment of the server's clock."""

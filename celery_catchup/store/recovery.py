@@ -46,22 +46,17 @@ class Recovery(StorePart):
 
     def overdue(self, server_ms: int, *, limit: int) -> list[tuple[str, dict[str, Any]]]:
         """Return runs whose lease has expired or whose retry is due, with their records."""
-        with self._client.pipeline(transaction=False) as pipe:
-            for key in (self._keys.retries, self._keys.leases):
-                pipe.zrangebyscore(key, "-inf", server_ms, start=0, num=limit)
-            ids = [run for answer in pipe.execute() for run in answer][:limit]
+        due = (self._keys.retries, self._keys.leases)
+        found = self._ask(due, lambda pipe, key: pipe.zrangebyscore(key, "-inf", server_ms, 0, limit))
+        ids = [run for answer in found.values() for run in answer][:limit]
         stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
         return [(i.decode(), read_run(s) or {}) for i, s in zip(ids, stored, strict=True)]
 
     def bury(self, leadership: Leadership, run_id: str, *, entries: Iterable[str]) -> tuple[str, Instant]:
         """Make a run with an unreadable record a dead letter; return its entry and slot, as far as the
         lists of these entries know them."""
-        names = list(entries)
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zscore(self._keys.runs_of(name), run_id)
-            scores = pipe.execute() if names else []
-        homes = [(name, int(at)) for name, at in zip(names, scores, strict=True) if at is not None]
+        scores = self._ask(entries, lambda pipe, name: pipe.zscore(self._keys.runs_of(name), run_id))
+        homes = [(name, int(at)) for name, at in scores.items() if at is not None]
         entry, slot = homes[0] if homes else ("", 0)
         args = {"run_id": run_id, "entry": entry, "slot": slot, "now_ms": self.now_ms}
         leadership.call("bury", args, entry=entry)

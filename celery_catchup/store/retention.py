@@ -35,10 +35,8 @@ class Retention(StorePart):
         ids: Any = self._client.zrangebyscore(
             self._keys.ended, "-inf", f"({ended_before}", start=0, num=limit
         )
-        with self._client.pipeline(transaction=False) as pipe:
-            for entry in entries:
-                pipe.zremrangebyscore(self._keys.skips(entry), "-inf", f"({skipped_before}")
-            pipe.execute()
+        top = f"({skipped_before}"
+        self._ask(entries, lambda pipe, entry: pipe.zremrangebyscore(self._keys.skips(entry), "-inf", top))
         return self._forget(leadership, ids, ended_before)
 
     def trim_to(self, leadership: Leadership, most: int, *, limit: int) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import NoScriptError
 
 from celery_catchup.store import scripts
 from celery_catchup.store.keys import Keys
+
+Item = TypeVar("Item", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,11 @@ class StorePart:
 
     def __init__(self, store: Store, *, now_ms: int = 0) -> None:
         self._store, self._client, self._keys, self.now_ms = store, store.client, store.keys, now_ms
+
+    def _ask(self, items: Iterable[Item], command: Callable[[Pipeline, Item], object]) -> dict[Item, Any]:
+        """Send a command for each item, all in one round trip; return the answers by item."""
+        asked = list(dict.fromkeys(items))
+        with self._client.pipeline(transaction=False) as pipe:
+            for item in asked:
+                command(pipe, item)
+            return dict(zip(asked, pipe.execute(), strict=True))
