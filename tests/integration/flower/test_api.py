@@ -230,6 +230,8 @@ def test_all_mistakes_of_a_request_are_reported_at_once(site: Site) -> None:
         (b'{"dryRun": "yes"}', "dryRun"),
         (b'{"reason": 1}', "reason"),
         (b'{"reson": ""}', "reson"),
+        (b'{"dry_run": true}', "dry_run"),
+        (b'{"entry": "plain"}', "entry"),
         (b"[" * 100_000, "body"),
         (b'{"reason": "\\ud800"}', "reason"),
         (b'{"\\ud800": 1}', "\ud800"),
@@ -242,6 +244,25 @@ def test_an_invalid_body_is_refused(site: Site, body: bytes, where: str) -> None
     assert answer.status == 400
     assert [one["where"] for one in answer.json["error"]["mistakes"]] == [where]
     assert site.get("/schedules/hourly-etl").json["entry"]["paused"] is False
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "problem"),
+    [
+        ("/schedules?limit=1&limit=2", "GET", "expected one value, got 2"),
+        ("/schedules?limit=%202", "GET", "expected a whole number, got ' 2'"),
+        ("/runs?" + "&".join(["entry=hourly-etl"] * 51), "GET", "at most 50 items"),
+        ("/preview?window=soon", "GET", "write one such as '2d12h'"),
+        ("/schedules/hourly-etl?entry=plain", "GET", "unknown parameter"),
+        ("/schedules/hourly-etl/pause?reason=x", "POST", "unknown parameter"),
+        ("/dead-letters?category=odd", "GET", "expected 'transient'"),
+    ],
+)
+def test_an_invalid_query_is_refused(site: Site, path: str, method: str, problem: str) -> None:
+    answer = site.get(path, method=method, body=b"{}" if method == "POST" else None)
+
+    assert answer.status == 400
+    assert [problem in one["problem"] for one in answer.json["error"]["mistakes"]] == [True], answer.json
 
 
 @pytest.mark.parametrize(
