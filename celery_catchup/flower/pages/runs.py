@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from celery_catchup.flower.markup import plural
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_moment, parse_word
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations import Operator
-from celery_catchup.operations.json_form import camel
 from celery_catchup.operations.runs import Skipped, list_runs, list_skips
 
 ROWS = 50
+_PARAMETERS = ("triggerType", "state", "entry", "since", "until", "cursor")
 
 STATES: Mapping[str, tuple[str, ...]] = {
     "Any state": (),
@@ -41,7 +41,7 @@ class RunsQuery:
     @property
     def parameters(self) -> dict[str, str | tuple[str, ...]]:
         """The parameters by name."""
-        return {camel(name): value for name, value in asdict(self).items()}
+        return dict(zip(_PARAMETERS, astuple(self), strict=True))
 
     @property
     def entries(self) -> list[str]:
