@@ -160,7 +160,7 @@ def simulated(
         (loss_evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         # All at once: how far a scan gets in one step depends on the server's random hash seed.
         (housekeeping, "_AT_ONCE", 100_000),
-        (reaper, "_SWEEP_EVERY", 60_000 * SCALE * 6),
+        (housekeeping, "_MINUTE", 60_000 * SCALE * 6),
         (claims, "time", real_sleep),
         (recurring_problems, "_SHORTEST", SCALE),
         (recurring_problems, "_LONGEST", 5 * SCALE),
