@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from celery_catchup.config.policy import OnFailure
-from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
 from celery_catchup.operations.refusals import RefusedError, check_unique
-from celery_catchup.planning.entry import EntryState
+from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
 from celery_catchup.planning.scope import backfill as scope_of
@@ -77,20 +76,17 @@ class BackfillView:
 def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int | None = None) -> Preview:
     """Preview each slot of the range. Raise `BackfillError` for an impossible range, and `RefusedError`
     for one of more than ``most`` slots."""
-    line, scope, state = _planned(operator, request)
-    if most is not None and (total := survey(line.entry, scope)) > most:
+    entry, state, scope = _read(operator, request)
+    if most is not None and (total := survey(entry, scope)) > most:
         raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
-    planned = plan(line.entry, state, scope)
-    paused = line.state.paused
-    return preview_plan(
-        operator, line.entry, planned, scope.now, paused=paused, newest_first=request.newest_first
-    )
+    planned, newest_first = plan(entry, state, scope), request.newest_first
+    return preview_plan(operator, entry, planned, scope.now, paused=state.paused, newest_first=newest_first)
 
 
 def count_slots(operator: Operator, request: BackfillRequest) -> int:
     """Count the slots of the range; raise `RefusedError` when it has none."""
-    line, scope, _ = _planned(operator, request)
-    total = survey(line.entry, scope)
+    entry, _, scope = _read(operator, request)
+    total = survey(entry, scope)
     if not total:
         raise RefusedError(f"entry {shown(request.entry)} has no slot in that range")
     return total
@@ -142,29 +138,24 @@ def set_backfill_state(
     return _view(operator, operator.backfills.get(one.id) or one)
 
 
-def _planned(operator: Operator, request: BackfillRequest) -> tuple[TrackedEntry, Scope, EntryState]:
-    """Return the entry, the range, and the entry's state with the runs of the range."""
+def _read(operator: Operator, request: BackfillRequest) -> tuple[Entry, EntryState, Scope]:
+    """Return the entry, its state with the runs of the range, and the range."""
     (name,) = operator.with_policy([request.entry], advice=_ADVICE)
     now = operator.now()
-    line = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
-    if line is None:
+    tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
+    if tracked is None:
         raise RefusedError(f"the schedule of entry {shown(name)} fails at present; try again later")
-    if request.newest_first and line.entry.policy.on_failure is OnFailure.STOP:
+    entry, newest_first = tracked.entry, request.newest_first
+    if newest_first and entry.policy.on_failure is OnFailure.STOP:
         raise RefusedError(
             f"entry {shown(name)} has on_failure: stop, so each run waits for the one before it; "
             "newest first, a run would wait for a later one; leave out newest first"
         )
-    start, end = to_instant(request.start), to_instant(request.end)
-    scope = scope_of(
-        line.entry,
-        start=start,
-        end=end,
-        now=now,
-        reprocess=request.reprocess,
-        newest_first=request.newest_first,
-    )
+    start, end, reprocess = to_instant(request.start), to_instant(request.end), request.reprocess
+    scope = scope_of(entry, start=start, end=end, now=now, reprocess=reprocess, newest_first=newest_first)
     recorded = operator.states.recorded(name, start - 1, end)
-    return line, scope, replace(line.state, existing=line.entry.slots_of(operator.store.namespace, recorded))
+    existing = entry.slots_of(operator.store.namespace, recorded)
+    return entry, replace(tracked.state, existing=existing), scope
 
 
 def _find(operator: Operator, beginning: str) -> Backfill:

@@ -60,20 +60,20 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkR
     """Show the watermarks of the scheduler and of these entries, or of all with a policy."""
     wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
     stored, now = operator.read_stored(wanted), operator.now()
-    lines = operator.tracked(stored, now, set(wanted))
+    tracked = operator.tracked(stored, now, set(wanted))  # without entries whose schedule fails
     scheduler = stored_instant(stored.watermark)
     found = []
     for name in wanted:
-        line = lines.get(name)  # none while its schedule fails
-        from_there = None if line is None else line.scope(now if scheduler is None else scheduler, now)
+        one = tracked.get(name)
+        scope = None if one is None else one.scope(now if scheduler is None else scheduler, now)
         found.append(
             Watermark(
                 entry=name,
                 watermark=stored_time(stored.decided.get(name)),
                 first_seen_at=stored_time(stored.first_seen.get(name)),
-                manual_start=None if line is None else stored_time(line.state.manual_start),
+                manual_start=None if one is None else stored_time(one.state.manual_start),
                 paused_at=stored_time((read_json(stored.paused.get(name)) or {}).get("at")),
-                replay_from=to_datetime(now if from_there is None else from_there.replay_from),
+                replay_from=to_datetime(now if scope is None else scope.replay_from),
             )
         )
     return WatermarkReport(stored_time(scheduler), tuple(found))
