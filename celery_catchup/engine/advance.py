@@ -86,7 +86,7 @@ class Advance:
         left, runs, size = limit, 0, 0
         for index, tracked in enumerate(several):
             self.services.leadership.keep()
-            if left <= 0 or (live and tracked.catchup is not None):
+            if left <= 0 or (live and tracked.catchup_until is not None):
                 self.entries.queue(tracked)
                 continue
             fair = min(MOST_RUNS, max(1, left // (len(several) - index), min(left, _PART)))
@@ -109,14 +109,13 @@ class Advance:
         The plan assumes that the entry is idle and its slots have no runs, and the commit checks it. If the
         assumption is wrong, the entry is planned again, ``certain``, with what the store knows.
         """
-        state, catchup = tracked.state, tracked.catchup
+        state = tracked.state
         if not certain:
             state.active = state.waiting = 0
-        asked = certain or (catchup is not None and catchup.existing is not None)
-        fixed = certain or (catchup is not None and catchup.room is not None)
+        asked, fixed = certain or state.existing is not NOTHING, certain or state.room is not None
         try:
             scope = tracked.scope(self.watermark, now)
-            result = plan(tracked.entry, self.catchup.state_of(tracked), scope, limit=limit)
+            result = plan(tracked.entry, state, scope, limit=limit)
             prepared = prepare(
                 tracked,
                 result,
@@ -183,7 +182,8 @@ class Advance:
         look_up(several, self.services.states, self.namespace, watermark=self.watermark, now=now)
         again = [self._prepare(one.tracked, max(1, len(one.plan.runs)), now, certain=True) for one in changed]
         for tracked in several:
-            tracked.state.existing = NOTHING
+            if tracked.catchup_until is None:
+                tracked.state.existing = NOTHING
         self._commit([one for one in again if one is not None], now)
 
     def _settle(self, one: PreparedPlan, existing: Collection[str], now: Instant) -> None:

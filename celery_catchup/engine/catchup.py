@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine.prepared_plan import PreparedPlan
-from celery_catchup.engine.tracked_entries import EntryCatchup, TrackedEntries, TrackedEntry
+from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
-from celery_catchup.planning.entry import EntryState
 from celery_catchup.planning.overlap import earliest_send, room, share
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.store import States
@@ -107,14 +106,14 @@ class Catchup:
 
     def _start(self, behind: Sequence[TrackedEntry], watermark: Instant, now: Instant) -> None:
         for tracked in behind:
-            tracked.catchup = EntryCatchup(until=now)
+            tracked.start_catchup(now)
         if self.cap is not None:
             try:
                 # With its room fixed, no share of the cap goes to slots that will not run.
                 look_up(behind, self.states, self.namespace, watermark=watermark, now=now)
             except BaseException:
                 for tracked in behind:  # unchanged for the next try
-                    tracked.catchup = None
+                    tracked.end_catchup()
                 raise
             for tracked in behind:
                 _fix_room(tracked)
@@ -130,18 +129,19 @@ class Catchup:
             return
         self._unshared = False
         used = 0 if self.progress is None else self.progress.dispatched
-        catchups, plans = [], []
+        planned, plans = [], []
         for tracked in self._running.values():
-            assert tracked.catchup is not None
-            tracked.catchup.allowance = 0
-            state = replace(self.state_of(tracked), allowance=None)
+            tracked.state.allowance = None
             try:
-                plans.append(plan(tracked.entry, state, tracked.scope(watermark, now), limit=self.cap))
-                catchups.append(tracked.catchup)
+                plans.append(
+                    plan(tracked.entry, tracked.state, tracked.scope(watermark, now), limit=self.cap)
+                )
+                planned.append(tracked)
             except Exception:  # noqa: BLE001 - its own plan will fail too, and reports the reason
                 self._unshared = True
-        for catchup, kept in zip(catchups, share(plans, max(0, self.cap - used)), strict=True):
-            catchup.allowance = kept
+            tracked.state.allowance = 0
+        for tracked, kept in zip(planned, share(plans, max(0, self.cap - used)), strict=True):
+            tracked.state.allowance = kept
 
     def _announce(
         self, behind: Sequence[TrackedEntry], counts: Mapping[str, int], watermark: Instant, now: Instant
@@ -158,19 +158,6 @@ class Catchup:
             window = "none" if policy.window is None else format_duration(policy.window)
             self.events.emit(CatchupPlanned(name, str(policy.overlap_policy), counts[name], window))
 
-    def state_of(self, tracked: TrackedEntry) -> EntryState:
-        """Return the entry's state; during a catch-up with what that has used up."""
-        catchup = tracked.catchup
-        if catchup is None:
-            return tracked.state
-        return replace(
-            tracked.state,
-            existing=catchup.existing or {},
-            used=catchup.used,
-            room=catchup.room,
-            allowance=catchup.allowance,
-        )
-
     def allowed(self, now: Instant) -> int | None:
         """Return how many catch-up runs may be sent now; None for any number."""
         return None if not self.pause else int(self.next_send(now) <= now)
@@ -182,30 +169,29 @@ class Catchup:
     def committed(self, plans: Sequence[PreparedPlan], *, now: Instant) -> None:
         """Count what was decided, and end the catch-ups that are complete."""
         for one in plans:
-            catchup = one.tracked.catchup
-            if catchup is None:
+            state, runs = one.tracked.state, len(one.plan.runs)
+            if state.used is None:
                 continue
             assert self.progress is not None
             self.progress, self.moved_at = self.progress.with_plan(one.plan), now
             _fix_room(one.tracked)
-            runs = len(one.plan.runs)
-            catchup.used += runs
-            if catchup.room is not None:
-                catchup.room -= runs
-            if catchup.allowance is not None:
-                catchup.allowance -= runs
+            state.used += runs
+            if state.room is not None:
+                state.room -= runs
+            if state.allowance is not None:
+                state.allowance -= runs
             if runs:
                 self._last_sent = now
             if one.plan.complete:
-                self._unshared |= bool(catchup.allowance)
-                one.tracked.catchup = None
+                self._unshared |= bool(state.allowance)
+                one.tracked.end_catchup()
                 self._running.pop(one.tracked.entry.name, None)
 
     def upcoming(self, plans: Sequence[PreparedPlan], *, now: Instant) -> dict[str, int | str]:
         """Return the fields of the progress after these plans are committed."""
         if self.progress is None:
             return {}
-        own = [one for one in plans if one.tracked.catchup is not None]
+        own = [one for one in plans if one.in_catchup]
         ending = {one.tracked.entry.name for one in own if one.plan.complete}
         ahead = self.progress
         for one in own:
@@ -227,7 +213,11 @@ class Catchup:
                 del self._running[name]
                 self._unshared = True
                 continue
-            tracked.catchup = former.catchup
+            old = former.state
+            tracked.catchup_until = former.catchup_until
+            tracked.state = replace(
+                tracked.state, used=old.used, room=old.room, allowance=old.allowance, existing=old.existing
+            )
             self._running[name] = tracked
             entries.wake(name, now)
             entries.note(tracked)
@@ -246,9 +236,9 @@ class Catchup:
 
 def _fix_room(tracked: TrackedEntry) -> None:
     """Fix the room of a whole catch-up to what there is when it starts."""
-    catchup, state = tracked.catchup, tracked.state
-    if catchup is not None and catchup.room is None:
-        catchup.room = room(tracked.entry.policy, active=state.active, waiting=state.waiting)
+    state = tracked.state
+    if state.room is None:
+        state.room = room(tracked.entry.policy, active=state.active, waiting=state.waiting)
 
 
 def look_up(
@@ -261,8 +251,4 @@ def look_up(
     for tracked in several:
         name, state = tracked.entry.name, tracked.state
         state.active, state.waiting = busy[name].active, busy[name].waiting
-        existing = tracked.entry.slots_of(namespace, recorded[name])
-        if tracked.catchup is None:
-            state.existing = existing
-        else:
-            tracked.catchup.existing = existing
+        state.existing = tracked.entry.slots_of(namespace, recorded[name])

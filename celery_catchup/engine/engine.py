@@ -256,7 +256,7 @@ class Engine:
         tracked = self.entries.by_name.get(name)
         if tracked is None:
             return name not in self._unreadable
-        return tracked.wake_at is None and tracked.catchup is None and not tracked.state.paused
+        return tracked.wake_at is None and tracked.catchup_until is None and not tracked.state.paused
 
     def has_time(self) -> bool:
         """Tell whether this tick may publish more: this beat leads, and did not just have to renew its lease.

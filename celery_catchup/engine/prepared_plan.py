@@ -103,13 +103,13 @@ def prepare(
         ],
         anchor=_moved_anchors(tracked, plan) if tracked.declared.moving else None,
         resumes=plan.complete and tracked.state.paused_at is not None,
-        missed=_missed(plan) if tracked.catchup is not None else 0,
+        missed=_missed(plan) if tracked.catchup_until is not None else 0,
         busy=busy,
         after=after,
         ends=_ends(entry, plan),
     )
     size += messages.shared_size
-    return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup is not None)
+    return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup_until is not None)
 
 
 def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:

@@ -48,14 +48,14 @@ def preview(
     catchup.start(late, watermark=watermark, now=now)
     look_up(due, states, namespace, watermark=watermark, now=now)
     catchup.share(watermark, now)
-    plans = [_preview(tracked, catchup, watermark, now) for tracked in entries]
+    plans = [_preview(tracked, watermark, now) for tracked in entries]
     return plans, {name: describe(error) for name, error in loaded.unreadable.items()}
 
 
-def _preview(tracked: TrackedEntry, catchup: Catchup, watermark: Instant, now: Instant) -> EntryPreview:
+def _preview(tracked: TrackedEntry, watermark: Instant, now: Instant) -> EntryPreview:
     try:
         scope = tracked.scope(watermark, now)
-        return EntryPreview(tracked, plan(tracked.entry, catchup.state_of(tracked), scope))
+        return EntryPreview(tracked, plan(tracked.entry, tracked.state, scope))
     except Exception as error:  # noqa: BLE001 - a custom schedule may raise anything
         return EntryPreview(tracked, empty_plan(tracked.entry.name, now), describe(error))
 

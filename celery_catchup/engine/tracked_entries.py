@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from celery_catchup.config.drift import FINGERPRINT_VERSION
-from celery_catchup.model import Instant, RunState, Slot, to_milliseconds
-from celery_catchup.planning.entry import Entry, EntryState
+from celery_catchup.model import Instant, to_milliseconds
+from celery_catchup.planning.entry import NOTHING, Entry, EntryState
 from celery_catchup.planning.overlap import most_active, most_unfinished
 from celery_catchup.planning.scope import Scope, replay
 
@@ -45,42 +45,25 @@ class Declared:
         return stored == own
 
 
-@dataclass
-class EntryCatchup:
-    """The catch-up of one entry. Its range is fixed when it starts, so that no slot falls out of the
-    window while others are dispatched.
-
-    used       runs dispatched so far
-    room       room left of what the overlap policy had when the first run was decided
-    allowance  runs left of the entry's share of ``catchup_max_runs``
-    existing   runs that the ledger has in the range; None while it is assumed to have none
-    """
-
-    until: Instant
-    used: int = 0
-    room: int | None = None
-    allowance: int | None = None
-    existing: dict[Slot, RunState] | None = None
-
-
 @dataclass(slots=True)
 class TrackedEntry:
     """One entry with its state.
 
-    wake_at      when to look at it next
-    catchup      its catch-up, while one is running
-    due_since    the slot that is undecided because the entry fails; None when it does not
-    newcomer     whether it was never seen before this term
-    anchors      where its schedules count from, as `Anchors`
-    limits_runs  whether its overlap policy depends on the runs that have not ended
-    capacity     how many of its runs may be active at once; -1 for any number
+    wake_at        when to look at it next
+    catchup_until  the end of the range that is being caught up; None without a catch-up. It is fixed at the
+                   start, so that no slot falls out of the window while others are dispatched
+    due_since      the slot that is undecided because the entry fails; None when it does not
+    newcomer       whether it was never seen before this term
+    anchors        where its schedules count from, as `Anchors`
+    limits_runs    whether its overlap policy depends on the runs that have not ended
+    capacity       how many of its runs may be active at once; -1 for any number
     """
 
     declared: Declared
     entry: Entry
     state: EntryState
     wake_at: Instant | None = None
-    catchup: EntryCatchup | None = None
+    catchup_until: Instant | None = None
     due_since: Instant | None = None
     newcomer: bool = False
     anchors: dict[str, Instant] = field(default_factory=dict)
@@ -96,7 +79,16 @@ class TrackedEntry:
         """Tell whether the entry is late enough to be caught up, or was paused or removed for a while."""
         due = self.wake_at if self.due_since is None else self.due_since
         late = due is not None and due <= self.entry.missed_until(now)
-        return self.catchup is None and (late or self.state.resumes)
+        return self.catchup_until is None and (late or self.state.resumes)
+
+    def start_catchup(self, now: Instant) -> None:
+        """Start to catch up everything before now."""
+        self.catchup_until, self.state.used = now, 0
+
+    def end_catchup(self) -> None:
+        """Return to live slots."""
+        self.catchup_until, self.state.existing = None, NOTHING
+        self.state.used = self.state.room = self.state.allowance = None
 
     def scope(self, watermark: Instant, now: Instant) -> Scope:
         """Return the range to decide now; during a catch-up it ends where that started.
@@ -107,7 +99,7 @@ class TrackedEntry:
             self.entry,
             self.state,
             scheduler_watermark=self.state.first_seen_at if self.newcomer else watermark,
-            now=now if self.catchup is None else self.catchup.until,
+            now=now if self.catchup_until is None else self.catchup_until,
         )
 
     def stored_policy(self) -> str:
@@ -172,7 +164,7 @@ class TrackedEntries:
     def queue(self, tracked: TrackedEntry) -> None:
         """Append the entry to its queue."""
         self._taken.pop(tracked.entry.name, None)
-        (self.live if tracked.catchup is None else self.behind).append(tracked)
+        (self.live if tracked.catchup_until is None else self.behind).append(tracked)
 
     def take(self, queue: deque[TrackedEntry], most: int) -> list[TrackedEntry]:
         """Take the first entries of a queue."""
@@ -203,7 +195,7 @@ class TrackedEntries:
 
     def note(self, tracked: TrackedEntry) -> None:
         """Remember whether the entry is being caught up or failing."""
-        if tracked.catchup is not None or tracked.due_since is not None:
+        if tracked.catchup_until is not None or tracked.due_since is not None:
             self._unsettled.add(tracked.entry.name)
         else:
             self._unsettled.discard(tracked.entry.name)
