@@ -247,7 +247,7 @@ def look_up(
     """Read how many runs of each entry have not ended, and which slots of its range have a run."""
     scopes = {tracked.entry.name: tracked.scope(watermark, now) for tracked in several}
     ranges = {name: (scope.replay_from, scope.now) for name, scope in scopes.items()}
-    busy, recorded = states.busy(ranges), states.recorded_of(ranges)
+    busy, recorded = states.open_runs(ranges), states.recorded_of(ranges)
     for tracked in several:
         name, state = tracked.entry.name, tracked.state
         state.active, state.waiting = busy[name].active, busy[name].waiting

@@ -275,7 +275,7 @@ class Engine:
         late = None if due is None or now - due < _REPORTED_AFTER else due
         report = (self.failures.encoded(), late)
         if self.leading and report != self._reported:
-            self.services.states.report(self.services.leadership, failing=report[0], undecided=late)
+            self.services.states.report_failures(self.services.leadership, failing=report[0], undecided=late)
             self._reported = report
 
     def send_unmanaged(

@@ -145,7 +145,7 @@ def adopt(
     if not (changes or removed or loaded.is_new or stored.declares != declares):
         return True
     watermark = loaded.watermark if loaded.is_new else None
-    return states.adopt(leadership, changes, watermark=watermark, declares=declares, left_off=removed)
+    return states.store_entries(leadership, changes, watermark=watermark, declares=declares, left_off=removed)
 
 
 def _changes(entries: TrackedEntries, stored: StoredState) -> Iterator[Mapping[str, object]]:

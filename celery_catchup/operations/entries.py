@@ -88,7 +88,7 @@ def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list
     wanted = tuple(operator.schedule) if names is None else operator.in_schedule(names)
     stored, now = operator.read_stored(None if names is None else wanted), operator.now()
     tracked = operator.tracked(stored, now, set(wanted))
-    busy = operator.states.busy(wanted)
+    busy = operator.states.open_runs(wanted)
     failing = {one.entry: one for one in list_failing(operator) if one.backfill is None}
     return [
         _view(operator, name, tracked.get(name), stored, busy[name], failing.get(name), now)

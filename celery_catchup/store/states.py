@@ -148,7 +148,7 @@ class States(StorePart):
         answer: Any = self._client.hget(self._keys.meta, "declares")
         return None if answer is None else answer.decode(errors="replace")
 
-    def adopt(
+    def store_entries(
         self,
         leadership: Leadership,
         entries: Iterable[Mapping[str, object]],
@@ -179,7 +179,7 @@ class States(StorePart):
             watermark, removed = None, {}  # they go with the first part
         return True
 
-    def busy(self, entries: Iterable[str]) -> dict[str, OpenRuns]:
+    def open_runs(self, entries: Iterable[str]) -> dict[str, OpenRuns]:
         """Count active and waiting runs of each entry, in one round trip."""
         names = list(entries)
         with self._client.pipeline(transaction=False) as pipe:
@@ -219,7 +219,7 @@ class States(StorePart):
             for entry, some in found.items()
         }
 
-    def report(
+    def report_failures(
         self, leadership: Leadership, *, failing: Mapping[str, str], undecided: Instant | None
     ) -> None:
         """Store which entries and backfills fail now, and the oldest due slot that is undecided."""
