@@ -97,7 +97,7 @@ def test_a_task_is_told_when_its_run_is_taken(site: Site) -> None:
 
 def test_a_worker_that_was_stopped_past_its_lease_is_refused(site: Site) -> None:
     with Worker(site, pool="prefork", **SHORT) as first:
-        run_id = site.send_run(kwargs={"seconds": 4})
+        run_id = site.send_run(kwargs={"seconds": 8})  # longer than a second worker takes to start
         following = site.record(hour=1, state="waiting")
         site.wait_for("start")
         with Worker(site, name="w2", **SHORT) as second:
