@@ -37,7 +37,7 @@
 local id, owner, state = args.run_id, args.owner, args.state
 local newer = newer_schema()
 if newer then return { 'newer', newer } end
-local run, stored = load_run(id)
+local run = load_run(id)
 if not run then return { 'unknown' } end
 if not is_open(run) then return { 'ended' } end
 if lane_of(run) ~= args.lane then return { 'elsewhere', lane_of(run) } end

@@ -18,7 +18,7 @@
 -- ARGV now_ms           0 for the server's clock
 -- RETURNS "replayed", "in_flight", "unknown", or "lost" if its message is not kept any more
 local id, now = args.run_id, server_now(args.now_ms)
-local run, stored = load_run(id)
+local run = load_run(id)
 if not run then return 'unknown' end
 if is_open(run) then return 'in_flight' end
 if redis.call('HEXISTS', keys.templates, run.template) == 0 then return 'lost' end

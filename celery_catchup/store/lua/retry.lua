@@ -12,7 +12,7 @@
 -- ARGV now_ms        0 for the server's clock; tests pass a time
 -- RETURNS "recorded", "superseded", "ended" or "unknown"
 local id, owner = args.run_id, args.owner
-local run, stored = load_run(id)
+local run = load_run(id)
 if not run then return 'unknown' end
 if not is_open(run) then return 'ended' end
 if (run.owner or '') ~= owner then return 'superseded' end

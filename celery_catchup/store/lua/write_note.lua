@@ -12,7 +12,7 @@
 -- ARGV most_names    most values of a run
 -- ARGV most_bytes    most bytes of all values together
 -- RETURNS {"kept", value as JSON}, {"many", number}, {"long", bytes}, {"lost"} or {"unknown"}
-local run, stored = load_run(args.run_id)
+local run = load_run(args.run_id)
 if not run then return { 'unknown' } end
 if run.owner ~= args.owner then return { 'lost' } end
 local notes = cjson.decode(redis.call('HGET', keys.notes, args.run_id) or '{}')
