@@ -110,7 +110,7 @@ CHECKS = (
           (_INPUT + "test_a_zone_is_a_key_and_never_a_path", _WORST.format("policy: a zone as a path"))),
     Check(22, "labels of metrics are few",
           ("integration/metrics/test_metrics.py::test_labels_are_few_and_never_a_run_or_a_time",
-           "integration/metrics/test_metrics.py::test_only_so_many_entries_have_a_series")),
+           "integration/metrics/test_metrics.py::test_the_number_of_entries_with_a_series_is_limited")),
     Check(23, "no dependency that is not named and tested at its lowest",
           (_INPUT + "test_the_package_needs_what_it_says_and_each_has_a_lowest_version_that_is_tested",)),
     Check(24, "scripts are bounded",

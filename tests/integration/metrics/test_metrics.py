@@ -80,7 +80,7 @@ def registry(project: Project, desk_clock: FakeClock) -> Iterator[CollectorRegis
     collector.close()
 
 
-def test_the_store_tells_what_an_outage_was_made_of(
+def test_metrics_of_the_store_count_an_outage(
     project: Project, registry: CollectorRegistry, desk_clock: FakeClock
 ) -> None:
     desk_clock.advance(seconds=5)
@@ -135,7 +135,7 @@ def test_failures_dead_letters_and_skips_are_counted_by_kind(redis_url: str, des
     assert found["slots_skipped_total"]["expired"] >= 1
 
 
-def test_a_paused_entry_and_a_leader_that_is_gone_are_told(
+def test_a_paused_entry_and_a_missing_leader_are_exported(
     project: Project, registry: CollectorRegistry, desk_clock: FakeClock
 ) -> None:
     project.json("pause", "hourly-etl")
@@ -165,7 +165,7 @@ def test_labels_are_few_and_never_a_run_or_a_time(project: Project, registry: Co
         assert not any(run in found.text for run in operator.ledger.active("hourly-etl"))
 
 
-def test_only_so_many_entries_have_a_series(
+def test_the_number_of_entries_with_a_series_is_limited(
     project: Project, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "MOST_ENTRIES", 1)
@@ -316,7 +316,7 @@ def test_a_beat_serves_its_metrics_over_http(project: Project) -> None:
 # -- in Flower -------------------------------------------------------------------------------
 
 
-def test_flower_tells_them_beside_its_own(project: Project) -> None:
+def test_flower_exports_them_with_its_own(project: Project) -> None:
     with flower(project.app) as site:
         found = Scrape(site.ask("/metrics").text)
 

@@ -39,7 +39,7 @@ def test_a_triggered_run_is_recorded_and_sent(app: Celery, operator: Operator) -
     assert "start" in operator.read_stored().manual["etl"]
 
 
-def test_headers_make_a_message_of_ones_own_a_run(app: Celery, operator: Operator) -> None:
+def test_headers_make_a_message_of_your_own_a_run(app: Celery, operator: Operator) -> None:
     headers = run_headers("etl", app=app)
 
     run = operator.ledger.run(headers[RUN_ID])
@@ -49,12 +49,12 @@ def test_headers_make_a_message_of_ones_own_a_run(app: Celery, operator: Operato
     assert operator.store.client.llen("celery") == 0
 
 
-def test_an_entry_that_is_not_there_is_named(app: Celery) -> None:
+def test_an_unknown_entry_is_named(app: Celery) -> None:
     with pytest.raises(UnknownEntryError, match="did you mean 'etl'"):
         trigger(app, "elt")
 
 
-def test_a_trigger_looks_at_its_own_entry_only(app: Celery, operator: Operator) -> None:
+def test_a_trigger_reads_its_own_entry_only(app: Celery, operator: Operator) -> None:
     app.conf.beat_schedule["other"] = {"task": "shop.other", "schedule": "0 * * * *"}
     app.conf.catchup_entries["other"] = {"window": "a mistake of the other entry"}
     client = operator.app.connection_for_write().default_channel.client

@@ -204,7 +204,7 @@ def test_an_end_is_recorded_once_and_only_by_the_owner(outage: Start) -> None:
     assert states(beat)[0] == "succeeded"
 
 
-def test_a_silent_worker_loses_its_run_and_is_told_so(outage: Start) -> None:
+def test_a_silent_worker_loses_its_run_and_learns_of_it(outage: Start) -> None:
     beat = outage()
     run_id = beat.ledger.runs_of("etl")[0]["id"]
     claim(beat, run_id)
@@ -477,7 +477,7 @@ def test_of_three_missed_slots_the_overlap_policy_keeps(
     assert (states(beat), sum(span[2] for span in beat.skipped("etl"))) == expected
 
 
-def test_a_change_from_outside_does_not_start_a_catch_up_anew(redis_url: str, clock: FakeClock) -> None:
+def test_a_change_from_outside_does_not_restart_a_catch_up(redis_url: str, clock: FakeClock) -> None:
     entries = {
         "etl": ("* * * * *", {"window": "1d", "overlap_policy": "allow", "max_runs": 5}),
         "other": (HOURLY, {"window": "6h"}),

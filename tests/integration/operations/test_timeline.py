@@ -1,4 +1,4 @@
-"""Timelines: each slot exactly once, whatever became of it, and never too many values."""
+"""Timelines show each slot exactly once, and never too many values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lane(project: Project, name: str, *, most: int = 400, hours: int = 24) -> li
         return timeline(operator, [name], since=since, until=since + timedelta(hours=hours), most=most)[name]
 
 
-def told(slots: list[TimelineSlots]) -> list[tuple[str, SlotMark]]:
+def marks_by_hour(slots: list[TimelineSlots]) -> list[tuple[str, SlotMark]]:
     return [
         (f"{one.first:%H}" if one.count == 1 else f"{one.first:%H}-{one.last:%H}", one.mark) for one in slots
     ]
@@ -40,7 +40,7 @@ def project(redis_url: str, desk_clock: FakeClock) -> Project:
     return project
 
 
-def test_runs_are_told_by_what_became_of_them(project: Project, desk_clock: FakeClock) -> None:
+def test_the_mark_of_a_run_is_its_outcome(project: Project, desk_clock: FakeClock) -> None:
     (first,) = project.execute("hourly-etl")
     project.execute("hourly-etl", state=RunState.FAILED)
     project.execute("hourly-etl", state=RunState.REVOKED)
@@ -53,7 +53,7 @@ def test_runs_are_told_by_what_became_of_them(project: Project, desk_clock: Fake
 
     slots = lane(project, "hourly-etl", hours=9)
 
-    assert told(slots) == [
+    assert marks_by_hour(slots) == [
         ("10", SlotMark.CAUGHT_UP),
         ("11", SlotMark.FAILED),
         ("12", SlotMark.FAILED),
@@ -76,7 +76,7 @@ def test_runs_are_told_by_what_became_of_them(project: Project, desk_clock: Fake
         ({"window": "90m", "overlap_policy": "all"}, "mmcc"),
     ],
 )
-def test_skipped_slots_are_told_one_by_one_and_lost_ones_apart(
+def test_skipped_slots_are_shown_one_by_one_and_lost_ones_apart(
     redis_url: str, desk_clock: FakeClock, policy: object, marks: str
 ) -> None:
     project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
@@ -88,10 +88,10 @@ def test_skipped_slots_are_told_one_by_one_and_lost_ones_apart(
 
     letters = {"c": SlotMark.CAUGHT_UP, "s": SlotMark.SKIPPED, "m": SlotMark.MISSED}
     expected = [(str(hour), letters[mark]) for hour, mark in zip(range(10, 14), marks, strict=True)]
-    assert told(lane(project, "hourly-etl", hours=5)) == expected
+    assert marks_by_hour(lane(project, "hourly-etl", hours=5)) == expected
 
 
-def test_a_skipped_slot_that_was_backfilled_is_told_by_its_run(redis_url: str, desk_clock: FakeClock) -> None:
+def test_a_skipped_slot_that_was_backfilled_shows_its_run(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock, policies={"hourly-etl": False})
     project.tick()
     desk_clock.set("2026-02-07T13:02:00Z")
@@ -101,7 +101,7 @@ def test_a_skipped_slot_that_was_backfilled_is_told_by_its_run(redis_url: str, d
     )
     project.tick()
 
-    marks = dict(told(lane(project, "hourly-etl", hours=5)))
+    marks = dict(marks_by_hour(lane(project, "hourly-etl", hours=5)))
 
     assert marks == {
         "10": SlotMark.MISSED,
@@ -111,7 +111,7 @@ def test_a_skipped_slot_that_was_backfilled_is_told_by_its_run(redis_url: str, d
     }
 
 
-def test_while_beat_is_down_late_slots_are_missed_and_nobody_has_decided_on_them(
+def test_while_beat_is_down_late_slots_are_missed_and_undecided(
     project: Project, desk_clock: FakeClock
 ) -> None:
     desk_clock.set("2026-02-07T15:00:30Z")
@@ -132,9 +132,9 @@ def test_slots_of_a_paused_entry_are_paused_from_then_on(project: Project, desk_
     desk_clock.set("2026-02-07T15:00:30Z")
     project.tick()
 
-    assert [mark for _, mark in told(lane(project, "hourly-etl", hours=8))] == [SlotMark.CAUGHT_UP] * 4 + [
-        SlotMark.PAUSED
-    ] * 3
+    assert [mark for _, mark in marks_by_hour(lane(project, "hourly-etl", hours=8))] == [
+        SlotMark.CAUGHT_UP
+    ] * 4 + [SlotMark.PAUSED] * 3
 
 
 def test_an_entry_has_no_slots_from_before_it_was_seen_nor_outside_its_dates(
@@ -144,18 +144,19 @@ def test_an_entry_has_no_slots_from_before_it_was_seen_nor_outside_its_dates(
     project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
     project.tick()
 
-    assert told(lane(project, "hourly-etl")) == [("11", SlotMark.UPCOMING), ("12", SlotMark.UPCOMING)]
+    assert marks_by_hour(lane(project, "hourly-etl")) == [
+        ("11", SlotMark.UPCOMING),
+        ("12", SlotMark.UPCOMING),
+    ]
 
 
-def test_of_an_entry_without_a_policy_only_what_is_to_come_is_known(
-    redis_url: str, desk_clock: FakeClock
-) -> None:
+def test_an_entry_without_a_policy_shows_only_future_slots(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock, policies={})
     project.tick()
     desk_clock.set("2026-02-07T13:02:00Z")
     project.tick()
 
-    assert told(lane(project, "hourly-etl", hours=7)) == [
+    assert marks_by_hour(lane(project, "hourly-etl", hours=7)) == [
         ("14", SlotMark.UPCOMING),
         ("15", SlotMark.UPCOMING),
     ]
@@ -166,7 +167,7 @@ def test_each_schedule_of_an_entry_has_slots_of_its_own(redis_url: str, desk_clo
     project = Project(redis_url, desk_clock, {"e": entry}, {"e": ALL})
     project.tick()
 
-    hours = [hour for hour, _ in told(lane(project, "e", hours=4))]
+    hours = [hour for hour, _ in marks_by_hour(lane(project, "e", hours=4))]
 
     assert hours == ["10", "10", "11", "12", "12"]
 
@@ -176,7 +177,7 @@ def test_each_schedule_of_an_entry_has_slots_of_its_own(redis_url: str, desk_clo
     [crontab(), schedule(run_every=7), schedule(run_every=1), crontab(minute="*/5", hour="9-17")],
     ids=["minutely", "7 s", "1 s", "by day"],
 )
-def test_dense_slots_are_merged_and_none_is_lost_or_told_twice(
+def test_dense_slots_are_merged_and_none_is_lost_or_shown_twice(
     redis_url: str, desk_clock: FakeClock, written: object
 ) -> None:
     project = Project(
@@ -205,7 +206,7 @@ def test_dense_slots_are_merged_and_none_is_lost_or_told_twice(
         assert all(a.last < b.first for a, b in pairwise(found))
 
 
-def test_marks_that_alternate_are_merged_too_and_the_gravest_names_them(
+def test_marks_that_alternate_are_merged_too_and_the_worst_is_shown(
     redis_url: str, desk_clock: FakeClock
 ) -> None:
     project = Project(redis_url, desk_clock, {"e": {"task": "proj.etl", "schedule": crontab()}}, {"e": ALL})
@@ -245,7 +246,7 @@ def each(slots: list[TimelineSlots]) -> list[tuple[datetime, SlotMark]]:
     return [(one.first + place * apart, one.mark) for one in slots for place in range(one.count)]
 
 
-def test_dense_runs_are_told_as_their_records_would_tell_them(minutely: Project) -> None:
+def test_dense_runs_have_the_marks_of_their_records(minutely: Project) -> None:
     exact, dense = lane(minutely, "e", hours=2), lane(minutely, "e", hours=2, most=30)
 
     assert len(dense) < len(exact)
@@ -263,7 +264,7 @@ def test_among_dense_runs_one_that_differs_from_its_neighbours_is_named(minutely
     assert lone.run_id is not None
 
 
-def test_a_record_that_tells_of_another_state_inside_is_told_by_its_own(minutely: Project) -> None:
+def test_a_record_with_another_state_inside_has_the_mark_of_its_own(minutely: Project) -> None:
     with minutely.operator() as operator:
         client, ledger = operator.store.client, operator.store.keys.ledger
         ids = client.zrange(operator.store.keys.runs_of("e"), 0, -1)
@@ -309,4 +310,4 @@ def test_a_slot_in_two_recorded_spans_is_shown_once(redis_url: str, desk_clock: 
 
     slots = lane(project, "hourly-etl", hours=5)
 
-    assert [hour for hour, _ in told(slots)] == ["10", "11", "12", "13"]
+    assert [hour for hour, _ in marks_by_hour(slots)] == ["10", "11", "12", "13"]
