@@ -49,9 +49,9 @@ class Screen:
         self._color = False if no_color else None
         self._quiet, self.as_json, self._force = quiet, as_json, force
 
-    def out(self, text: str = "", *, nl: bool = True) -> None:
+    def out(self, text: str = "") -> None:
         """Print data for people."""
-        click.echo(_encodable(text, sys.stdout), color=self._color, nl=nl)
+        click.echo(_encodable(text, sys.stdout), color=self._color)
 
     def note(self, text: str) -> None:
         """Print advice, or what was done."""

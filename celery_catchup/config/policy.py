@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
@@ -200,28 +200,24 @@ class Policy(_Dated):
             )
         return value
 
-    @field_validator("retry_delay")
+    @field_validator("retry_delay", "retry_backoff", "retry_max_delay")
     @classmethod
-    def _only_with_attempts(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
-        if value is not None and info.data.get("max_attempts") == 1:
-            raise ValueError("has no effect while max_attempts is 1; set max_attempts to 2 or more")
-        return value
-
-    @field_validator("retry_backoff")
-    @classmethod
-    def _only_with_a_delay(cls, value: float, info: ValidationInfo) -> float:
-        if value != 1 and "retry_delay" in info.data and info.data["retry_delay"] is None:
-            raise ValueError("has no effect without retry_delay; set the first delay, such as '1m'")
-        return value
-
-    @field_validator("retry_max_delay")
-    @classmethod
-    def _only_with_backoff(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
-        delay = info.data.get("retry_delay")
-        if value is not None and info.data.get("retry_backoff") == 1:
-            raise ValueError("has no effect while retry_backoff is 1; set retry_backoff to 2, for example")
-        if value is not None and delay is not None and value < delay:
-            raise ValueError("is shorter than retry_delay, which is the first delay; make it longer")
+    def _retries_fit_together(cls, value: Any, info: ValidationInfo) -> Any:
+        given = info.data  # without the fields that could not be parsed
+        delay = given.get("retry_delay")
+        if value is None or value == 1:
+            return value
+        match info.field_name:
+            case "retry_delay" if given.get("max_attempts") == 1:
+                raise ValueError("has no effect while max_attempts is 1; set max_attempts to 2 or more")
+            case "retry_backoff" if "retry_delay" in given and delay is None:
+                raise ValueError("has no effect without retry_delay; set the first delay, such as '1m'")
+            case "retry_max_delay" if given.get("retry_backoff") == 1:
+                raise ValueError(
+                    "has no effect while retry_backoff is 1; set retry_backoff to 2, for example"
+                )
+            case "retry_max_delay" if delay is not None and value < delay:
+                raise ValueError("is shorter than retry_delay, which is the first delay; make it longer")
         return value
 
 
