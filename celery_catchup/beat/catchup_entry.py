@@ -89,14 +89,14 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
     """An entry of the beat schedule; takes a policy as ``catchup``, and our forms of schedules."""
 
     def __init__(self, *args: Any, catchup: object = UNSET, **fields: Any) -> None:
-        # Copies and pickles give the fields by position.
-        fields = {**dict(zip(_CELERYS_FIELDS, args, strict=False)), **fields}
+        fields.update(zip(_CELERYS_FIELDS, args, strict=False))  # copies and pickles give them by position
         schedule, options = fields.get("schedule"), dict(fields.get("options") or {})
         # add_periodic_task(..., catchup=…) puts it among the options.
         self.catchup = options.pop("catchup", catchup)
         if isinstance(schedule, str | list | tuple | Mapping):
-            schedule = ConfiguredSchedule(schedule, app=fields.get("app"))
-        super().__init__(**{**fields, "schedule": schedule, "options": options})
+            fields["schedule"] = ConfiguredSchedule(schedule, app=fields.get("app"))
+        fields["options"] = options
+        super().__init__(**fields)
 
     def declaration(self) -> Declaration:
         """Return the entry as the configuration reads it."""

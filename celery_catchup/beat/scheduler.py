@@ -243,7 +243,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._ticking = True
         begun = self.clock.monotonic()
         try:
-            wait = self._tick()
+            with _garbage_collector_paused():
+                wait = self._tick()
         except DriftError as error:
             self._refuse_to_start(str(error))
         except DispatchFailedError as error:
@@ -414,7 +415,7 @@ def _exit_on_mistakes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _garbage_collector_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector; a start with 10,000 entries is a fifth faster."""
+    """Pause the cyclic garbage collector; with 10,000 entries the first tick comes a fifth sooner."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -119,7 +119,7 @@ class Beat:
         return to_instant(self.clock.now())
 
     def tick(self, *, limit: int = 500) -> None:
-        self.entries.send_due(self.now(), self.sending.plain, self.sending.commit, limit=limit)
+        self.entries.send_due(self.now(), self.sending.unmanaged_messages, self.sending.commit, limit=limit)
 
     def run_for(self, **duration: float) -> None:
         """From wake-up to wake-up."""
