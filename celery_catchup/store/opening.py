@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from redis.exceptions import ResponseError
 
 from celery_catchup.config.app_settings import read_settings
 from celery_catchup.config.drift import is_current
 from celery_catchup.config.mistakes import config_error
-from celery_catchup.config.redis_urls import SCHEMES, TLS_OPTIONS
+from celery_catchup.config.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, SCHEMES, TLS_OPTIONS
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.error_text import masked, shown
 from celery_catchup.store.connection import connect
@@ -21,6 +22,7 @@ from celery_catchup.store.store import Store
 
 _NAMELESS = "celery"
 """The namespace of an app without a name."""
+_OPTIONS = (*LOGIN_OPTIONS, KOMBUS_DB, *TLS_OPTIONS)
 
 
 def open_store(app: Any, settings: Settings | None = None) -> Store:
@@ -85,7 +87,7 @@ def broker_store_url(app: Any) -> str | None:
     """Return the broker's URL for `connect`; None if the broker is not Redis."""
     broker = _broker_url(app)
     is_redis = broker.partition("://")[0] in SCHEMES
-    return _with_tls(broker, app.conf.get("broker_use_ssl")) if is_redis else None
+    return _for_store(broker, app.conf.get("broker_use_ssl")) if is_redis else None
 
 
 def masked_url(app: Any) -> str:
@@ -100,18 +102,16 @@ def _broker_url(app: Any) -> str:
     return first if first.startswith("sentinel://") else first.partition(";")[0]
 
 
-def _with_tls(url: str, use_ssl: object) -> str:
-    """Add ``broker_use_ssl`` to a URL: its scheme, and its options after those of the URL."""
-    if not use_ssl or not url.startswith(("redis://", "rediss://", "sentinel://")):
-        return url
-    given = use_ssl if isinstance(use_ssl, Mapping) else {}
-    options = {name: _text(value) for name, value in given.items() if name in TLS_OPTIONS}
+def _for_store(url: str, use_ssl: object) -> str:
+    """Keep the options of a broker's URL that `connect` uses, and add ``broker_use_ssl``."""
     first, semicolon, others = url.partition(";")
-    if first.startswith("redis://"):
-        first = f"rediss://{first.removeprefix('redis://')}"
-    if options:
-        first += f"{'&' if '?' in first else '?'}{urlencode(options)}"
-    return f"{first}{semicolon}{others}"
+    address, _, query = first.partition("?")
+    options = {name: value for name, value in parse_qsl(query) if name in _OPTIONS}
+    if use_ssl and not address.startswith(("unix://", "redis+socket://")):
+        address = re.sub("^redis://", "rediss://", address)
+        given = use_ssl if isinstance(use_ssl, Mapping) else {}
+        options |= {name: _text(value) for name, value in given.items() if name in TLS_OPTIONS}
+    return f"{address}{'?' if options else ''}{urlencode(options)}{semicolon}{others}"
 
 
 def _text(value: object) -> str:
