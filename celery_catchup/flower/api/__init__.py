@@ -6,7 +6,9 @@ It may import `operations` and what is below, and Flower through `host`. Start r
 
 from __future__ import annotations
 
+import asyncio
 import re
+from functools import cache
 from typing import Any
 
 from celery_catchup.flower.api import read_endpoints, write_endpoints
@@ -20,9 +22,14 @@ __all__ = ["ENDPOINTS", "ROUTES", "document", "read_endpoints", "write_endpoints
 class DocumentHandler(ApiHandler):
     """``openapi.json``."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Write the document of this server."""
-        self.finish_json(encode(document(ENDPOINTS, prefix=self.url_prefix)))
+        self.finish_json(await asyncio.to_thread(_document, self.url_prefix))
+
+
+@cache  # generating it takes a third of a second
+def _document(prefix: str) -> bytes:
+    return encode(document(ENDPOINTS, prefix=prefix))
 
 
 def _routes() -> list[tuple[Any, ...]]:
