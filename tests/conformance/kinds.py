@@ -165,7 +165,7 @@ def run_overlap_simulation(case: Fields, *, redis_url: str) -> None:
 
     with fields(case.take("expected")) as expected:
         skips = [event.skip for event in beat.told(RunSkipped)]
-        skipped = [at for at, _ in listed(beat.engine.tracked.lines["entry"].entry, skips)]
+        skipped = [at for at, _ in listed(beat.engine.entries.by_name["entry"].entry, skips)]
         assert skipped == [instant(slot) for slot in expected.take("skipped")]
     assert starts == {at: instant(run["starts_at"]) for at, run in runs.items()}
 
@@ -173,7 +173,7 @@ def run_overlap_simulation(case: Fields, *, redis_url: str) -> None:
 def _simulate(beat: Beat, last: Instant, lengths: dict[Instant, int]) -> dict[Instant, Instant]:
     """When the message of each slot was sent, while workers take as long as the case says."""
     beat.tick()
-    (schedule,) = beat.engine.tracked.lines["entry"].entry.schedules
+    (schedule,) = beat.engine.entries.by_name["entry"].entry.schedules
     arrivals = list(schedule.timetable.slots(beat.engine.now(), last))
     ends: dict[str, Instant] = {}
     starts: dict[Instant, Instant] = {}
@@ -302,7 +302,7 @@ def _survives(redis_url: str, removed: Instant, readded: Instant, *, ledger_ttl:
         beat = Beat(redis_url, FakeClock(to_datetime(at)), declared, ledger_ttl=ledger_ttl)
         beat.tick()
         beat.engine.resign()
-    return beat.engine.tracked.lines["entry"].state.first_seen_at == first_seen
+    return beat.engine.entries.by_name["entry"].state.first_seen_at == first_seen
 
 
 def run_duration(case: Fields) -> None:

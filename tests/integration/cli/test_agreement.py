@@ -104,7 +104,7 @@ def catch_up(project: Project) -> None:
         for _ in range(MOST_TICKS):
             beat.tick()
             work: Any = beat._work
-            if work.engine.tracked.settled(work.engine.now()):
+            if work.engine.entries.settled(work.engine.now()):
                 return
         raise AssertionError("the catch-up does not end")
 
