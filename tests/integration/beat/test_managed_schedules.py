@@ -136,9 +136,9 @@ def test_live_slots_run_while_another_run_is_active_unless_the_policy_says_other
 def test_false_leaves_the_live_slots_of_a_crontab_as_they_were(catchup_beat: Beats) -> None:
     beat = catchup_beat(an_app("0 * * * *", False), at="2026-02-07T08:05:00Z")
 
-    (line,) = beat._work.engine.entries
+    (tracked,) = beat._work.engine.entries
 
-    assert line.entry.policy.overlap_policy is OverlapPolicy.ALLOW
+    assert tracked.entry.policy.overlap_policy is OverlapPolicy.ALLOW
 
 
 # -- zones of the app ----------------------------------------------------------------------------
