@@ -44,4 +44,4 @@ def build_entry(scheduler: beat.Scheduler, name: str, entry: Any) -> beat.Schedu
     if isinstance(entry, scheduler.Entry):
         entry.app = scheduler.app
         return entry
-    return scheduler.Entry(**{**entry, "name": name, "app": scheduler.app})
+    return scheduler.Entry(**dict(entry, name=name, app=scheduler.app))

@@ -7,6 +7,7 @@ import math
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -84,6 +85,8 @@ def _signals_noted() -> Iterator[list[int]]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
         numbers.append(signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []  # Python allows handlers in the main thread only
     before = {number: signal.signal(number, lambda number, _: noted.append(number)) for number in numbers}
     try:
         yield noted

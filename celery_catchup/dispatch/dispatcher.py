@@ -305,6 +305,8 @@ class Dispatcher:
         """Send what Celery, or the task's own ``apply_async``, makes of this run: any number of messages."""
         call = self._call(entry, policy_entry=None, run_id=run_id, run=run)
         seen = self._capture(call)
+        if self.mode is Mode.ATOMIC and seen.publications and not seen.deliveries:
+            raise unroutable(f"entry {shown(entry.name)}'s queue")
         if self.mode is Mode.ATOMIC and seen.publications and self._can_push(seen, str(entry.name)):
             texts = [text for _, text in seen.pushes]
             return seen.pushes[0][0], self._db, [_filled(call, text, run, now) for text in texts]

@@ -10,6 +10,8 @@ each message.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -25,7 +27,7 @@ from celery_catchup.dispatch.captured_message import split_inputs
 from celery_catchup.dispatch.celery_internals import can_share_template, is_hooked, message_options
 from celery_catchup.store import Template
 
-_MOST = 500_000
+_MOST = 200_000
 """Cached templates; beyond, the cache starts again."""
 _INPUT_HEADERS = {"task", "argsrepr", "kwargsrepr"}
 _dumps: Any = serialization.dumps  # kombu's functions carry no types
@@ -48,12 +50,16 @@ class Templates:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._cached: dict[Hashable, Template] = {}
+        self._cached: dict[Hashable, tuple[Any, Template]] = {}
+        """Task and template by the content of the entry."""
+        self._compared: dict[Hashable, tuple[Any, Any, Template]] = {}
+        """The same of entries whose content cannot be a key: a copy of it is compared."""
         self._similar: dict[Hashable, _Similar] = {}
 
     def clear(self) -> None:
         """Forget all: the broker, or how messages reach it, may have changed."""
         self._cached.clear()
+        self._compared.clear()
         self._similar.clear()
 
     def shared(
@@ -73,17 +79,34 @@ class Templates:
         try:
             content = _content((entry.task, entry.args, entry.kwargs, entry.options))
         except (_UnknownContentError, RecursionError):
-            return make() if can_share_template(self._app, entry) else None
-        key = task, named, badge, content
-        found = self._cached.get(key)
-        if found is not None:
-            return None if is_hooked(self._app, task) else found
+            return self._compare(entry, task, (entry.name, named, badge), make)
+        key = id(task), named, badge, content  # a task need not be hashable
+        cached, template = self._cached.get(key, (None, None))
+        if template is not None and cached is task:
+            return None if is_hooked(self._app, task) else template
         if not can_share_template(self._app, entry):
             return None
         if len(self._cached) >= _MOST:
             self.clear()
-        self._cached[key] = found = self._made(entry, task, named=named, badge=badge, make=make)
-        return found
+        template = self._made(entry, task, named=named, badge=badge, make=make)
+        self._cached[key] = task, template
+        return template
+
+    def _compare(
+        self, entry: ScheduleEntry, task: Any, key: Hashable, make: Callable[[], Template]
+    ) -> Template | None:
+        """Return the template of an entry with other objects in its arguments: signatures, queues, enums."""
+        content = entry.task, entry.args, entry.kwargs, entry.options
+        cached, copied, template = self._compared.get(key, (None, None, None))
+        if template is not None and cached is task and _equal(copied, (content, repr(content))):
+            return None if is_hooked(self._app, task) else template
+        if not can_share_template(self._app, entry):
+            return None
+        template = make()
+        with suppress(Exception):  # what cannot be copied is built each time
+            # The text tells 1 from True, which are equal, but not in a message.
+            self._compared[key] = task, (deepcopy(content), repr(content)), template
+        return template
 
     def _made(
         self,
@@ -131,6 +154,14 @@ class Templates:
     def _route(self, entry: ScheduleEntry) -> Any:
         found = (route(entry.task) for route in self._app.amqp.routes or ())
         return next((route for route in found if route is not None), None)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Compare content that may have comparisons of its own; when in doubt, it differs."""
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - code of the user's
+        return False
 
 
 def _content(value: Any) -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import EntryFailed, Events
@@ -27,7 +27,7 @@ def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure:
     """An entry or backfill that fails, as the store keeps it. ``due`` is the slot that stays undecided;
     None for a backfill, whose slots are not due."""
@@ -87,4 +87,4 @@ class Failures:
 
     def encoded(self) -> Mapping[str, str]:
         """Return all failures as the store keeps them."""
-        return {key: json.dumps(asdict(one)) for key, one in self._all.items()}
+        return {key: json.dumps(vars(one)) for key, one in self._all.items()}

@@ -219,10 +219,9 @@ def _wake(tracked: TrackedEntry, watermark: Instant, now: Instant) -> Instant | 
 
 def parse_instant(text: str | None) -> Instant | None:
     """Parse a stored instant; None when it cannot be one."""
-    try:
-        value = int(text or "")
-    except ValueError:
+    if text is None or not text.isdecimal():
         return None
+    value = int(text)
     return value if value in _SANE else None
 
 

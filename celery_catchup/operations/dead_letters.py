@@ -99,7 +99,7 @@ def list_dead(
         for letter in (_letter(*one) for one in operator.listing.dead())
         if (not wanted or letter.run.entry in wanted)
         and category in (None, letter.category)
-        and text in _text_of(letter)
+        and (not text or text in _text_of(letter))
     )
     return list(islice(found, limit))
 

@@ -92,6 +92,7 @@ class Operator:
 
     def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
         if isinstance(fields, CatchupEntry):
+            fields.app = fields.app or self.app  # as Celery's scheduler does
             return fields
         return CatchupEntry(**{**fields, "name": name, "app": self.app})
 

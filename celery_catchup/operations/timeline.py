@@ -6,7 +6,7 @@ paused or still to come. The pieces of an entry are sorted, and neighbours merge
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -126,7 +126,8 @@ def _run_pieces(group: RunGroup, others: Sequence[Instant], near: int) -> Iterat
     """Cut a group where one of the other slots lies between its runs, or two runs are not near."""
     slots, state = group.slots, RunState.SUCCEEDED if group.state == UNREPORTED else RunState(group.state)
     mark = state.mark or Trigger(group.trigger).mark
-    cuts = {bisect(slots, at) for at in others[bisect(others, slots[0]) : bisect(others, slots[-1])]}
+    between = others[bisect(others, slots[0]) : bisect_left(others, slots[-1])]
+    cuts = {bisect_left(slots, at) for at in between}
     cuts |= {place for place, (one, two) in enumerate(pairwise(slots), 1) if two - one > near}
     for begin, end in pairwise([0, *sorted(cuts), len(slots)]):
         yield _Piece(slots[begin], slots[end - 1], end - begin, mark, None, group.run_id, group.started)

@@ -26,7 +26,7 @@ IDS_LOOKED_AT = 200_000
 _IDS_PAGE = 10_000
 _SKIPS = 1000
 
-_TRIGGERS = frozenset(Trigger)
+_TRIGGERS = tuple(Trigger)  # compared, not hashed: a damaged record may hold a list
 
 Record = dict[str, Any]
 Position = tuple[Instant, str]

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery_catchup.model import RunState
 
-_STATES = frozenset(RunState)
+_STATES = tuple(RunState)  # compared, not hashed: a damaged record may hold a list
 
 
 def read_json(text: bytes | str | None) -> dict[str, Any] | None:

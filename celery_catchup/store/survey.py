@@ -63,7 +63,8 @@ class Survey(StorePart):
         Neighbours that are alike are grouped if an entry has more than ``single`` runs.
         """
         counts = self._counts(entries, first, last)
-        share = MOST_RUNS // max(len(counts), 1)
+        dense = sum(count > single for count in counts.values())
+        share = max(MOST_RUNS // max(dense, 1), single)  # of sparse entries all runs are read
         found = {name: SurveyedRuns(max(count - share, 0)) for name, count in counts.items()}
         parts = (
             _Part(name, skipped, min(_AT_ONCE, count - skipped), count > single)

@@ -26,7 +26,7 @@ _BUDGET = 1_000_000
 # Steps whose answers are cached.
 _CACHED = 4096
 # Slots between two remembered points of the chain.
-_SPACING = 64
+_SPACING = 8
 # Remembered points; beyond this every second one is dropped.
 _MOST_POINTS = 4096
 # Slots. The sample for the minimum distance.

@@ -102,6 +102,7 @@ def _claim(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim
             if pause is None:
                 raise
         else:
+            store_pauses = iter(_STORE_PAUSES)
             pause = next(handover_pauses, None)
             if claim.answer is not ClaimOutcome.HELD or pause is None:
                 return claim, lease

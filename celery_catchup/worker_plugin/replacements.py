@@ -49,7 +49,9 @@ def _follow_replacement(headers: dict[str, Any], request: Any) -> None:
 
 
 def _keep_badge(headers: dict[str, Any], request: Any) -> None:
+    if names.RUN_ID not in headers:
+        return
     scheduled_time, shown = badge_of(request.get("kwargsrepr")), headers.get("kwargsrepr")
-    same_run = names.RUN_ID in headers and header(request, names.RUN_ID) == headers[names.RUN_ID]
+    same_run = header(request, names.RUN_ID) == headers[names.RUN_ID]
     if scheduled_time is not None and isinstance(shown, str) and same_run:
         headers["kwargsrepr"] = badged_kwargs(shown, scheduled_time)

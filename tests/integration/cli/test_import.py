@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -213,7 +214,9 @@ def test_a_last_run_in_the_future_is_not_believed(project: Project, redis: Redis
     assert "its last run is in the future; compare the clocks" in told.stderr
 
 
-def test_without_django_the_import_says_so(project: Project) -> None:
+def test_without_django_the_import_says_so(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "django_celery_beat.models", None)  # another test may have imported it
+
     refused = project.catchup("import", "django", code=1)
 
     assert "run this in its project" in refused.stderr

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, Signature, Task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -103,18 +105,24 @@ def test_a_shared_message_equals_the_one_that_celery_builds(
         assert told(ours, entry, policy_entry, trigger) == told(celerys, entry, policy_entry, trigger)
 
 
-@pytest.mark.parametrize("task", ["proj.{n}", "proj.etl", "unknown.task"])
-def test_celery_builds_two_messages_however_many_similar_entries_there_are(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch, task: str
-) -> None:
-    captures: list[str] = []
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An item for each message that Celery builds."""
+    built: list[str] = []
     stock = dispatcher.capture
 
     def counted(*args: Any, **options: Any) -> Any:
-        captures.append("one")
+        built.append("one")
         return stock(*args, **options)
 
     monkeypatch.setattr(dispatcher, "capture", counted)
+    return built
+
+
+@pytest.mark.parametrize("task", ["proj.{n}", "proj.etl", "unknown.task"])
+def test_celery_builds_two_messages_however_many_similar_entries_there_are(
+    redis_url: str, captures: list[str], task: str
+) -> None:
     app = the_app(redis_url)
     with a_dispatcher(app, redis_url) as ours:
         for number in range(50):
@@ -122,6 +130,52 @@ def test_celery_builds_two_messages_however_many_similar_entries_there_are(
             ours.template(entry, policy_entry=entry.name, run_id=RUN_ID, run=a_run())
 
     assert len(captures) == 2
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [Signature("proj.etl", args=(1,)), Colour.RED, OrderedDict(a=1), b"bytes"],
+    ids=["signature", "enum", "ordered dict", "bytes"],
+)
+def test_an_entry_with_other_objects_in_its_arguments_is_built_once(
+    redis_url: str, captures: list[str], argument: object
+) -> None:
+    app = the_app(redis_url)
+    entry = an_entry(app, args=[argument], options={"serializer": "yaml" if argument == b"bytes" else "json"})
+    with a_dispatcher(app, redis_url) as ours:
+        templates = [
+            ours.template(entry, policy_entry=entry.name, run_id=RUN_ID, run=a_run()) for _ in range(5)
+        ]
+        entry.args = ["another"]
+        changed = ours.template(entry, policy_entry=entry.name, run_id=RUN_ID, run=a_run())
+
+    assert len(set(templates)) == 1
+    assert changed not in templates
+    assert len(captures) == 2
+
+
+def test_a_task_that_is_not_hashable_is_sent(redis_url: str) -> None:
+    app = the_app(redis_url)
+
+    class Compared(Task):  # type: ignore[misc]
+        name = "proj.compared"
+
+        def run(self) -> None:
+            raise AssertionError("nothing here is ever executed")
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Compared)
+
+    app.register_task(Compared())
+    entry = an_entry(app, "proj.compared")
+    with a_dispatcher(app, redis_url) as ours:
+        template = ours.template(entry, policy_entry=entry.name, run_id=RUN_ID, run=a_run())
+
+    assert "proj.compared" in template.text
 
 
 def test_an_app_with_a_message_factory_of_its_own_shares_no_messages(

@@ -10,7 +10,9 @@ import pytest
 from celery.schedules import crontab, schedule
 
 from celery_catchup.model import RunState, SlotMark, to_instant
-from celery_catchup.operations.timeline import TimelineSlots, timeline
+from celery_catchup.operations.timeline import TimelineSlots, _run_pieces, timeline
+from celery_catchup.store import survey
+from celery_catchup.store.survey import RunGroup
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
@@ -283,6 +285,30 @@ def test_a_record_with_another_state_inside_has_the_mark_of_its_own(minutely: Pr
     ]
 
 
+@pytest.mark.parametrize(
+    "damage", [{"schedule": None}, {"schedule": "x"}, {"schedule": "x", "history": [{}]}]
+)
+def test_a_record_with_a_damaged_schedule_breaks_no_timeline(minutely: Project, damage: object) -> None:
+    with minutely.operator() as operator:
+        client, ledger = operator.store.client, operator.store.keys.ledger
+        run_id = client.zrange(operator.store.keys.runs_of("e"), 3, 3)[0]
+        changed = {**json.loads(client.hget(ledger, run_id)), **damage}
+        client.hset(ledger, run_id, json.dumps(changed, separators=(",", ":")))
+
+    assert len(list(each(lane(minutely, "e", hours=2, most=30)))) > 30
+
+
+def test_a_dense_entry_shares_its_budget_with_other_dense_entries_only(
+    minutely: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MOST_RUNS", 200)
+    names = ["e", *(f"sparse-{number}" for number in range(20))]
+    with minutely.operator() as operator:
+        found = operator.survey.runs(names, 0, 2**50, single=30)
+
+    assert found["e"].skipped == 0
+
+
 def test_a_long_range_reads_the_store_a_fixed_number_of_times(redis_url: str, desk_clock: FakeClock) -> None:
     names = [f"e{number}" for number in range(40)]
     project = Project(redis_url, desk_clock, dict.fromkeys(names, HOURLY), {"*": ALL})
@@ -311,3 +337,12 @@ def test_a_slot_in_two_recorded_spans_is_shown_once(redis_url: str, desk_clock: 
     slots = lane(project, "hourly-etl", hours=5)
 
     assert [hour for hour, _ in marks_by_hour(slots)] == ["10", "11", "12", "13"]
+
+
+@pytest.mark.parametrize(("other", "counts"), [(1000, [3]), (2000, [1, 2]), (2500, [2, 1]), (3000, [3])])
+def test_a_group_of_runs_is_cut_where_another_slot_lies_between(other: int, counts: list[int]) -> None:
+    group = RunGroup([1000, 2000, 3000], "succeeded", "scheduler", 0)
+
+    pieces = list(_run_pieces(group, [other], near=1000))
+
+    assert [piece.number for piece in pieces] == counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -36,3 +37,20 @@ def test_more_runs_than_are_sorted_at_once_are_told_in_the_same_order(
 
     assert len(sorted_at_once) > 2
     assert unfinished(project) == sorted_at_once
+
+
+@pytest.mark.parametrize("field", ["state", "trigger"])
+def test_a_record_with_a_list_for_a_word_is_left_out(
+    redis_url: str, desk_clock: FakeClock, field: str
+) -> None:
+    project = Project(redis_url, desk_clock)
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+    project.tick()
+    with project.operator() as operator:
+        client, ledger = operator.store.client, operator.store.keys.ledger
+        run_id, text = next(iter(client.hgetall(ledger).items()))
+        client.hset(ledger, run_id, json.dumps({**json.loads(text), field: []}))
+        found = operator.listing.runs(listing.RunFilter())
+
+        assert len(found.records) == client.hlen(ledger) - 1
