@@ -12,9 +12,7 @@ LONGEST_QUOTE = 60
 
 # Half of the letters in common is little, but a wrong suggestion does no harm.
 _SIMILAR = 0.5
-# Everything up to the last @: an unencoded password may contain one.
-_CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
-_SECRET_OPTIONS = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
+_SECRET_OPTIONS = re.compile(r"([?&][^=&?]{0,100}password=)[^&]*", re.IGNORECASE)
 
 
 def shown(value: object) -> str:
@@ -32,7 +30,10 @@ def shown(value: object) -> str:
 
 def masked(text: str) -> str:
     """Replace the credentials of any URL in the text by ``***``."""
-    return _SECRET_OPTIONS.sub(r"\1***", _CREDENTIALS.sub("***@", text))
+    # Everything up to the last @: an unencoded password may contain one.
+    start, end = text.find("://"), text.rfind("@")
+    hidden = f"{text[: start + 3]}***{text[end:]}" if 0 <= start < end else text
+    return _SECRET_OPTIONS.sub(r"\1***", hidden)
 
 
 def describe_error(error: BaseException, *, longest: int = 120) -> str:

@@ -1,4 +1,8 @@
-"""Redact secrets in errors and tracebacks before they are stored."""
+"""Redact secrets in errors and tracebacks before they are stored.
+
+Every pattern is bounded, so that the time grows with the length of the text and not faster: a task may raise
+an error of any size.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,45 @@ import re
 from celery_catchup.error_text import masked
 
 _HIDDEN = "***"
-_WORDS = r"\w*(?:password|passwd|token|secret|cookie|api_?key)\w*"
-_PAIR = re.compile(
-    rf"""(?ix) ( ['"]? \b {_WORDS} \b ['"]? \s* [:=] \s* ) ( "[^"\n]*" | '[^'\n]*' | [^\s,;)\]}}]+ )"""
+_SECRET_PARTS = (
+    "password", "passwd", "passphrase", "token", "secret", "cookie", "apikey", "privatekey", "accesskey",
+    "credential", "authorization", "sessionid", "signature",
+)  # fmt: skip
+"""A name with one of these in it, without dashes and underscores, has a secret value."""
+_SECRET_NAMES = {"pwd", "auth", "sig", "jwt"}
+"""The same for a whole name, or its last word."""
+
+_NAMED = re.compile(
+    r"(?<![\w-])(?:--)?(?P<name>[A-Za-z_][\w-]{0,79})(?:['\"]?[ \t]{0,8}[:=][ \t]{0,8}|(?<=[\w-])[ \t]{1,8})"
 )
-_HEADER = re.compile(r"(?i)(['\"]?\bauthorization\b['\"]?\s*[:=]\s*)([^\n,}\]]+)")
+"""A name before a value: ``name=``, ``'name':``, or ``--name`` and a blank."""
+_VALUE = re.compile(
+    r"""(?ix) "(?:[^"\\\n]|\\.){0,2000}" | '(?:[^'\\\n]|\\.){0,2000}'
+    | (?:bearer|basic) [ \t]{1,4} [^\s,;)\]}]{1,4000} | [^\s,;)\]}&]{1,4000}"""
+)
+_BEARER = re.compile(r"(?i)(\b(?:bearer|basic)[ \t]{1,4})[\w.~+/=-]{6,4000}")
 
 
 def redacted(text: str) -> str:
     """Return the text with ``***`` for values named like a secret, and for passwords in URLs."""
-    shorter = _HEADER.sub(rf"\1{_HIDDEN}", _PAIR.sub(rf"\1{_HIDDEN}", text))
-    return "\n".join(masked(line) if "://" in line else line for line in shorter.split("\n"))
+    text = _BEARER.sub(rf"\1{_HIDDEN}", _without_named_values(text))
+    return "\n".join(masked(line) if "://" in line else line for line in text.split("\n"))
+
+
+def _without_named_values(text: str) -> str:
+    parts, done = list[str](), 0
+    for named in _NAMED.finditer(text):
+        is_pair = named[0].startswith("--") or named[0].rstrip(" \t")[-1] in ":="
+        if named.start() >= done and is_pair and is_secret(named["name"]):
+            value = _VALUE.match(text, named.end())
+            if value is not None:
+                parts += [text[done : named.end()], _HIDDEN]
+                done = value.end()
+    return "".join((*parts, text[done:]))
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a value with this name should not be shown."""
+    words = name.casefold().replace("-", "_").split("_")
+    joined = "".join(words)
+    return words[-1] in _SECRET_NAMES or any(part in joined for part in _SECRET_PARTS)

@@ -18,6 +18,9 @@ STORE_TROUBLE = (*STORE_FAILS, StoreError)
 LONGEST_ERROR = 300
 """Characters of an error that the ledger keeps; all of it is in the worker's log."""
 
+_LONGEST_REDACTED = 2000
+"""Characters of an error that are searched for secrets."""
+
 LONGEST_TRACEBACK = 8000
 """Characters of a traceback that a dead letter keeps; its end, where the cause is."""
 
@@ -47,7 +50,8 @@ def error_line(error: object) -> str:
     """Return an error as the ledger keeps it: its class and its first line."""
     if not isinstance(error, BaseException):
         return ""
-    text = redacted(" ".join(_encodable(str(error)).split("\n", 1)[0].split()))
+    line = _encodable(str(error).split("\n", 1)[0][:_LONGEST_REDACTED])
+    text = redacted(" ".join(line.split()))
     name = type(error).__name__
     return f"{name}: {text}"[:LONGEST_ERROR] if text else name
 
@@ -61,11 +65,17 @@ def dead_letter_of(error: object, categories: Categories) -> str:
         {
             "type": f"{kind.__module__}.{kind.__qualname__}",
             "category": categories.of(error),
-            "traceback": redacted(
-                _encodable("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
-            ),
+            "traceback": _traceback(error),
         }
     )
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the end of a traceback; a longer part is redacted, so that no value is cut off its name."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > 2 * LONGEST_TRACEBACK:
+        text = text[-2 * LONGEST_TRACEBACK :].partition("\n")[2]
+    return redacted(_encodable(text))[-LONGEST_TRACEBACK:]
 
 
 def _encodable(text: str) -> str:

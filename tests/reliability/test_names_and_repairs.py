@@ -123,6 +123,11 @@ def test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_go
         ("Set-Cookie: hunter2; Path=/", "Set-Cookie: ***; Path=/"),
         ("GET https://me:hunter2@db/x?token=hunter2", "GET https://***@db/x?token=***"),
         ("the token was wrong", "the token was wrong"),
+        ("pwd=hunter2 x-api-key: hunter2", "pwd=*** x-api-key: ***"),
+        ("passphrase='hun\\'ter2' private_key=hunter2", "passphrase=*** private_key=***"),
+        ("curl -H Bearer hunter2 --password hunter2 -v", "curl -H Bearer *** --password *** -v"),
+        ("blob?sig=hunter2&author=Ada session_id=hunter2", "blob?sig=***&author=Ada session_id=***"),
+        ("{'credentials': 'hunter2', 'jwt': \"hunter2\"}", "{'credentials': ***, 'jwt': ***}"),
     ],
 )
 def test_what_is_named_like_a_secret_is_not_kept(text: str, shown: str) -> None:
