@@ -74,7 +74,8 @@ def _traceback(error: BaseException) -> str:
     """Return the end of a traceback; a longer part is redacted, so that no value is cut off its name."""
     text = "".join(traceback.format_exception(error))
     if len(text) > 2 * LONGEST_TRACEBACK:
-        text = text[-2 * LONGEST_TRACEBACK :].partition("\n")[2]
+        text = text[-2 * LONGEST_TRACEBACK :]
+        text = text.partition("\n")[2].strip() or text
     return redacted(_encodable(text))[-LONGEST_TRACEBACK:]
 
 
