@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -73,11 +74,23 @@ class WatermarkFile:
             raise
 
     def _read(self) -> str:
-        place = os.open(self._path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # A pipe in its place must not block beat.
+        place = os.open(self._path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with open(place, "rb") as file:
-            if os.fstat(place).st_size > _LARGEST:
-                raise ValueError("it is too large")
+            _check_trusted(os.fstat(place))
             return file.read().decode("utf-8")
+
+
+def _check_trusted(found: os.stat_result) -> None:
+    """Raise `ValueError` when another user may have written the file, or it is not a file."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is not a regular file")
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise ValueError(f"it belongs to user {found.st_uid}, not to the user of beat")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ValueError("other users can write it; expected mode 0600")
+    if found.st_size > _LARGEST:
+        raise ValueError("it is too large")
 
 
 def _instant(value: object) -> Instant:

@@ -104,6 +104,44 @@ def test_a_link_in_its_place_is_neither_followed_nor_written_through(
     assert "Watermark file is ignored" in caplog.text
 
 
+def recalled(file: Path) -> dict[str, int] | None:
+    return WatermarkFile(file, namespace="x", monotonic=FakeClock().monotonic).recall()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_its_place_does_not_block_beat(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "watermarks.json")
+
+    assert recalled(tmp_path / "watermarks.json") is None
+    assert "it is not a regular file" in caplog.text
+
+
+def test_a_file_that_others_can_write_is_not_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "watermarks.json"
+    file.write_text('{"namespace": "x", "decided": {"etl": 1}}', encoding="utf-8")
+    file.chmod(0o666)
+
+    assert recalled(file) is None
+    assert "other users can write it" in caplog.text
+    file.chmod(0o600)
+    assert recalled(file) == {"etl": 1}
+
+
+def test_a_file_of_another_user_is_not_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "watermarks.json"
+    file.write_text('{"namespace": "x", "decided": {"etl": 1}}', encoding="utf-8")
+    file.chmod(0o600)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    assert recalled(file) is None
+    assert f"it belongs to user {owner}" in caplog.text
+
+
 @pytest.mark.parametrize("place", ["no such folder/watermarks", "a file/watermarks", "."])
 def test_a_place_that_cannot_be_written_is_said_once_and_beat_runs_on(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
