@@ -56,8 +56,8 @@ class Template:
 
     @property
     def size(self) -> int:
-        """Estimate the characters of the text, for the budget of a script."""
-        return len(self.message) + sum(map(len, self.inputs.values()))
+        """Count the characters of the text."""
+        return len(self.text)
 
     def encoded(self) -> str:
         """Return the JSON that is stored."""
