@@ -143,11 +143,11 @@ class Heartbeat:
             run = execution.run
             if run.lease is None or not self.held(execution.owner):
                 continue  # it ended during the renewal
-            if run.run_id in lost:
+            if run.run_id not in lost:
+                run.lease.renewed(begun=begun)
+            elif not run.lease.taken:  # the thread and the main process may both find out
                 run.lease.taken = True
                 self._events.emit(LeaseLost(run.entry, run.run_id, run.attempt))
-            else:
-                run.lease.renewed(begun=begun)
 
     def _loop(self) -> None:
         while not self._stopped.wait(min(_TICK, self.interval)):
