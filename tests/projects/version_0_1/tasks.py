@@ -23,7 +23,7 @@ def etl(self):
 
 @app.task(bind=True)
 def refresh(self):
-    """Draw the dashboard anew."""
+    """Draw the dashboard again."""
     _tell(self)
 
 
