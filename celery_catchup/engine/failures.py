@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import EntryFailed, Events
-from celery_catchup.events.backoff import backoff
+from celery_catchup.events.recurring_problems import backoff
 from celery_catchup.model import Instant
 
 _LONGEST_REASON = 500

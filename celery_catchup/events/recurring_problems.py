@@ -7,13 +7,20 @@ import random
 from collections.abc import Callable
 
 from celery_catchup.events import Event, TickFailed
-from celery_catchup.events.backoff import backoff
 from celery_catchup.events.log_lines import logfmt
 
 _LOG_INTERVALS = (10.0, 60.0, 600.0)
 """Seconds between two log lines about the same problem; the last one repeats."""
 _SHORTEST, _LONGEST = 1, 5
 """Seconds before the next try: short enough to recover at once, long enough to avoid a storm."""
+
+
+def backoff(failures: int, *, shortest: int, longest: int) -> int:
+    """Return the delay after a number of failures in a row: ``shortest``, then doubled up to ``longest``.
+
+    The one formula for every retry of beat and the engine.
+    """
+    return min(shortest << min(failures - 1, 32), longest)
 
 
 class RecurringProblem:

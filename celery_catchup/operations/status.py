@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from celery_catchup.error_text import listed, shown
 from celery_catchup.model import Instant, Severity, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
@@ -247,8 +246,7 @@ def list_outages(operator: Operator, *, since: datetime) -> list[Outage]:
 
 def server_time(operator: Operator) -> Instant:
     """Read the server's clock."""
-    answer: Any = operator.store.client.time()
-    seconds, micros = answer
+    seconds, micros = operator.store.client.time()
     return int(seconds) * 1000 + int(micros) // 1000
 
 

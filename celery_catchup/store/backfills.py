@@ -107,14 +107,13 @@ class Backfills(StorePart):
 
     def all(self) -> list[Backfill]:
         """Return every backfill, newest first."""
-        stored: Any = self._client.hgetall(self._keys.backfills)
+        stored = self._client.hgetall(self._keys.backfills)
         found = [one for text in stored.values() if (one := _read(text)) is not None]
         return sorted(found, key=lambda one: (one.created, one.id), reverse=True)
 
     def get(self, backfill_id: str) -> Backfill | None:
         """Return one backfill."""
-        stored: Any = self._client.hget(self._keys.backfills, backfill_id)
-        return _read(stored)
+        return _read(self._client.hget(self._keys.backfills, backfill_id))
 
     def set_state(self, backfill_id: str, state: str) -> str | None:
         """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill.
@@ -129,8 +128,7 @@ class Backfills(StorePart):
 
     def waiting(self, backfill: Backfill) -> int:
         """Count its waiting runs."""
-        count: Any = self._client.zcard(self._keys.chain(backfill.lane))
-        return int(count)
+        return int(self._client.zcard(self._keys.chain(backfill.lane)))
 
     def commit(self, leadership: Leadership, backfill: Backfill, part: BackfillPart, *, now: Instant) -> str:
         """Commit a part: ``ok``, ``stale`` if another beat has gone on in between, or ``stopped``."""

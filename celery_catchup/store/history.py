@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from celery_catchup.model import Instant, SkipReason, Trigger
 from celery_catchup.store.store import StorePart
@@ -54,8 +53,7 @@ class History(StorePart):
 
     def counts(self, *, since: Instant) -> HourlyCounts:
         """Return the counts of all entries, from the hour of ``since`` on."""
-        texts: Any = self._client.hvals(self._keys.hours)
-        return _sum(texts, since // _HOUR)
+        return _sum(self._client.hvals(self._keys.hours), since // _HOUR)
 
     def counts_of(self, entries: Iterable[str], *, since: Instant) -> dict[str, HourlyCounts]:
         """Return the counts of each entry, from the hour of ``since`` on."""
@@ -68,16 +66,15 @@ class History(StorePart):
         Names as in `HourlyCounts`, and ``ended:<state>``, ``lag:<trigger>:<bound in seconds>`` and
         ``lag_ms:<trigger>``.
         """
-        found: Any = self._client.hgetall(self._keys.hours)
         return {
             name.decode().removeprefix(_EVER): int(count)
-            for name, count in found.items()
+            for name, count in self._client.hgetall(self._keys.hours).items()
             if name.startswith(_EVER.encode())
         }
 
     def outages(self, *, since: Instant) -> list[tuple[Instant, Instant]]:
         """Return the times without a leader that ended after ``since``, oldest first."""
-        found: Any = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
+        found = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
         pairs = (text.split() for text in found)
         return [
             (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(bytes.isdigit, pair))

@@ -175,9 +175,8 @@ class Leadership(StorePart):
 def standbys(store: Store) -> dict[str, tuple[Instant, Instant | None]]:
     """Return each beat that stands by or did: when it was last seen, and since when its entries differ
     from the leader's."""
-    stored: Any = store.client.hgetall(store.keys.standbys)
     found: dict[str, tuple[Instant, Instant | None]] = {}
-    for beat, record in texts(stored).items():
+    for beat, record in texts(store.client.hgetall(store.keys.standbys)).items():
         seen, since, *_ = [*record.split(" "), ""]
         if seen.isdecimal():
             found[beat] = int(seen), int(since) if since.isdecimal() else None

@@ -52,46 +52,42 @@ class Ledger(StorePart):
         result = json.loads(detail)
         return Committed(frozenset(result["changed"]), frozenset(result["existing"]), dict(result["damaged"]))
 
-    def _commit(self, leadership: Leadership, batch: Batch, now: Instant) -> Sequence[bytes]:
+    def _commit(self, leadership: Leadership, batch: Batch, now: Instant) -> Any:
         encoded, runs = encode(batch, stored=self._stored)
         keys = [key for entry in batch.entries for key in self._keys.of_entry(entry.name)]
         args = {"now_ms": now, "batch": encoded}
-        answer: Sequence[bytes] = leadership.call("commit", args, more_keys=keys, more_args=runs)
-        return answer
+        return leadership.call("commit", args, more_keys=keys, more_args=runs)
 
     def admit(self, leadership: Leadership, *, limit: int, now: Instant) -> int:
         """Let delayed runs that are due join their chains, up to ``limit``; return their number.
 
         `release` starts them.
         """
-        ids: Any = self._client.zrangebyscore(self._keys.delayed, "-inf", now, start=0, num=limit)
+        ids = self._client.zrangebyscore(self._keys.delayed, "-inf", now, start=0, num=limit)
         if not ids:
             return 0
-        stored: Any = self._client.hmget(self._keys.ledger, ids)
-        entries = [(read_run(text) or {"entry": ""})["entry"] for text in stored]
-        pairs = [word for pair in zip(ids, entries, strict=True) for word in pair]
-        chains = map(self._keys.chain, entries)
+        stored = self._fields(self._keys.ledger, ids)
+        entries = {run: (read_run(text) or {"entry": ""})["entry"] for run, text in stored.items()}
+        chains, pairs = map(self._keys.chain, entries.values()), chain.from_iterable(entries.items())
         return int(leadership.call("admit", {"now_ms": now}, more_keys=chains, more_args=pairs))
 
     def release(self, leadership: Leadership, *, limit: int, now: Instant) -> tuple[int, list[str]]:
         """Release more of up to ``limit`` lanes whose release stopped at its budget; return how many
         lanes were looked at, and the runs whose messages were pushed."""
-        lanes: Any = self._client.zrange(self._keys.unreleased, 0, limit - 1)
-        if not lanes:
+        names = [lane.decode() for lane in self._client.zrange(self._keys.unreleased, 0, limit - 1)]
+        if not names:
             return 0, []
-        names = [lane.decode() for lane in lanes]
         keys = [key for name in names for key in (self._keys.active(name), self._keys.chain(name))]
         looked_at, pushed = leadership.call("release", {"now_ms": now}, more_keys=keys, more_args=names)
         return looked_at, [run.decode() for run in pushed]
 
     def active(self, entry: str) -> list[str]:
         """Return the ids of the entry's queued and running runs."""
-        ids: Any = self._client.zrange(self._keys.active(entry), 0, -1)
-        return [run.decode() for run in ids]
+        return [run.decode() for run in self._client.zrange(self._keys.active(entry), 0, -1)]
 
     def revocations(self) -> dict[str, bool]:
         """Return the tasks that commits have ended and workers may still execute; True means terminate."""
-        found: Any = self._client.hgetall(self._keys.revocations)
+        found = self._client.hgetall(self._keys.revocations)
         return {task.decode(): kind == b"terminate" for task, kind in found.items()}
 
     def revoked(self, task_ids: Sequence[str]) -> None:
@@ -101,29 +97,26 @@ class Ledger(StorePart):
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """Return a run; None if it is missing or unreadable."""
-        stored: Any = self._client.hget(self._keys.ledger, run_id)
-        return read_run(stored)
+        return read_run(self._client.hget(self._keys.ledger, run_id))
 
     def lease(self, run_id: str) -> Instant | None:
         """Return when the lease of a run ends; None if it has none."""
-        until: Any = self._client.zscore(self._keys.leases, run_id)
+        until = self._client.zscore(self._keys.leases, run_id)
         return None if until is None else int(until)
 
     def runs_of(self, entry: str) -> list[dict[str, Any]]:
         """Return the entry's runs in slot order, with their ids."""
-        ids: Any = self._client.zrange(self._keys.runs_of(entry), 0, -1)
-        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
-        return [{"id": i.decode(), **json.loads(s)} for i, s in zip(ids, stored, strict=True) if s]
+        ids = self._client.zrange(self._keys.runs_of(entry), 0, -1)
+        stored = self._fields(self._keys.ledger, ids)
+        return [{"id": i.decode(), **json.loads(text)} for i, text in stored.items() if text]
 
     def skips_of(self, entry: str) -> list[dict[str, Any]]:
         """Return the entry's skipped spans, oldest first."""
-        spans: Any = self._client.zrange(self._keys.skips(entry), 0, -1)
-        return [json.loads(span) for span in spans]
+        return [json.loads(span) for span in self._client.zrange(self._keys.skips(entry), 0, -1)]
 
     def outbox(self, limit: int) -> list[str]:
         """Return the ids of runs to publish, oldest first."""
-        ids: Any = self._client.zrange(self._keys.outbox, 0, limit - 1)
-        return [run.decode() for run in ids]
+        return [run.decode() for run in self._client.zrange(self._keys.outbox, 0, limit - 1)]
 
     def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
         """Remove runs that the broker has confirmed from the outbox, each given with its stored template.
@@ -137,5 +130,4 @@ class Ledger(StorePart):
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """Return a stored template; None if it is missing or unreadable."""
-        stored: Any = self._client.hget(self._keys.templates, template_id)
-        return read_json(stored)
+        return read_json(self._client.hget(self._keys.templates, template_id))

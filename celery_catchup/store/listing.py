@@ -127,9 +127,7 @@ class Listing(StorePart):
         top = min((one for one in tops if one is not None), default="+inf")
         bottom = "-inf" if wanted.since is None else wanted.since
         for start in count(0, AT_ONCE):
-            part: Any = self._client.zrevrangebyscore(
-                key, top, bottom, start=start, num=AT_ONCE, withscores=True
-            )
+            part = self._client.zrevrangebyscore(key, top, bottom, start, AT_ONCE, withscores=True)
             for run_id, slot in part:
                 position = (int(slot), run_id.decode())
                 if wanted.after is None or position < wanted.after:
@@ -144,7 +142,7 @@ class Listing(StorePart):
         """
         found: list[Record] = []
         for part in portions(ids):
-            stored: Any = self._client.hmget(self._keys.ledger, part)
+            stored = self._client.hmget(self._keys.ledger, part)
             kept = [text if _has(text, having) else None for text in stored]
             found += _decoded(part, kept)
         return found
@@ -156,7 +154,7 @@ class Listing(StorePart):
         found: list[str] = []
         mark = beginning.encode()
         for start in range(0, IDS_LOOKED_AT, _IDS_PAGE):
-            ids: Any = self._client.zrevrange(self._keys.runs, start, start + _IDS_PAGE - 1)
+            ids = self._client.zrevrange(self._keys.runs, start, start + _IDS_PAGE - 1)
             found += [run_id.decode() for run_id in ids if run_id.startswith(mark)]
             if len(ids) < _IDS_PAGE or len(found) >= most:
                 break
@@ -168,19 +166,19 @@ class Listing(StorePart):
         """Yield dead runs, latest death first: the run, its failure, and when it died. They are read
         page by page, as far as the caller iterates."""
         for start in range(0, LOOKED_AT, AT_ONCE):
-            scored: Any = self._client.zrevrange(self._keys.dead, start, start + AT_ONCE - 1, withscores=True)
+            scored = self._client.zrevrange(self._keys.dead, start, start + AT_ONCE - 1, withscores=True)
             yield from self._letters({run_id.decode(): int(at) for run_id, at in scored})
             if len(scored) < AT_ONCE:
                 return
 
     def dead_run(self, run_id: str) -> tuple[Record, Record, Instant] | None:
         """Return the same of one run; None if it is not a dead letter."""
-        died: Any = self._client.zscore(self._keys.dead, run_id)
+        died = self._client.zscore(self._keys.dead, run_id)
         return None if died is None else next(self._letters({run_id: int(died)}), None)
 
     def _letters(self, died: Mapping[str, Instant]) -> Iterator[tuple[Record, Record, Instant]]:
         records = self.records(list(died))
-        letters: Any = self._client.hmget(self._keys.letters, [one["id"] for one in records] or [""])
+        letters = self._client.hmget(self._keys.letters, [one["id"] for one in records] or [""])
         for record, text in zip(records, letters, strict=False):
             yield record, read_json(text) or {}, died[record["id"]]
 
@@ -217,8 +215,7 @@ class Listing(StorePart):
 
     def overdue(self, server_ms: int) -> int:
         """Count the runs whose lease expired before this moment of the server's clock."""
-        count: Any = self._client.zcount(self._keys.leases, "-inf", server_ms)
-        return int(count)
+        return int(self._client.zcount(self._keys.leases, "-inf", server_ms))
 
 
 def _page(found: Iterator[Record], limit: int) -> RunPage:

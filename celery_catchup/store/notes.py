@@ -22,7 +22,7 @@ class Notes(StorePart):
 
     def read(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return all notes of a run: by kind, then by name."""
-        stored: Any = self._client.hget(self._keys.notes, run_id)
+        stored = self._client.hget(self._keys.notes, run_id)
         pages = json.loads(stored) if stored else {}
         return {kind: {name: json.loads(text) for name, text in page.items()} for kind, page in pages.items()}
 

@@ -57,10 +57,9 @@ def left_behind(store: Store) -> str | None:
         return None
     try:
         began = store.client.hexists(store.keys.meta, "schema")
-        old: Any = store.client.hmget(Keys(store.former).meta, ["schema", "declares"])
+        schema, declares = store.client.hmget(Keys(store.former).meta, ["schema", "declares"])
     except ResponseError:  # no permission there, or another type: it belongs to another app
         return None
-    schema, declares = old
     if began or schema is None or is_current((declares or b"").decode(errors="replace")):
         return None
     return (

@@ -49,8 +49,9 @@ class Recovery(StorePart):
         due = (self._keys.retries, self._keys.leases)
         found = self._ask(due, lambda pipe, key: pipe.zrangebyscore(key, "-inf", server_ms, 0, limit))
         ids = [run for answer in found.values() for run in answer][:limit]
-        stored: Any = self._client.hmget(self._keys.ledger, ids) if ids else []
-        return [(i.decode(), read_run(s) or {}) for i, s in zip(ids, stored, strict=True)]
+        return [
+            (i.decode(), read_run(text) or {}) for i, text in self._fields(self._keys.ledger, ids).items()
+        ]
 
     def bury(self, leadership: Leadership, run_id: str, *, entries: Iterable[str]) -> tuple[str, Instant]:
         """Make a run with an unreadable record a dead letter; return its entry and slot, as far as the
@@ -78,20 +79,16 @@ class Recovery(StorePart):
 
     def sent_to(self, template_ids: Iterable[str]) -> dict[str, SentTo]:
         """Return where the messages of these templates go; missing templates are left out."""
-        wanted = list(dict.fromkeys(template_ids))
-        stored: Any = self._client.hmget(self._keys.templates, wanted) if wanted else []
-        found = {one: read_json(text) for one, text in zip(wanted, stored, strict=True)}
         return {
             one: SentTo(str(template.get("routing_key", "")), str(template.get("queue_name", "")))
-            for one, template in found.items()
-            if template is not None
+            for one, text in self._fields(self._keys.templates, template_ids).items()
+            if (template := read_json(text)) is not None
         }
 
     def drained(self, routing_keys: Iterable[str]) -> dict[str, Instant]:
         """Return when the latest claimed message was sent, by routing key."""
-        wanted = list(dict.fromkeys(routing_keys))
-        stored: Any = self._client.hmget(self._keys.drained, wanted) if wanted else []
-        return {key: int(at) for key, at in zip(wanted, stored, strict=True) if at is not None}
+        stored = self._fields(self._keys.drained, routing_keys)
+        return {key: int(at) for key, at in stored.items() if at is not None}
 
 
 class SentTo(NamedTuple):

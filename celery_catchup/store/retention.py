@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from math import inf
-from typing import Any
 
 from celery_catchup.model import Instant
 from celery_catchup.store.backfills import Backfill, is_lane
 from celery_catchup.store.controls import discard
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.records import read_json
+from celery_catchup.store.states import States
 from celery_catchup.store.store import StorePart
 
 MOST_SKIPS = 10_000
@@ -32,19 +32,17 @@ class Retention(StorePart):
     ) -> int:
         """Forget up to ``limit`` runs that ended earlier, by the server's clock, and skips of these
         entries with earlier slots."""
-        ids: Any = self._client.zrangebyscore(
-            self._keys.ended, "-inf", f"({ended_before}", start=0, num=limit
-        )
+        ids = self._client.zrangebyscore(self._keys.ended, "-inf", f"({ended_before}", 0, limit)
         top = f"({skipped_before}"
         self._ask(entries, lambda pipe, entry: pipe.zremrangebyscore(self._keys.skips(entry), "-inf", top))
         return self._forget(leadership, ids, ended_before)
 
     def trim_to(self, leadership: Leadership, most: int, *, limit: int) -> int:
         """Forget the runs that ended first, up to ``limit``, while the ledger has more than ``most``."""
-        count: Any = self._client.zcard(self._keys.runs)
+        count = self._client.zcard(self._keys.runs)
         if count <= most:
             return 0
-        ids: Any = self._client.zrange(self._keys.ended, 0, min(count - most, limit) - 1)
+        ids = self._client.zrange(self._keys.ended, 0, min(count - most, limit) - 1)
         return self._forget(leadership, ids, "inf")
 
     def trim_entries(self, leadership: Leadership, entries: Sequence[str], most: int, *, limit: int) -> int:
@@ -60,7 +58,7 @@ class Retention(StorePart):
             if beyond:
                 self._client.zremrangebyscore(self._keys.skips(entry), "-inf", beyond[0][1])
             if count > most:
-                ids: Any = self._client.zrange(self._keys.runs_of(entry), 0, min(count - most, limit) - 1)
+                ids = self._client.zrange(self._keys.runs_of(entry), 0, min(count - most, limit) - 1)
                 forgotten += self._forget(leadership, ids, "inf")
         return forgotten
 
@@ -70,8 +68,7 @@ class Retention(StorePart):
         by_entry: defaultdict[str, list[str]] = defaultdict(list)
         for run_id, entry in self._entries_of(ids):
             by_entry[entry].append(run_id)
-        stopping: Any = self._client.hvals(self._keys.stopped)
-        stopped_by = {run.decode() for some in stopping for run in some.split()}
+        stopped_by = States(self._store).stopping()
         for entry, some in by_entry.items():
             for run_id in stopped_by.intersection(some):  # its chain goes on: a forgotten run stops nothing
                 discard(self._store, run_id, entry=entry)
@@ -84,10 +81,10 @@ class Retention(StorePart):
     def discard_oldest(self, *, most: int, limit: int) -> int:
         """Remove the oldest dead letters, up to ``limit``, while there are more than ``most``; the runs
         stay in the ledger as failed."""
-        count: Any = self._client.zcard(self._keys.dead)
+        count = self._client.zcard(self._keys.dead)
         if count <= most:
             return 0
-        ids: Any = self._client.zrange(self._keys.dead, 0, min(count - most, limit) - 1)
+        ids = self._client.zrange(self._keys.dead, 0, min(count - most, limit) - 1)
         for run_id, entry in self._entries_of(ids):
             if not discard(self._store, run_id, entry=entry):
                 self._client.zrem(self._keys.dead, run_id)  # its run is not in the ledger any more
@@ -95,9 +92,8 @@ class Retention(StorePart):
 
     def _entries_of(self, ids: Sequence[bytes]) -> list[tuple[str, str]]:
         """Return the ids of runs with their entries, "" where the record is missing."""
-        stored: Any = self._client.hmget(self._keys.ledger, ids)
-        records = [read_json(text) or {} for text in stored]
-        return [(i.decode(), str(one.get("entry", ""))) for i, one in zip(ids, records, strict=True)]
+        stored = self._fields(self._keys.ledger, ids)
+        return [(i.decode(), str((read_json(text) or {}).get("entry", ""))) for i, text in stored.items()]
 
     # -- templates ---------------------------------------------------------------------------
 
@@ -116,27 +112,26 @@ class Retention(StorePart):
     ) -> int:
         """Record which entries of a column are not declared any more, and which are again; return the
         next cursor, 0 at the end."""
-        answer: Any = self._client.hscan(self._keys.named(column), cursor, count=count)
-        names = [name.decode() for name in answer[1]]
+        cursor, found = self._client.hscan(self._keys.named(column), cursor, count=count)
         with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
+            for name in map(bytes.decode, found):
                 if name in present:
                     pipe.hdel(self._keys.removed, name)
                 elif not is_lane(name):
                     pipe.hsetnx(self._keys.removed, name, server_ms)
             pipe.execute()
-        return int(answer[0])
+        return cursor
 
     def forget_removed(
         self, leadership: Leadership, cursor: int, *, removed_before: int, count: int
     ) -> tuple[int, int]:
         """Forget entries that were removed earlier and have no runs; return the next cursor, 0 at the
         end, and their number."""
-        answer: Any = self._client.hscan(self._keys.removed, cursor, count=count)
-        old = [name.decode() for name, at in answer[1].items() if int(at) < removed_before]
+        cursor, found = self._client.hscan(self._keys.removed, cursor, count=count)
+        old = [name.decode() for name, at in found.items() if int(at) < removed_before]
         cut = {"removed_before": removed_before}
         forgotten = (leadership.call("forget_entry", {"entry": name, **cut}, entry=name) for name in old)
-        return int(answer[0]), sum(forgotten)
+        return cursor, sum(forgotten)
 
     # -- backfills ---------------------------------------------------------------------------
 
@@ -144,20 +139,20 @@ class Retention(StorePart):
         self, leadership: Leadership, cursor: int, *, ended_before: int, count: int
     ) -> tuple[int, int]:
         """Forget backfills that ended earlier; return the next cursor, 0 at the end, and their number."""
-        answer: Any = self._client.hscan(self._keys.backfills, cursor, count=count)
-        old = [name.decode() for name, text in answer[1].items() if _ended(text) < ended_before]
+        cursor, found = self._client.hscan(self._keys.backfills, cursor, count=count)
+        old = [name.decode() for name, text in found.items() if _ended(text) < ended_before]
         lanes = {backfill: Backfill.lane_of(backfill) for backfill in old}
         forgotten = (
             leadership.call("forget_backfill", {"id": one, "lane": lane}, lane=lane)
             for one, lane in lanes.items()
         )
-        return int(answer[0]), sum(forgotten)
+        return cursor, sum(forgotten)
 
     # -- when --------------------------------------------------------------------------------
 
     def tidied_at(self) -> int:
         """Return when the last complete clean-up ended, by the server's clock; 0 for never."""
-        stored: Any = self._client.hget(self._keys.meta, "tidied_at")
+        stored = self._client.hget(self._keys.meta, "tidied_at")
         return int(stored) if stored and stored.isdigit() else 0
 
     def note_tidied(self, server_ms: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from itertools import chain
+
+from redis.client import Pipeline
 
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState
@@ -84,37 +86,31 @@ class States(StorePart):
         return StoredState(watermark, "schema" not in meta, meta.get("declares"), **columns)
 
     def _column(self, column: str) -> dict[str, str]:
-        answer: Any = self._client.hscan(self._keys.named(column), 0, count=AT_ONCE)
-        return self._rest(column, *answer)
+        return self._rest(column, *self._client.hscan(self._keys.named(column), 0, count=AT_ONCE))
 
     def _rest(self, column: str, cursor: int, found: Mapping[bytes, bytes]) -> dict[str, str]:
         """Complete a column whose first part was read already."""
         column_texts = texts(found)
         while cursor:
-            answer: Any = self._client.hscan(self._keys.named(column), cursor, count=AT_ONCE)
-            cursor, found = answer
+            cursor, found = self._client.hscan(self._keys.named(column), cursor, count=AT_ONCE)
             column_texts |= texts(found)
         return column_texts
 
     def _named(self, columns: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
         """Read these columns of the entries, in one round trip."""
-        parts = list(portions(names))
-        with self._client.pipeline(transaction=False) as pipe:
-            for column in columns:
-                for part in parts:
-                    pipe.hmget(self._keys.named(column), part)
-            answers = iter(pipe.execute() if parts else ())
-        found: dict[str, dict[str, str]] = {}
-        for column in columns:
-            values = [value for _ in parts for value in next(answers)]
-            known = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-            found[column] = {name: value.decode(errors="replace") for name, value in known.items()}
+        asked = [(column, tuple(part)) for column in columns for part in portions(names)]
+        answers = self._ask(asked, lambda pipe, one: pipe.hmget(self._keys.named(one[0]), one[1]))
+        found: dict[str, dict[str, str]] = {column: {} for column in columns}
+        for (column, part), values in answers.items():
+            known = zip(part, values, strict=True)
+            found[column] |= {
+                name: value.decode(errors="replace") for name, value in known if value is not None
+            }
         return found
 
     def stopping(self) -> set[str]:
         """Return the runs whose failure has stopped the chain of their entry."""
-        answer: Any = self._client.hvals(self._keys.stopped)
-        return {run for runs in answer for run in runs.decode().split()}
+        return {run for runs in self._client.hvals(self._keys.stopped) for run in runs.decode().split()}
 
     def accepted(self) -> dict[str, str]:
         """Return the record of each entry of the accepted set; empty before a whole set was accepted."""
@@ -140,12 +136,11 @@ class States(StorePart):
 
     def scheduler(self) -> Mapping[str, str]:
         """Return watermark, last tick and progress of the catch-up, as stored."""
-        answer: Any = self._client.hgetall(self._keys.scheduler)
-        return texts(answer)
+        return texts(self._client.hgetall(self._keys.scheduler))
 
     def declares(self) -> str | None:
         """Return the digest of the leader's entries; None before the first leader."""
-        answer: Any = self._client.hget(self._keys.meta, "declares")
+        answer = self._client.hget(self._keys.meta, "declares")
         return None if answer is None else answer.decode(errors="replace")
 
     def store_entries(
@@ -181,13 +176,9 @@ class States(StorePart):
 
     def open_runs(self, entries: Iterable[str]) -> dict[str, OpenRuns]:
         """Count active and waiting runs of each entry, in one round trip."""
-        names = list(entries)
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in names:
-                pipe.zcard(self._keys.active(name))
-                pipe.zcard(self._keys.chain(name))
-            counts = iter(pipe.execute())
-        return {name: OpenRuns(next(counts), next(counts)) for name in names}
+        keys = {name: (self._keys.active(name), self._keys.chain(name)) for name in entries}
+        counts = self._ask(chain.from_iterable(keys.values()), lambda pipe, key: pipe.zcard(key))
+        return {name: OpenRuns(counts[active], counts[waiting]) for name, (active, waiting) in keys.items()}
 
     def recorded(self, entry: str, after: Instant, until: Instant) -> list[RecordedRun]:
         """Return the entry's runs in the ledger with slots in ``(after, until]``."""
@@ -197,25 +188,23 @@ class States(StorePart):
         """Return each entry's runs in the ledger with slots in its range ``(after, until]``; this takes
         two round trips, and more for an entry with thousands of runs."""
         found: dict[str, list[tuple[bytes, float]]] = {entry: [] for entry in ranges}
+
+        def following(pipe: Pipeline, entry: str) -> object:
+            (after, until), start, key = ranges[entry], len(found[entry]), self._keys.runs_of(entry)
+            return pipe.zrangebyscore(key, f"({after}", until, start, _RUNS_AT_ONCE, withscores=True)
+
         asked = list(ranges)
         while asked:
-            with self._client.pipeline(transaction=False) as pipe:
-                for entry in asked:
-                    (after, until), start = ranges[entry], len(found[entry])
-                    key, few = self._keys.runs_of(entry), _RUNS_AT_ONCE
-                    pipe.zrangebyscore(key, f"({after}", until, start=start, num=few, withscores=True)
-                answers = dict(zip(asked, pipe.execute(), strict=True))
+            answers = self._ask(asked, following)
             for entry, some in answers.items():
                 found[entry] += some
             asked = [entry for entry, some in answers.items() if len(some) == _RUNS_AT_ONCE]
         ids = [run_id for some in found.values() for run_id, _ in some]
-        with self._client.pipeline(transaction=False) as pipe:
-            for part in portions(ids, _RUNS_AT_ONCE):
-                pipe.hmget(self._keys.ledger, part)
-            records = [text for answer in (pipe.execute() if ids else ()) for text in answer]
-        stored = {run_id: text for run_id, text in zip(ids, records, strict=True) if text is not None}
+        parts = map(tuple, portions(ids, _RUNS_AT_ONCE))
+        records = self._ask(parts, lambda pipe, part: pipe.hmget(self._keys.ledger, part))
+        stored = {i: text for part, some in records.items() for i, text in zip(part, some, strict=True)}
         return {
-            entry: [(i.decode(), int(at), _state(stored[i])) for i, at in some if i in stored]
+            entry: [(i.decode(), int(at), _state(text)) for i, at in some if (text := stored[i]) is not None]
             for entry, some in found.items()
         }
 
@@ -228,8 +217,7 @@ class States(StorePart):
 
     def failing(self) -> dict[str, str]:
         """Return the failing entries and backfills, each as it was reported."""
-        answer: Any = self._client.hgetall(self._keys.failing)
-        return texts(answer)
+        return texts(self._client.hgetall(self._keys.failing))
 
 
 def _state(text: bytes) -> RunState:

@@ -1,27 +1,85 @@
-"""An open store: the client, the keys of its namespace, and calls of Lua scripts by name."""
+"""An open store: the client, the keys of its namespace, and calls of Lua scripts by name.
+
+The header of each script lists its keys and arguments in order. The script finds them by these names, in the
+tables ``keys`` and ``args``. Further ones (``...``) begin at ``KEYS[first_key]`` and ``ARGV[first_arg]``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import sha1
+from importlib.resources import files
 from typing import Any, TypeVar
 
-from redis import Redis
 from redis.client import Pipeline
 from redis.exceptions import NoScriptError
 
-from celery_catchup.store import scripts
 from celery_catchup.store.keys import Keys
 
 Item = TypeVar("Item", bound=Hashable)
+
+_FOLDER = files("celery_catchup.store") / "lua"
+_MORE = "..."
+"""In a header: any number of further keys or arguments."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script: its text, and the names of its keys and arguments in order."""
+
+    name: str
+    text: str
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+
+    @cached_property
+    def sha(self) -> str:
+        """The digest by which the server knows the script."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def positions(self, given: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments in the order of the header, "" for None; refuse other names."""
+        if set(given) != set(self.args):
+            raise TypeError(f"{self.name}.lua takes {self.args}, got {tuple(given)}")
+        return ["" if given[name] is None else given[name] for name in self.args]
+
+
+@lru_cache(maxsize=1)
+def all_scripts() -> Mapping[str, Script]:
+    """Read every script of the store."""
+    names = sorted(file.name.removesuffix(".lua") for file in _FOLDER.iterdir() if file.name.endswith(".lua"))
+    return {name: _read(name) for name in names if name != "library"}
+
+
+def _read(name: str) -> Script:
+    """Read a script; the tables of its names and the shared library come first."""
+    own = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    library = (_FOLDER / "library.lua").read_text(encoding="utf-8")
+    keys, args = _listed(own, "KEYS"), _listed(own, "ARGV")
+    first = f"local first_key, first_arg = {len(keys) + 1}, {len(args) + 1}"
+    tables = (_table("keys", "KEYS", keys), _table("args", "ARGV", args), first)
+    return Script(name, "\n".join((*tables, library, own)), keys, args)
+
+
+def _listed(text: str, what: str) -> tuple[str, ...]:
+    """Return the names after ``-- KEYS`` or ``-- ARGV``; commas separate several on a line."""
+    lines = re.findall(rf"^-- {what} ([\w.]+(?:, [\w.]+)*)", text, re.MULTILINE)
+    return tuple(name for line in lines for name in line.split(", ") if name != _MORE)
+
+
+def _table(name: str, values: str, names: tuple[str, ...]) -> str:
+    fields = ", ".join(f"{one} = {values}[{number}]" for number, one in enumerate(names, 1))
+    return f"local {name} = {{ {fields} }}"
 
 
 @dataclass(frozen=True)
 class Store:
     """One namespace of a Redis database."""
 
-    client: Redis = field(repr=False)
+    client: Any = field(repr=False)  # a `Redis`, whose annotations mix two kinds of answers
     namespace: str
     db: int = 0
     former: str | None = None
@@ -52,7 +110,7 @@ class Store:
         by default. The script gets "" for None, and the number of this database as ``db``. A lost
         reply leaves the outcome unknown: the caller decides whether to repeat the call.
         """
-        script = scripts.all_scripts()[name]
+        script = all_scripts()[name]
         lane = entry if lane is None else lane
         keys = [*(self.keys.named(key, entry=entry, lane=lane) for key in script.keys), *more_keys]
         values = [*script.positions({"db": self.db, **args} if "db" in script.args else args), *more_args]
@@ -76,3 +134,8 @@ class StorePart:
             for item in asked:
                 command(pipe, item)
             return dict(zip(asked, pipe.execute(), strict=True))
+
+    def _fields(self, key: str, names: Iterable[Item]) -> dict[Item, Any]:
+        """Read these fields of a hash; None for missing ones."""
+        wanted = list(dict.fromkeys(names))
+        return dict(zip(wanted, self._client.hmget(key, wanted), strict=True)) if wanted else {}

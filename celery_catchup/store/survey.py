@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from celery_catchup.model import Instant, RunState, Trigger
@@ -62,7 +62,7 @@ class Survey(StorePart):
 
         Neighbours that are alike are grouped if an entry has more than ``single`` runs.
         """
-        counts = self._counts(entries, first, last)
+        counts = self._ask(entries, lambda pipe, name: pipe.zcount(self._keys.runs_of(name), first, last))
         dense = sum(count > single for count in counts.values())
         share = max(MOST_RUNS // max(dense, 1), single)  # of sparse entries all runs are read
         found = {name: SurveyedRuns(max(count - share, 0)) for name, count in counts.items()}
@@ -81,12 +81,6 @@ class Survey(StorePart):
             for one, answer in zip(batch, answers, strict=True):
                 found[one.entry].groups += _groups(*answer)
         return found
-
-    def _counts(self, entries: Sequence[str], first: Instant, last: Instant) -> Mapping[str, int]:
-        with self._client.pipeline(transaction=False) as pipe:
-            for name in entries:
-                pipe.zcount(self._keys.runs_of(name), first, last)
-            return dict(zip(entries, pipe.execute(), strict=True))
 
 
 def _batches(parts: Iterable[_Part]) -> Iterator[list[_Part]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from celery_catchup.model import Instant
 from celery_catchup.store.leases import ReportOutcome
@@ -82,14 +82,13 @@ class Workers(StorePart):
 
     def seen_since(self, instant: Instant) -> list[str]:
         """Return the workers with the plugin that were alive at ``instant`` (server's clock) or later."""
-        found: Any = self._client.zrangebyscore(self._keys.workers, instant, "+inf")
-        return [worker.decode() for worker in found]
+        return [one.decode() for one in self._client.zrangebyscore(self._keys.workers, instant, "+inf")]
 
     def note_consumers(self, answers: Mapping[str, Sequence[str]], *, now: Instant) -> None:
         """Record the queues of the workers that answered just now, and whether they have the plugin."""
         with_plugin = set(self.seen_since(0))
         known = self.presence()
-        fields = dict[Any, Any]()  # the only mapping that redis-py's annotations accept
+        fields = dict[str, str]()
         for worker, queues in answers.items():
             if worker in with_plugin:
                 fields |= {_PLUGIN + queue: str(now) for queue in queues}
@@ -109,9 +108,8 @@ class Workers(StorePart):
 
     def presence(self) -> Presence:
         """Return who consumes which queue."""
-        stored: Any = self._client.hgetall(self._keys.consumers)
         plugin, plain = dict[str, Instant](), dict[str, WorkerWithoutPlugin]()
-        for name, text in texts(stored).items():
+        for name, text in texts(self._client.hgetall(self._keys.consumers)).items():
             if name.startswith(_PLUGIN) and text.isdecimal():
                 plugin[name.removeprefix(_PLUGIN)] = int(text)
             elif name.startswith(_PLAIN) and (record := read_json(text)) is not None:

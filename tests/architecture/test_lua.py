@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import celery_catchup
-from celery_catchup.store.scripts import all_scripts
+from celery_catchup.store.store import all_scripts
 from tests.simulation.oracle import WRITES, Oracle
 
 PACKAGE = Path(celery_catchup.__file__).parent

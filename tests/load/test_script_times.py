@@ -17,7 +17,7 @@ from celery.schedules import crontab
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import RunState
 from celery_catchup.store import Keys, Leases, Store
-from celery_catchup.store.scripts import all_scripts
+from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.results import Recorder
 

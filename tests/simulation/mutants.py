@@ -15,7 +15,7 @@ from redis.retry import Retry
 from celery_catchup.engine import Reaper, reaper, tracked_entries
 from celery_catchup.planning import scope
 from celery_catchup.store import Evidence, leadership, ledger, opening
-from celery_catchup.store.scripts import Script
+from celery_catchup.store.store import Script
 from celery_catchup.worker_plugin import deliveries, heartbeat, worker_process
 from tests.simulation.shims import replaced
 

@@ -10,7 +10,7 @@ from typing import Any
 from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import ResponseError
 
-from celery_catchup.store.scripts import Script
+from celery_catchup.store.store import Script
 
 CLOCK = "simulated-clock"
 QUEUE = "celery"

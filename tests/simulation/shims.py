@@ -15,8 +15,8 @@ from celery_catchup.engine import housekeeping, loss_evidence, reaper
 from celery_catchup.events import Events, recurring_problems
 from celery_catchup.operations import operator as operator
 from celery_catchup.store import opening
-from celery_catchup.store import scripts as store_scripts
-from celery_catchup.store.scripts import Script
+from celery_catchup.store import store as store_scripts
+from celery_catchup.store.store import Script
 from celery_catchup.worker_plugin import claims, heartbeat, outcomes, publish_released, worker_process
 from celery_catchup.worker_plugin.deliveries import Delivery
 from tests.simulation.broker import Broker, SimulatedDispatcher

@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery
 
 from celery_catchup.store import Keys
-from celery_catchup.store.scripts import Script, all_scripts
+from celery_catchup.store.store import Script, all_scripts
 from tests.simulation.accounts import Accounts
 from tests.simulation.beats import Beat
 from tests.simulation.broker import Broker, Delivery

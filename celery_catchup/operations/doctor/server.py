@@ -68,8 +68,7 @@ def clocks(operator: Operator) -> Results:
 
 
 def _info(operator: Operator) -> dict[str, Any]:
-    info: Any = operator.store.client.info()
-    return dict(info)
+    return dict(operator.store.client.info())
 
 
 def _takes_snapshots(operator: Operator) -> bool:

@@ -15,7 +15,7 @@ from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import PlannedRun, RunState
 from celery_catchup.store import Keys, Ledger, Store, Template
 from celery_catchup.store.batches import MOST_BYTES
-from celery_catchup.store.scripts import all_scripts
+from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
 

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.events import Leading, StateLost
 from celery_catchup.store import Keys
-from celery_catchup.store.scripts import all_scripts
+from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat
 from tests.integration.servers import HOURLY, Server, a_scheduler, a_server, free_port, until
