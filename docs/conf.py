@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -24,8 +23,3 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = f"celery-catchup {release}"
-
-# A room may wait for its first page. Sphinx gives this warning no type, so suppress_warnings cannot name it.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: "toctree glob pattern" not in str(record.msg)
-)

@@ -12,7 +12,7 @@ from celery.schedules import crontab
 broker_url = "redis://localhost:6379/0"
 timezone = "Europe/Berlin"
 
-beat_scheduler = "celery_catchup:Scheduler"
+beat_scheduler = "celery_catchup.Scheduler"
 # Workers claim a run before they execute it, report its end, and release the next one.
 imports = ["celery_catchup.worker"]
 

@@ -22,7 +22,7 @@ PAGE = 100
 
 app = Celery("etl", broker=os.environ.get("CELERY_BROKER_URL", "redis://localhost:6379/0"))
 app.conf.update(
-    beat_scheduler="celery_catchup:Scheduler",
+    beat_scheduler="celery_catchup.Scheduler",
     imports=["celery_catchup.worker"],
     beat_schedule={"hourly-sales": {"task": "etl.load_hour", "schedule": crontab(minute=0)}},
     catchup_entries={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -171,6 +172,10 @@ def test_beside_it_celerys_own_scheduler_loses_slots(start: Callable[..., Demo],
 
     (kept,) = tmp_path.iterdir()
     assert str(kept) in demo.text
+    drawing = runpy.run_path(str(ROOT / "docs" / "demo.py"))
+    read = drawing["read"](demo.text, (kept / "celery" / "runs.jsonl").read_text())
+    assert sum(len(lane.due) for lane in read.lanes) == int(read.summary.split()[0])
+    assert drawing["drawing"](read).count('class="due"') == int(read.summary.split()[0])
     assert {path.name for path in kept.iterdir()} == {"catchup", "celery"}
     assert "Catch-up completed" in (kept / "catchup" / "restarted-beat.log").read_text()
     assert demo.leftovers() == [kept]

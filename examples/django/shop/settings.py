@@ -22,7 +22,7 @@ CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL", "redis://localhost:6379/
 CELERY_IMPORTS = ["celery_catchup.worker"]
 
 # Instead of django_celery_beat.schedulers:DatabaseScheduler. Rows of the admin are the entries ...
-CELERY_BEAT_SCHEDULER = "celery_catchup:Scheduler"
+CELERY_BEAT_SCHEDULER = "celery_catchup.Scheduler"
 CELERY_CATCHUP_SOURCE = "django"
 # ... and get their policies here: one by name, or one for all.
 CELERY_CATCHUP_ENTRIES = {

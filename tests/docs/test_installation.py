@@ -1,0 +1,34 @@
+"""The pages install and name the package in one way, which is true for a checkout and for PyPI."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_blocks import PAGES, blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+EXAMPLES = [path for path in (ROOT / "examples").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_installs_from_the_checkout(page: Path) -> None:
+    lines = [line for block in blocks(page.read_text()) for line in block.text.splitlines()]
+    installed = [line.partition("pip install ")[2] for line in lines if "pip install " in line]
+
+    for what in installed:
+        assert (match := re.fullmatch(r"""(['"]?)\.(?:\[([\w,]+)\])?\1""", what.strip())), what
+        assert set(filter(None, (match[2] or "").split(","))) <= EXTRAS.keys()
+
+
+@pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_scheduler_has_one_spelling(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+
+    assert re.findall(r"celery_catchup(?:\.beat)?[.:]Scheduler", text) == ["celery_catchup.Scheduler"] * len(
+        re.findall(r"celery_catchup[\w.]*[.:]Scheduler", text)
+    )
