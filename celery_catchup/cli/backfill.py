@@ -18,9 +18,10 @@ from celery_catchup.cli.parameters import (
     force_option,
     json_option,
     option,
+    zone_option,
 )
 from celery_catchup.cli.preview_table import show_preview
-from celery_catchup.cli.screen import Screen, counted, precision, stamp
+from celery_catchup.cli.screen import Screen, counted, precision
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -55,6 +56,7 @@ def command() -> None:
 @option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
 @dry_run_option
 @force_option
+@zone_option
 @json_option
 def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, **range_: Any) -> None:
     """Run a range of slots."""
@@ -67,7 +69,7 @@ def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, 
     from celery_catchup.planning.scope import Reprocess
 
     asked = BackfillRequest(**{**range_, "reprocess": Reprocess(range_["reprocess"])})
-    between = f"{stamp(asked.start)} to {stamp(asked.end)}"
+    between = f"{screen.time(asked.start)} to {screen.time(asked.end)}"
     if dry_run:
         found = preview_backfill(operator, asked)
         if not screen.printed_as_json(found):
@@ -79,13 +81,14 @@ def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, 
     one = create_backfill(operator, asked)
     if not screen.as_json:
         screen.out(one.id)
-    screen.note(f"To watch it: celery catchup backfill show {one.id} --follow")
+    screen.hint("To watch it", "backfill", "show", one.id, "--follow")
     if follow:
         one = _follow(operator, screen, one)
     screen.printed_as_json(one)
 
 
 @operator_command("list", parent=command, short_help="List all backfills, newest first.")
+@zone_option
 @json_option
 def _list(operator: Operator, screen: Screen) -> None:
     """List all backfills, newest first."""
@@ -96,13 +99,14 @@ def _list(operator: Operator, screen: Screen) -> None:
         return
     head = ("ID", "Entry", "From", "To", "Slots", "Dispatched", "Skipped", "State")
     row = attrgetter("id", "entry", "start", "end", "total", "dispatched", "skipped", "state")
-    form = precision(time for one in found for time in (one.start, one.end))
-    screen.table(head, map(row, found), form=form)
+    timespec = precision(time for one in found for time in (one.start, one.end))
+    screen.table(head, map(row, found), timespec=timespec)
 
 
 @operator_command("show", parent=command, short_help="Show one backfill and its progress.")
 @click.argument("backfill_id", metavar="ID")
 @option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
+@zone_option
 @json_option
 def _show(operator: Operator, screen: Screen, *, backfill_id: str, follow: bool) -> None:
     """Show one backfill and its progress."""
@@ -119,6 +123,7 @@ def _add_state_command(name: str, state: str, text: str) -> None:
     @click.argument("backfill_id", metavar="ID")
     @dry_run_option
     @force_option
+    @zone_option
     @json_option
     def direct(operator: Operator, screen: Screen, *, backfill_id: str, dry_run: bool) -> None:
         from celery_catchup.operations.backfills import set_backfill_state

@@ -57,8 +57,7 @@ def operator_command(
 
             operator = Operator(ctx.obj.app, by=_user())
             ctx.call_on_close(operator.close)
-            screen = Screen(no_color=ctx.obj.no_color, quiet=ctx.obj.quiet, **ctx.meta.get(OUTPUT, {}))
-            ctx.exit(function(operator, screen, **options) or 0)
+            ctx.exit(function(operator, _screen(ctx), **options) or 0)
 
         command: click.Command = click.command(name, cls=CatchupCommand, **attrs)(
             update_wrapper(run, function)
@@ -71,7 +70,16 @@ def operator_command(
 
 
 OUTPUT = "celery_catchup.output"
-"""The key in a click context's ``meta`` for the options that the screen takes (``-j``, ``-f``)."""
+"""The key in a click context's ``meta`` for options that the screen takes: ``-j``, ``-f``, ``--local``."""
+
+
+def _screen(ctx: click.Context) -> Screen:
+    given = dict(ctx.meta.get(OUTPUT, {}))
+    if given.pop("local", False):
+        from celery_catchup.timetables.zones import usable_zone
+
+        given["zone"] = usable_zone(ctx.obj.app.timezone)
+    return Screen(no_color=ctx.obj.no_color, quiet=ctx.obj.quiet, **given)
 
 
 def _user() -> str:

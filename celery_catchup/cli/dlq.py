@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
-from celery_catchup.cli.parameters import complete_entry, dry_run_option, force_option, json_option, option
+from celery_catchup.cli.parameters import (
+    complete_entry,
+    dry_run_option,
+    force_option,
+    json_option,
+    option,
+    zone_option,
+)
 from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_run_facts
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, precision, stamp
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, precision
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -34,6 +41,7 @@ def command() -> None:
 @click.argument("entry", metavar="[ENTRY]", required=False, shell_complete=complete_entry)
 @option("--category", group="Filter", type=_CATEGORIES, help="Only failures of this category.")
 @option("--search", group="Filter", metavar="TEXT", default="", help=_SEARCH)
+@zone_option
 @json_option
 def _list(
     operator: Operator, screen: Screen, *, entry: str | None, category: str | None, search: str
@@ -46,12 +54,16 @@ def _list(
     if screen.printed_as_json({"deadLetters": found}):
         return
     head = ("Run ID", "Entry", "Scheduled For", "Died At", "Attempt", "Category", "Error")
-    screen.table(head, map(_row, found), form=precision(one.run.scheduled_time for one in found))
-    screen.note("To replay one: celery catchup dlq replay RUN" if found else "No dead letters.")
+    screen.table(head, map(_row, found), timespec=precision(one.run.scheduled_time for one in found))
+    if found:
+        screen.hint("To replay the first", "dlq", "replay", found[0].run.run_id)
+    else:
+        screen.note("No dead letters.")
 
 
 @operator_command("show", parent=command, short_help="Show one dead letter with its decision and traceback.")
 @click.argument("run_id", metavar="RUN")
+@zone_option
 @json_option
 def _show(operator: Operator, screen: Screen, *, run_id: str) -> None:
     """Show one dead letter: the run, the decision and its policy, the last checkpoint, the traceback."""
@@ -86,6 +98,7 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
         option("--search", group="Filter", metavar="TEXT", default="", help=f"With --all: {_SEARCH.lower()}"),
         dry_run_option,
         force_option,
+        zone_option,
         json_option,
     ]
     return reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), function)
@@ -118,6 +131,7 @@ def _discard(operator: Operator, screen: Screen, **given: Any) -> int:
 @click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
 @dry_run_option
 @force_option
+@zone_option
 @json_option
 def _bury(operator: Operator, screen: Screen, **given: Any) -> int:
     """Make waiting or queued runs dead letters: their messages are refused, their chains continue.
@@ -172,7 +186,7 @@ def _print(screen: Screen, handled: list[HandledRun]) -> int:
             code = EX_FAILURE
             screen.note(f"Error: run {one.run_id}: {one.reason}")
         elif not as_json:
-            time = stamp(one.scheduled_time)
+            time = screen.time(one.scheduled_time)
             screen.out(f"{one.run_id[:SHORT_ID]}  {clean(one.entry)}  {time}  {one.outcome}")
             if one.reason:
                 screen.note(f"Run {one.run_id}: {one.reason}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import operator_command
-from celery_catchup.cli.parameters import json_option
-from celery_catchup.cli.screen import Screen, precision
+from celery_catchup.cli.parameters import json_option, zone_option
+from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -16,6 +16,7 @@ _HEAD = ("Entry", "Schedule", "Catch-up", "Overlap", "Watermark", "Next", "State
 
 
 @operator_command("entries", short_help="List the beat schedule: policies, watermarks, pauses.")
+@zone_option
 @json_option
 def command(operator: Operator, screen: Screen) -> None:
     """List every entry of the beat schedule: its policy, its watermark, its next slot and its state.
@@ -26,8 +27,7 @@ def command(operator: Operator, screen: Screen) -> None:
 
     found = list_entries(operator)
     if not screen.printed_as_json({"entries": found}):
-        form = precision(time for one in found for time in (one.next, one.watermark))
-        screen.table(_HEAD, map(_row, found), form=form)
+        screen.table(_HEAD, map(_row, found))
 
 
 def _row(one: EntryView) -> list[object]:

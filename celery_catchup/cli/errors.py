@@ -26,7 +26,7 @@ def readable_errors(ctx: click.Context) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         app = ctx.find_root().params.get("app")
-        hint = "" if app else "\n  (no app was named: celery -A proj catchup …)"
+        hint = "" if app else "\n  (no app was named: add -A proj after celery)"
         raise CommandError(f"{error}{hint}", code=EX_USAGE, prefix="") from None
     except UnknownEntryError as error:
         raise CommandError(str(error), code=EX_USAGE) from None

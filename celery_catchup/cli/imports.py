@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from celery_catchup.cli.command import operator_command
-from celery_catchup.cli.parameters import dry_run_option, json_option, option
+from celery_catchup.cli.parameters import dry_run_option, json_option, option, zone_option
 from celery_catchup.cli.preview_table import summary
-from celery_catchup.cli.screen import Screen, counted, stamp
+from celery_catchup.cli.screen import Screen, counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -36,6 +36,7 @@ def command() -> None:
 @operator_command("shelve", parent=command, short_help="Import from the schedule file of Celery's own beat.")
 @option("-s", "--schedule", "path", group="Source", metavar="FILE", help="The file; as beat's own -s.")
 @dry_run_option
+@zone_option
 @json_option
 def _shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: bool) -> None:
     """Import from the file of Celery's own scheduler, by default celerybeat-schedule.
@@ -52,6 +53,7 @@ def _shelve(operator: Operator, screen: Screen, *, path: str | None, dry_run: bo
     "--url", group="Source", metavar="URL", help="Its server; by default redbeat_redis_url or the broker."
 )
 @dry_run_option
+@zone_option
 @json_option
 def _redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: bool) -> None:
     """Import from celery-redbeat's keys in Redis; the package need not be installed any more."""
@@ -62,6 +64,7 @@ def _redbeat(operator: Operator, screen: Screen, *, url: str | None, dry_run: bo
 
 @operator_command("django", parent=command, short_help="Import from django-celery-beat's tables.")
 @dry_run_option
+@zone_option
 @json_option
 def _django(operator: Operator, screen: Screen, *, dry_run: bool) -> None:
     """Import from the periodic tasks that django-celery-beat keeps in the project's database."""
@@ -78,8 +81,8 @@ def _import(operator: Operator, screen: Screen, found: Mapping[str, LastRun], *,
         return
     taken = [one for one in entries if one.fate is ImportResult.TAKEN_OVER]
     if taken:
-        rows = [[one.entry, stamp(one.last_run_at), _since_then(one)] for one in taken]
-        screen.table(("Entry", "Last Run", "Since Then"), rows)
+        rows = [[one.entry, one.last_run_at, _since_then(one)] for one in taken]
+        screen.table(("Entry", "Last Run", "Since Then"), rows, timespec="seconds")
         screen.out()
     screen.out(f"{counted(len(taken), 'entry', 'entries')} {'would be ' if dry_run else ''}taken over.")
     for one in entries:

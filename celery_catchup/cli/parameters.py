@@ -35,6 +35,12 @@ def _screen_option(*names: str, group: str, **attrs: Any) -> Callable[[Function]
     return option(*names, group=group, is_flag=True, expose_value=False, callback=remember, **attrs)
 
 
+zone_option = _screen_option(
+    "--local/--utc",
+    "local",
+    group="Output",
+    help="Print times in the app's time zone, with the offset; by default, in UTC.",
+)
 json_option = _screen_option("-j", "--json", "as_json", group="Output", help="Print JSON.")
 force_option = _screen_option("-f", "--force", "force", group="Changes", help="Do not ask for confirmation.")
 dry_run_option = option(

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from celery_catchup.cli.command import EX_MISSED, operator_command
-from celery_catchup.cli.parameters import DurationParam, TimeParam, entries_argument, json_option, option
+from celery_catchup.cli.parameters import (
+    DurationParam,
+    TimeParam,
+    entries_argument,
+    json_option,
+    option,
+    zone_option,
+)
 from celery_catchup.cli.preview_table import show_preview, summary
 from celery_catchup.cli.screen import Screen
 
@@ -32,6 +39,7 @@ _POLICIES = click.Choice(["all", "latest", "skip", "off"])
 )
 @option("--at", group="What if", type=TimeParam(), help="Assume that beat returns then.")
 @option("--exit-code", group="Output", is_flag=True, help="Exit with 3 if slots were missed.")
+@zone_option
 @json_option
 def command(
     operator: Operator,

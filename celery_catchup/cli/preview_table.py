@@ -39,9 +39,9 @@ def _heading(preview: Preview) -> str:
 def _show_slots(screen: Screen, preview: Preview) -> None:
     """Print the slots in two columns."""
     head, hidden, tail = preview.slots.cut(MOST_LINES)
-    rows = [(_time(one), _action(one)) for one in head]
+    rows = [(screen.time(one.scheduled_time), _action(one)) for one in head]
     rows += [("…", f"{hidden} more")] if hidden else []
-    rows += [(_time(one), _action(one)) for one in tail]
+    rows += [(screen.time(one.scheduled_time), _action(one)) for one in tail]
     width = max(len(time) for time, _ in rows) + _GAP
     for time, action in (("Scheduled Time", "Action"), *rows):
         screen.out(f"  {time:<{width}}{action}")
@@ -51,12 +51,6 @@ def summary(dispatched: int, skipped: int) -> str:
     """Return ``3 runs would be dispatched, 2 skipped.``"""
     runs = f"{counted(dispatched, 'run')} would be dispatched"
     return f"{runs}, {skipped} skipped." if skipped else f"{runs}."
-
-
-def _time(slot: PreviewSlot) -> str:
-    """Format the slot to the second, or to the millisecond if it has a fraction."""
-    spec = "milliseconds" if slot.scheduled_time.microsecond else "seconds"
-    return slot.scheduled_time.isoformat(timespec=spec).replace("+00:00", "Z")
 
 
 def _action(slot: PreviewSlot) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import operator_command
-from celery_catchup.cli.parameters import dry_run_option, entries_argument, json_option, option
+from celery_catchup.cli.parameters import dry_run_option, entries_argument, json_option, option, zone_option
 from celery_catchup.cli.preview_table import show_preview, summary
 from celery_catchup.cli.screen import Screen, clean
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @entries_argument(required=True)
 @option("--no-catchup", group="Changes", is_flag=True, help="Skip the slots missed while paused.")
 @dry_run_option
+@zone_option
 @json_option
 def command(
     operator: Operator, screen: Screen, *, entries: tuple[str, ...], no_catchup: bool, dry_run: bool

@@ -6,8 +6,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import operator_command
-from celery_catchup.cli.parameters import TimeParam, dry_run_option, entry_argument, json_option, option
-from celery_catchup.cli.screen import Screen, stamp
+from celery_catchup.cli.parameters import (
+    TimeParam,
+    dry_run_option,
+    entry_argument,
+    json_option,
+    option,
+    zone_option,
+)
+from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
 @entry_argument
 @option("--at", group="Slot", type=TimeParam(), metavar="SLOT", help="Run this slot; by default, now.")
 @dry_run_option
+@zone_option
 @json_option
 def command(operator: Operator, screen: Screen, *, entry: str, at: datetime | None, dry_run: bool) -> None:
     """Start a manual run of ENTRY: it is recorded, claimed and retried like any other, and its id is printed.
@@ -29,7 +37,8 @@ def command(operator: Operator, screen: Screen, *, entry: str, at: datetime | No
     started = start_run(operator, entry, at=at, dry_run=dry_run)
     if not screen.printed_as_json(started):
         screen.out(started.run_id)
-    screen.note(f'{"Would start" if dry_run else "Started"} "{entry}" for {stamp(started.scheduled_time)}.')
+    verb, slot = "Would start" if dry_run else "Started", screen.time(started.scheduled_time)
+    screen.note(f'{verb} "{entry}" for {slot}.')
     if started.run is not None and started.run.state == "waiting":
         screen.note("It waits: a run of the entry is active.")
     if not dry_run and started.dispatch == "outbox":

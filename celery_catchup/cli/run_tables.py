@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision, stamp
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision
+from celery_catchup.model import to_instant, to_rfc3339
 
 if TYPE_CHECKING:
     from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, Skipped
@@ -30,26 +31,28 @@ def show_runs(screen: Screen, runs: Sequence[Run], *, with_entry: bool) -> None:
     if all(run.attempt <= 1 for run in runs):
         del columns["Attempt"]
     rows = zip(*columns.values(), strict=True)
-    screen.table(list(columns), rows, form=precision(run.scheduled_time for run in runs))
+    screen.table(list(columns), rows, timespec=precision(run.scheduled_time for run in runs))
 
 
 def show_run_line(screen: Screen, run: Run) -> None:
     """Print one run on a line, for lists that grow."""
-    started = "-" if run.started_at is None else f"{run.started_at:%Y-%m-%d %H:%M:%S}"
+    started = "-" if run.started_at is None else screen.time(run.started_at)
     screen.out(
         f"{run.run_id[:SHORT_ID]}  {clean(run.entry)}  {run.trigger_type.label}  "
-        f"{run.scheduled_time:%Y-%m-%d %H:%M:%S}  {started}  {screen.painted(str(run.state))}"
+        f"{screen.time(run.scheduled_time)}  {started}  {screen.painted(str(run.state))}"
     )
 
 
 def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
     """Print spans of skipped slots, and the command that runs them after all."""
     rows = [(one.entry, one.first, one.last, one.count, one.reason) for one in found]
-    form = precision(time for one in found for time in (one.first, one.last))
-    screen.table(("Entry", "First", "Last", "Slots", "Reason"), rows, form=form)
+    timespec = precision(time for one in found for time in (one.first, one.last))
+    screen.table(("Entry", "First", "Last", "Slots", "Reason"), rows, timespec=timespec)
     if found:
-        between = f"--start {stamp(found[0].first)} --end {stamp(found[0].last)}"
-        screen.note(f"To run the first of them after all: celery catchup backfill {found[0].entry} {between}")
+        first, last = (to_rfc3339(to_instant(time)) for time in (found[0].first, found[0].last))
+        screen.hint(
+            "To run the first of them after all", "backfill", found[0].entry, "--start", first, "--end", last
+        )
 
 
 def show_run_facts(screen: Screen, run: Run) -> None:
@@ -99,7 +102,7 @@ def checkpoint_facts(checkpoint: Checkpoint | None) -> Iterator[tuple[str, objec
 def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
     """Print how each attempt ended, if there are several."""
     for one in attempts if len(attempts) > 1 else ():
-        started = stamp(one.started_at) if one.started_at else None
+        started = screen.time(one.started_at) if one.started_at else None
         parts = (one.outcome, started, one.worker, one.error)
         screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in parts if text))])
 

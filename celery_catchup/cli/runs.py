@@ -12,7 +12,7 @@ import click
 
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
-from celery_catchup.cli.parameters import TimeParam, entries_argument, json_option, option
+from celery_catchup.cli.parameters import TimeParam, entries_argument, json_option, option, zone_option
 from celery_catchup.cli.run_tables import (
     checkpoint_facts,
     decision_facts,
@@ -56,6 +56,7 @@ def command() -> None:
 )
 @option("--limit", group="Filter", type=click.IntRange(1, 10_000), default=50, help="Number of runs to list.")
 @option("--follow", group="Output", is_flag=True, help="Keep running, and print each run when it changes.")
+@zone_option
 @json_option
 def _list(
     operator: Operator,
@@ -108,6 +109,7 @@ def _list(
 
 @operator_command("show", parent=command, short_help="Show one run with its attempts and notes.")
 @click.argument("run_id", metavar="RUN")
+@zone_option
 @json_option
 def _show(operator: Operator, screen: Screen, *, run_id: str) -> None:
     """Show one run with its attempts and notes. The first characters of its id are enough."""

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import IO, Any, TextIO
 
 import click
@@ -41,12 +41,19 @@ class CommandError(click.ClickException):
 
 
 class Screen:
-    """The output of one command. ``as_json`` and ``force`` are its options ``-j`` and ``-f``."""
+    """The output of one command, with times in ``zone``. ``as_json`` and ``force`` are its options ``-j``
+    and ``-f``."""
 
     def __init__(
-        self, *, no_color: bool = False, quiet: bool = False, as_json: bool = False, force: bool = False
+        self,
+        *,
+        no_color: bool = False,
+        quiet: bool = False,
+        as_json: bool = False,
+        force: bool = False,
+        zone: tzinfo = UTC,
     ) -> None:
-        self._color = False if no_color else None
+        self._color, self._zone = False if no_color else None, zone
         self._quiet, self.as_json, self._force = quiet, as_json, force
 
     def out(self, text: str = "") -> None:
@@ -58,6 +65,19 @@ class Screen:
         if not self._quiet:
             click.echo(_encodable(clean(text, lines=True), sys.stderr), err=True, color=self._color)
 
+    def hint(self, purpose: str, *command: str) -> None:
+        """Print what to do next: a ``celery catchup`` command that can be pasted."""
+        from celery_catchup.events.command_lines import command_line
+
+        self.note(f"{purpose}: {command_line(*command)}")
+
+    def time(self, value: datetime) -> str:
+        """Format a time as ``2026-02-07T10:00:00Z``; with milliseconds only when there are any."""
+        return self._time(value, "T", precision([value], shortest="seconds"))
+
+    def _time(self, value: datetime, separator: str, timespec: str) -> str:
+        return value.astimezone(self._zone).isoformat(separator, timespec).replace("+00:00", "Z")
+
     def printed_as_json(self, value: Any, *, line: bool = False) -> bool:
         """Print the value, on one line where several follow, and return True if JSON was asked for."""
         from celery_catchup.operations.json_form import as_json
@@ -68,14 +88,20 @@ class Screen:
         return self.as_json
 
     def table(
-        self, head: Sequence[str], rows: Iterable[Sequence[object]], *, form: str = "%Y-%m-%d %H:%M:%S"
+        self, head: Sequence[str], rows: Iterable[Sequence[object]], *, timespec: str | None = None
     ) -> None:
-        """Print rows in columns; ``form`` is how times are shown, a dash stands for None."""
+        """Print rows in columns; a dash stands for None. Times are as precise as ``timespec``, by default
+        each as it needs to be."""
         from tabulate import tabulate
 
-        cells = [[self.painted(clean(_cell(value, form))) for value in row] for row in rows]
+        cells = [[self.painted(clean(self._cell(value, timespec))) for value in row] for row in rows]
         for line in tabulate(cells, head, tablefmt="simple", disable_numparse=True).splitlines():
             self.out(line.rstrip())
+
+    def _cell(self, value: object, timespec: str | None) -> str:
+        if isinstance(value, datetime):
+            return self._time(value, " ", timespec or precision([value]))
+        return "-" if value is None else str(value)
 
     def painted(self, word: str) -> str:
         """Colour the word if it is a state or a verdict and stdout is a terminal."""
@@ -89,7 +115,7 @@ class Screen:
                 case None:
                     continue
                 case datetime():
-                    text = stamp(value)
+                    text = self.time(value)
                 case timedelta():
                     text = length(value)
                 case _:
@@ -138,21 +164,12 @@ def _encodable(text: str, stream: TextIO) -> str:
     return text.encode(encoding, "replace").decode(encoding)
 
 
-def _cell(value: object, form: str) -> str:
-    if value is None:
-        return "-"
-    return value.strftime(form) if isinstance(value, datetime) else str(value)
-
-
-def precision(times: Iterable[datetime | None]) -> str:
-    """Return the format for these times: without seconds if all are whole minutes."""
-    whole = all(time.second == 0 for time in times if time is not None)
-    return "%Y-%m-%d %H:%M" if whole else "%Y-%m-%d %H:%M:%S"
-
-
-def stamp(time: datetime) -> str:
-    """Format a UTC time as ``2026-02-07T10:00:00Z``, without fractions."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+def precision(times: Iterable[datetime | None], *, shortest: str = "minutes") -> str:
+    """Return how precisely to print times, so that none of these is cut: a copied slot is the same slot."""
+    known = [time for time in times if time is not None]
+    if any(time.microsecond for time in known):
+        return "milliseconds"
+    return "seconds" if any(time.second for time in known) else shortest
 
 
 def length(duration: timedelta | None) -> str:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
-from celery_catchup.cli.parameters import DurationParam, json_option, option
-from celery_catchup.cli.screen import Screen, length, stamp
+from celery_catchup.cli.parameters import DurationParam, json_option, option, zone_option
+from celery_catchup.cli.screen import Screen, length
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -26,6 +26,7 @@ _DURATION = DurationParam(fine=True)
 @option(
     "--max-delay", group="Output", type=_DURATION, default="5m", help="Longest time a due slot is undecided."
 )
+@zone_option
 @json_option
 def command(
     operator: Operator, screen: Screen, *, check: bool, max_age: timedelta, max_delay: timedelta
@@ -45,7 +46,7 @@ def command(
             grade = "Error" if found.conflict.lasting else "Warning"
             screen.out(f"{grade}: {found.conflict.detail}; set catchup_namespace")
         if not check:
-            screen.facts(_facts(found))
+            screen.facts(_facts(screen, found))
             _advise(screen, found)
     return EX_FAILURE if check and not found.healthy else 0
 
@@ -67,16 +68,17 @@ def _state(found: Status) -> str:
             return f"never started in namespace {found.namespace}"
 
 
-def _facts(found: Status) -> Iterator[tuple[str, object]]:
+def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
+    time = screen.time
     yield "Leader", None if found.leader is None else f"{found.leader} (epoch {found.epoch})"
     if found.last_tick is not None:
-        yield "Last tick", f"{stamp(found.last_tick)} ({length(found.last_tick_age)} ago)"
+        yield "Last tick", f"{time(found.last_tick)} ({length(found.last_tick_age)} ago)"
     if found.watermark is not None:
-        yield "Watermark", f"{stamp(found.watermark)} (lag {length(found.lag)})"
+        yield "Watermark", f"{time(found.watermark)} (lag {length(found.lag)})"
     yield "Oldest undecided slot", None if found.undecided is None else f"due for {length(found.undecided)}"
     for one in found.failing:
         what = one.entry if one.backfill is None else f"{one.entry}, backfill {one.backfill}"
-        yield "Failing", f"{what}: {one.reason} (since {stamp(one.since)}, {one.times} tries)"
+        yield "Failing", f"{what}: {one.reason} (since {time(one.since)}, {one.times} tries)"
     yield "Runs in flight", found.in_flight
     yield "Waiting for a retry", found.waiting_for_retry or None
     yield "Waiting to be published", found.to_be_published or None
@@ -92,14 +94,12 @@ def _facts(found: Status) -> Iterator[tuple[str, object]]:
 
 def _advise(screen: Screen, found: Status) -> None:
     if found.dead_letters:
-        screen.note("To see what failed for good: celery catchup dlq list")
+        screen.hint("To see what failed for good", "dlq", "list")
     if found.stopped:
-        screen.note(
-            "To see by which run: celery catchup entries; to replay or discard it: celery catchup dlq"
-        )
+        screen.hint("To see the runs that have to be replayed or discarded", "entries")
     if found.not_recovered:
-        screen.note("To see what was not recovered: celery catchup runs --state skipped --since 24h")
+        screen.hint("To see what was not recovered", "runs", "--state", "skipped", "--since", "24h")
     if found.without_plugin:
-        screen.note("Runs on workers without the plugin stay open: see celery catchup doctor")
+        screen.hint("Runs on workers without the plugin stay open. What to do", "doctor")
     if not found.healthy:
-        screen.note("To find the problem: celery catchup doctor")
+        screen.hint("To find the problem", "doctor")

@@ -18,9 +18,10 @@ from celery_catchup.cli.parameters import (
     force_option,
     json_option,
     option,
+    zone_option,
 )
 from celery_catchup.cli.preview_table import summary
-from celery_catchup.cli.screen import Screen, clean, precision, stamp
+from celery_catchup.cli.screen import Screen, clean
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -38,6 +39,7 @@ def command() -> None:
 
 @operator_command("show", parent=command, short_help="Show the scheduler's watermark, and each entry's.")
 @entries_argument()
+@zone_option
 @json_option
 def _show(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> None:
     """Show the scheduler's watermark, and of each entry the last decision and the start of a catch-up."""
@@ -46,11 +48,10 @@ def _show(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> No
     found = show_watermarks(operator, entries)
     if screen.printed_as_json(found):
         return
-    screen.out(f"Scheduler: {stamp(found.scheduler) if found.scheduler else 'none'}\n")
+    screen.out(f"Scheduler: {screen.time(found.scheduler) if found.scheduler else 'none'}\n")
     head = ("Entry", "Watermark", "Catch-up From", "First Seen", "Paused At", "Manual Run")
     row = attrgetter("entry", "watermark", "replay_from", "first_seen_at", "paused_at", "manual_start")
-    form = precision(time for one in found.entries for time in (one.watermark, one.replay_from))
-    screen.table(head, map(row, found.entries), form=form)
+    screen.table(head, map(row, found.entries))
 
 
 @operator_command("set", parent=command, short_help="Move an entry's watermark to a time.")
@@ -58,6 +59,7 @@ def _show(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> No
 @click.argument("at", metavar="TIME", type=TimeParam())
 @dry_run_option
 @force_option
+@zone_option
 @json_option
 def _set(operator: Operator, screen: Screen, *, entry: str, at: datetime, dry_run: bool) -> None:
     """Move the watermark of ENTRY to TIME. Earlier slots do not run; later ones follow the policy."""
@@ -76,6 +78,7 @@ def _set(operator: Operator, screen: Screen, *, entry: str, at: datetime, dry_ru
 @option("--all", "everything", group="Changes", is_flag=True, help="All entries, and the scheduler's own.")
 @dry_run_option
 @force_option
+@zone_option
 @json_option
 def _reset(
     operator: Operator, screen: Screen, *, entries: tuple[str, ...], everything: bool, dry_run: bool
@@ -116,7 +119,7 @@ def _print_effect(screen: Screen, move: WatermarkMove) -> None:
         now = summary(before.dispatched, before.skipped)
         screen.note(f'"{after.entry}": now {now} Then {then}')
         if after.since > move.watermark:
-            screen.note(f"  It begins at {stamp(after.since)}, limited by the window or a manual run.")
+            screen.note(f"  It begins at {screen.time(after.since)}, limited by the window or a manual run.")
 
 
 def _print_move(screen: Screen, move: WatermarkMove, *, dry_run: bool) -> None:
@@ -124,4 +127,4 @@ def _print_move(screen: Screen, move: WatermarkMove, *, dry_run: bool) -> None:
         return
     verb = "Would move" if dry_run else "Moved"
     for name in (*move.entries, *(["the scheduler"] if move.scheduler else [])):
-        screen.out(clean(f"{verb} {name} to {stamp(move.watermark)}"))
+        screen.out(clean(f"{verb} {name} to {screen.time(move.watermark)}"))

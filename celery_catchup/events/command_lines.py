@@ -1,4 +1,4 @@
-"""Build ``celery catchup`` commands for log lines and findings, ready to paste into a shell."""
+"""Build commands for log lines, findings and hints, ready to paste into a shell."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ import sys
 
 from celery import current_app
 
+from celery_catchup.model import Instant, to_rfc3339
+
 _ANY_APP = "YOUR_APP"
 """Stands for the app if its name is unknown."""
 
 
 def command_line(*words: str) -> str:
     """Return a ``celery catchup`` command for the app of this process."""
-    return shlex.join(["celery", "-A", _app_name(), "catchup", *words])
+    return celery_line("catchup", *words)
+
+
+def backfill_line(entry: str, first: Instant, last: Instant, *words: str) -> str:
+    """Return the command that runs the slots of an entry from ``first`` to ``last``."""
+    return command_line("backfill", entry, "--start", to_rfc3339(first), "--end", to_rfc3339(last), *words)
+
+
+def celery_line(*words: str) -> str:
+    """Return a ``celery`` command for the app of this process."""
+    return shlex.join(["celery", "-A", _app_name(), *words])
 
 
 def _app_name() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from celery_catchup import events
 from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
-from celery_catchup.events.command_lines import command_line
+from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.model import Instant, SkipReason, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")
@@ -224,5 +224,4 @@ def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> 
     """Return the command that runs lost slots after all; slots that were sent are not lost."""
     if not reason.recoverable:
         return {}
-    start, end = to_rfc3339(first), to_rfc3339(last)
-    return {"recover": command_line("backfill", entry, "--start", start, "--end", end)}
+    return {"recover": backfill_line(entry, first, last)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from tornado.web import RequestHandler, url
 
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.flower import host
 
 logger = logging.getLogger(__name__)
@@ -69,5 +70,5 @@ class IncompatiblePage(RequestHandler):
             f"<!doctype html><title>Catch-up</title><h1>The Catch-up tab does not fit this Flower</h1>"
             f"<p>Flower {escape(host.flower_version())}: {escape(self._reason)}.</p>"
             "<p>Install Flower 2.0 or newer, or a newer celery-catchup. Everything else works, "
-            "and <code>celery catchup status</code> shows the same information.</p>"
+            f"and <code>{escape(command_line('status'))}</code> shows the same information.</p>"
         )

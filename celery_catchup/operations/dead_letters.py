@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from celery_catchup.error_text import shown
+from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState, to_datetime
 from celery_catchup.operations.operator import Operator
@@ -195,10 +196,11 @@ def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: boo
     if state.in_flight or state is RunState.SUCCEEDED:
         if record.get("replays"):
             return Outcome.UNDER_WAY, f"it was replayed before, and is {state}"
-        return Outcome.REFUSED, f"it is {state}; wait for its end" if state.in_flight else (
-            "it has succeeded; to run it again all the same: "
-            f"celery catchup backfill {record['entry']} --reprocess completed --start … --end …"
-        )
+        if state.in_flight:
+            return Outcome.REFUSED, f"it is {state}; wait for its end"
+        slot = int(record["slot"])
+        again = backfill_line(record["entry"], slot, slot, "--reprocess", "completed")
+        return Outcome.REFUSED, f"it has succeeded; to run it again all the same: {again}"
     if record.get("task") not in tasks:
         task = shown(record.get("task"))
         return Outcome.REFUSED, f"task {task} is neither in the schedule nor registered any more"

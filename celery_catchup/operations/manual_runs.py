@@ -15,6 +15,7 @@ from celery import current_app
 from celery_catchup.dispatch import header_names as names
 from celery_catchup.error_text import shown
 from celery_catchup.events import RunDispatched, notify_subscribers
+from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import (
     Instant,
@@ -153,7 +154,7 @@ def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
 
 def _has_run(identity: str, name: str, slot: Slot, record: Mapping[str, Any]) -> RefusedError:
     when, state = to_rfc3339(slot.at), record.get("state", "there")
-    again = f"celery catchup backfill {name} --start {when} --end {when} --reprocess completed"
+    again = backfill_line(name, slot.at, slot.at, "--reprocess", "completed")
     return RefusedError(
         f"slot {when} of entry {shown(name)} has its run already: {identity} ({state}); once more: {again}"
     )

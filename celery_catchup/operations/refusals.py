@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from celery_catchup.error_text import shown
 from celery_catchup.errors import CatchupError
+from celery_catchup.events.command_lines import command_line
 
 
 class RefusedError(CatchupError):
@@ -36,7 +37,8 @@ class UnknownRunError(RefusedError):
 def check_unique(beginning: str, ids: Sequence[str], *, what: str, command: str) -> None:
     """Raise `UnknownRunError` unless exactly one id begins so; ``command`` lists the ids."""
     if not ids:
-        raise UnknownRunError(f"no such {what}: {shown(beginning)}; list them with: celery catchup {command}")
+        there = command_line(*command.split())
+        raise UnknownRunError(f"no such {what}: {shown(beginning)}; list them with: {there}")
     if len(ids) > 1:
         some = ", ".join(ids[:3])
         raise UnknownRunError(

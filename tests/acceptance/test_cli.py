@@ -258,7 +258,7 @@ def test_without_an_app_the_error_says_how_to_name_one(operator: Operator) -> No
     found = operator.celery("catchup", "status", code=2)
 
     assert found.stderr.startswith("celery_catchup: 1 mistake in the configuration\n")
-    assert found.stderr.endswith("(no app was named: celery -A proj catchup …)\n")
+    assert found.stderr.endswith("(no app was named: add -A proj after celery)\n")
 
 
 def test_the_shell_completes_through_celerys_own_program(operator: Operator) -> None:

@@ -44,6 +44,15 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), text.partition("\n\n")[0]
 
 
+def shown_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the texts of a module that a user can see; docstrings of commands have no hints."""
+    nodes = list(ast.walk(tree(path)))
+    silent = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in silent:
+            yield node.lineno, node.value
+
+
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     return enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
 
@@ -80,3 +89,15 @@ def test_banned_words_are_found(text: str) -> None:
 @pytest.mark.parametrize("text", ["There is no such entry.", "it is no longer declared", "recommended"])
 def test_plain_english_is_allowed(text: str) -> None:
     assert not BANNED.search(text)
+
+
+def test_every_hint_is_built_by_command_lines() -> None:
+    """A hint that is written by hand lacks the app, or quotes, and cannot be pasted."""
+    written = re.compile(r"celery (?:catchup|-A) ?[a-z…]")
+
+    assert [
+        f"{name(path)}:{place}: {text!r}"
+        for path in modules()
+        for place, text in shown_texts(path)
+        if written.search(text)
+    ] == []

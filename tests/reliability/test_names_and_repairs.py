@@ -37,7 +37,7 @@ def test_a_renamed_entry_is_a_new_one_and_the_old_state_is_listed(
     assert project.slots("new") == []
     found = project.json("doctor", code=1)["findings"]
     (orphan,) = [one for one in found if "orphaned" in one["detail"]]
-    assert orphan["fix"].startswith("if it was renamed: celery catchup watermark rename old NEW")
+    assert orphan["fix"].startswith("if it was renamed: celery -A YOUR_APP catchup watermark rename old NEW")
 
 
 @pytest.mark.parametrize("when", ["before the beat came back", "afterwards"])

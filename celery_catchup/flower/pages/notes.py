@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.flower.drawing.lanes import DownTime
 from celery_catchup.flower.markup import duration, plural
 from celery_catchup.flower.pages.page import RUNS, query_string
@@ -86,7 +87,7 @@ def _problems(status: Status) -> Iterator[Note]:
         yield Note(f"{name} is failing.", f"{one.reason} It is retried.", kind="cu-error")
     if len(status.failing) > _MOST_FAILING:
         rest = len(status.failing) - _MOST_FAILING
-        yield Note(f"{rest:,} more are failing.", "celery catchup status lists them.", kind="cu-error")
+        yield Note(f"{rest:,} more are failing.", f"{command_line('status')} lists them.", kind="cu-error")
     if status.healthy and not status.workers:
         text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start a worker.'
         yield Note("No worker with the plugin was seen recently.", text, kind="cu-warn")

@@ -128,7 +128,7 @@ def _drift(operator: Operator) -> Results:
 
 def _flower(operator: Operator) -> Results:
     if find_spec("flower") is not None:
-        yield ok("Flower is installed; start it with the tab: celery -A … catchup flower")
+        yield ok(f"Flower is installed; start it with the tab: {command_line('flower')}")
 
 
 _ALWAYS = (

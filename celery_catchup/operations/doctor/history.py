@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
-from celery_catchup.events.command_lines import command_line
-from celery_catchup.model import SkipReason, Trigger, to_rfc3339
+from celery_catchup.events.command_lines import backfill_line
+from celery_catchup.model import SkipReason, Trigger
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, warning
 from celery_catchup.operations.runs import list_runs
@@ -25,9 +25,8 @@ def lost_slots(operator: Operator) -> Results:
         if lost:
             first, last = min(s["first"] for s in lost), max(s["last"] for s in lost)
             count = sum(span["count"] for span in lost)
-            command = command_line("backfill", name, "--start", to_rfc3339(first), "--end", to_rfc3339(last))
             detail = f"entry {shown(name)} lost {_slots(count)} in the last week: its catch-up is off"
-            yield warning(detail, f"run them: {command}")
+            yield warning(detail, f"run them: {backfill_line(name, first, last)}")
 
 
 def windows(operator: Operator) -> Results:

@@ -10,6 +10,7 @@ from kombu.exceptions import OperationalError
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.error_text import listed, shown
+from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, Verdict, failure, ok, warning
 from celery_catchup.operations.status import Health, Status, server_time, status
@@ -20,7 +21,6 @@ _PING = 1.0  # seconds that workers have to answer
 _LATELY = 10 * 60 * 1000
 _OVERDUE = 60_000  # milliseconds after which an expired lease should have been handled
 _FIX = 'add imports += ["celery_catchup.worker"] to their settings, and restart them'
-_START = "start one: celery -A … beat -S celery_catchup:Scheduler"
 
 
 def scheduler(operator: Operator) -> Results:
@@ -30,12 +30,12 @@ def scheduler(operator: Operator) -> Results:
         case Health.RUNNING:
             yield ok(f"leader {found.leader} (epoch {found.epoch}), last tick {_age(found)} ago")
         case Health.STANDING_BY:
-            yield warning(f"no beat leads; the last leader resigned {_age(found)} ago", _START)
+            yield warning(f"no beat leads; the last leader resigned {_age(found)} ago", _start())
         case Health.DOWN:
-            yield failure(f"no beat leads; the last tick was {_age(found)} ago", _START)
+            yield failure(f"no beat leads; the last tick was {_age(found)} ago", _start())
         case Health.NEVER_STARTED:
             where = shown(operator.store.namespace)
-            yield failure(f"no beat has ever led in namespace {where}", _START)
+            yield failure(f"no beat has ever led in namespace {where}", _start())
     for one in found.failing:
         what = f"entry {shown(one.entry)}" if one.backfill is None else f"backfill {one.backfill}"
         yield failure(f"{what} fails: {one.reason}", "correct it; beat tries again by itself")
@@ -70,7 +70,7 @@ def leases(operator: Operator) -> Results:
     """Find runs whose lease expired and was not handled."""
     stale = operator.listing.overdue(server_time(operator) - _OVERDUE)
     if stale:
-        fix = "a leading beat sends them again; list them: celery catchup runs --state running"
+        fix = f"a leading beat sends them again; list them: {command_line('runs', '--state', 'running')}"
         yield warning(f"runs in flight without a sign of life: {stale}", fix)
 
 
@@ -78,7 +78,7 @@ def dead_letters(operator: Operator) -> Results:
     """Find dead letters."""
     count = operator.listing.counts()["dead"]
     if count:
-        yield warning(f"runs that used up all attempts: {count}", "see: celery catchup dlq list")
+        yield warning(f"runs that used up all attempts: {count}", f"see: {command_line('dlq', 'list')}")
 
 
 def workers(operator: Operator) -> Results:
@@ -100,11 +100,15 @@ def workers(operator: Operator) -> Results:
     alive = {node for answer in answers for node in answer}
     without = sorted(alive - with_plugin)
     if not alive | with_plugin:
-        yield warning("none answered", "start one: celery -A … worker")
+        yield warning("none answered", f"start one: {celery_line('worker')}")
     elif without:
         yield warning(f"{listed(without)} without the plugin: runs are not claimed", _FIX)
     else:
         yield ok(f"{len(with_plugin)} with the plugin")
+
+
+def _start() -> str:
+    return f"start one: {celery_line('beat', '-S', 'celery_catchup:Scheduler')}"
 
 
 def _age(found: Status) -> str:

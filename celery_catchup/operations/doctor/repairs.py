@@ -9,6 +9,7 @@ from typing import Any
 
 from celery_catchup.engine.takeover import SKEW, parse_instant
 from celery_catchup.error_text import shown
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, failure, ok, warning
@@ -35,13 +36,13 @@ def stored_state(operator: Operator) -> Results:
     """Check that the stored state can be right, and belongs to declared entries."""
     found = repairs(operator)
     for one in found:
-        yield failure(one.what, f"{one.fix}: celery catchup doctor --fix")
+        yield failure(one.what, f"{one.fix}: {command_line('doctor', '--fix')}")
     if not found:
         yield ok("everything can be read")
         for name in list_orphans(operator):
             yield warning(
                 f"entry {shown(name)} is orphaned: it is stored, but not declared any more",
-                f"if it was renamed: celery catchup watermark rename {name} NEW; else leave it",
+                f"if it was renamed: {command_line('watermark', 'rename', name, 'NEW')}; else leave it",
             )
 
 

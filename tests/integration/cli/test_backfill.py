@@ -24,7 +24,8 @@ def test_a_date_is_the_whole_day(project: Project) -> None:
     lines = project.text("backfill", "hourly-etl", *DAY, "-n").splitlines()
 
     assert lines[0] == (
-        'Backfill preview for "hourly-etl" (2026-02-06T00:00:00Z to 2026-02-06T23:59:59Z, reprocess: none)'
+        'Backfill preview for "hourly-etl" '
+        "(2026-02-06T00:00:00Z to 2026-02-06T23:59:59.999Z, reprocess: none)"
     )
     assert lines[3] == "  2026-02-06T00:00:00Z     dispatch"
     assert lines[-3] == "  2026-02-06T23:00:00Z     dispatch"
@@ -82,7 +83,7 @@ def test_a_backfill_runs_in_the_scheduler_and_tells_how_far_it_is(project: Proje
         "backfill", "hourly-etl", "--start", "2026-02-07T05:00Z", "--end", "2026-02-07T07:00Z", "-f"
     )
     backfill = created.stdout.strip()
-    assert created.stderr == f"To watch it: celery catchup backfill show {backfill} --follow\n"
+    assert created.stderr == f"To watch it: celery -A YOUR_APP catchup backfill show {backfill} --follow\n"
 
     with project.beat() as beat:
         for _ in range(3):
@@ -135,9 +136,9 @@ def test_the_table_of_backfills(redis_url: str, desk_clock: FakeClock) -> None:
     made = project.json("backfill", "etl", *between, "--newest-first", "--max-active", "3", "-f")["id"]
 
     assert project.text("backfill", "list") == (
-        "ID        Entry    From              To                Slots    Dispatched    Skipped    State\n"
-        "--------  -------  ----------------  ----------------  -------  ------------  ---------  -------\n"
-        f"{made}  etl      2026-02-06 00:00  2026-02-06 23:00  24       0             0          running\n"
+        "ID        Entry    From               To                 Slots    Dispatched    Skipped    State\n"
+        "--------  -------  -----------------  -----------------  -------  ------------  ---------  -------\n"
+        f"{made}  etl      2026-02-06 00:00Z  2026-02-06 23:00Z  24       0             0          running\n"
     )
     assert project.json("backfill", "show", made) == {
         "id": made,

@@ -109,9 +109,9 @@ def test_watermarks_are_shown(project: Project, desk_clock: FakeClock) -> None:
     assert project.text("watermark", "show") == (
         "Scheduler: 2026-02-07T10:00:00Z\n"
         "\n"
-        "Entry       Watermark         Catch-up From     First Seen        Paused At    Manual Run\n"
-        "----------  ----------------  ----------------  ----------------  -----------  ------------\n"
-        "hourly-etl  2026-02-07 10:00  2026-02-07 10:00  2026-02-07 09:05  -            -\n"
+        "Entry       Watermark          Catch-up From      First Seen         Paused At    Manual Run\n"
+        "----------  -----------------  -----------------  -----------------  -----------  ------------\n"
+        "hourly-etl  2026-02-07 10:00Z  2026-02-07 10:00Z  2026-02-07 09:05Z  -            -\n"
     )
     assert project.json("watermark", "show", "hourly-etl") == {
         "scheduler": "2026-02-07T10:00:00Z",

@@ -37,17 +37,18 @@ def dead(project: Project) -> list[str]:
 
 
 def test_the_table_of_dead_letters(project: Project) -> None:
-    new, old = (run_id[:8] for run_id in dead(project))
+    newest, oldest = dead(project)
+    new, old = newest[:8], oldest[:8]
 
     found = project.catchup("dlq", "list")
 
     assert found.stdout == (
-        "Run ID    Entry    Scheduled For     Died At           Attempt    Category    Error\n"
-        "--------  -------  ----------------  ----------------  ---------  ----------  ------------------\n"
-        f"{new}  etl      2026-02-07 11:00  2026-02-07 12:03  1          unknown     ValueError: no\n"
-        f"{old}  etl      2026-02-07 10:00  2026-02-07 12:02  1          transient   Timeout: slow disk\n"
+        "Run ID    Entry    Scheduled For      Died At            Attempt    Category    Error\n"
+        "--------  -------  -----------------  -----------------  ---------  ----------  ------------------\n"
+        f"{new}  etl      2026-02-07 11:00Z  2026-02-07 12:03Z  1          unknown     ValueError: no\n"
+        f"{old}  etl      2026-02-07 10:00Z  2026-02-07 12:02Z  1          transient   Timeout: slow disk\n"
     )
-    assert found.stderr == "To replay one: celery catchup dlq replay RUN\n"
+    assert found.stderr == f"To replay the first: celery -A YOUR_APP catchup dlq replay {newest}\n"
 
 
 def test_dead_letters_are_filtered_by_entry_and_category(redis_url: str, project: Project) -> None:
@@ -115,7 +116,9 @@ def test_what_runs_or_has_succeeded_by_itself_is_refused(project: Project) -> No
     done = project.catchup("dlq", "replay", queued["runId"], "-f", code=1)
 
     assert "it is queued; wait for its end" in running.stderr
-    assert "it has succeeded; to run it again all the same: celery catchup backfill" in done.stderr
+    assert (
+        "it has succeeded; to run it again all the same: celery -A YOUR_APP catchup backfill" in done.stderr
+    )
 
 
 def test_an_unknown_run_is_refused(project: Project) -> None:

@@ -72,9 +72,9 @@ def test_what_celerys_scheduler_missed_before_the_switch_is_caught_up(
     assert told.stdout == (
         "Entry       Last Run              Since Then\n"
         "----------  --------------------  --------------------------------------\n"
-        "hourly-etl  2026-02-07T09:00:00Z  3 runs would be dispatched.\n"
-        "off         2026-02-07T09:00:00Z  0 runs would be dispatched, 3 skipped.\n"
-        "plain       2026-02-07T09:00:00Z  as under Celery's own scheduler\n"
+        "hourly-etl  2026-02-07 09:00:00Z  3 runs would be dispatched.\n"
+        "off         2026-02-07 09:00:00Z  0 runs would be dispatched, 3 skipped.\n"
+        "plain       2026-02-07 09:00:00Z  as under Celery's own scheduler\n"
         "\n"
         "3 entries taken over.\n"
     )

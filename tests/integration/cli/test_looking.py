@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from celery.schedules import crontab, schedule
 
+from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import RunState
 from celery_catchup.store import Notes
 from celery_catchup.testing import FakeClock
@@ -41,7 +42,7 @@ def test_before_any_beat_the_status_says_so(redis_url: str, desk_clock: FakeCloc
     found = project.catchup("status")
 
     assert found.stdout.splitlines()[0] == "Scheduler: never started in namespace proj"
-    assert found.stderr == "To find the problem: celery catchup doctor\n"
+    assert found.stderr == "To find the problem: celery -A YOUR_APP catchup doctor\n"
     project.catchup("status", "--check", code=1)
 
 
@@ -129,7 +130,7 @@ def test_what_was_not_recovered_is_counted_and_the_way_on_is_named(
 
     assert "Not recovered in the last day: 5" in found.stdout
     assert "Paused: b" in found.stdout
-    assert "celery catchup runs --state skipped --since 24h" in found.stderr
+    assert "celery -A YOUR_APP catchup runs --state skipped --since 24h" in found.stderr
     assert project.json("status")["notRecovered"] == 5
 
 
@@ -189,14 +190,18 @@ def test_the_table_of_entries(redis_url: str, desk_clock: FakeClock) -> None:
     project.tick()
 
     assert project.text("entries") == (
-        "Entry       Schedule      Catch-up    Overlap    Watermark         Next              State\n"
-        "----------  ------------  ----------  ---------  ----------------  ----------------  -------------\n"
-        "hourly-etl  0 * * * *     all 6h      all        2026-02-07 10:00  2026-02-07 11:00  1 active\n"
-        "report      */15 * * * *  latest 1d   skip       -                 -                 paused (move)\n"
-        "digest      30 */4 * * *  off         allow      -                 2026-02-07 12:30  idle\n"
-        "two         0 6 * * *     all 2h      skip       -                 2026-02-08 06:00  idle\n"
-        "poll        every 5m      -           -          -                 2026-02-07 10:05  idle\n"
-        "fast        every 500ms   -           -          -                 2026-02-07 10:00  idle\n"
+        "Entry       Schedule      Catch-up    Overlap    Watermark          Next                      "
+        "State\n"
+        "----------  ------------  ----------  ---------  -----------------  ------------------------  "
+        "-------------\n"
+        "hourly-etl  0 * * * *     all 6h      all        2026-02-07 10:00Z  2026-02-07 11:00Z         "
+        "1 active\n"
+        "report      */15 * * * *  latest 1d   skip       -                  -                         "
+        "paused (move)\n"
+        "digest      30 */4 * * *  off         allow      -                  2026-02-07 12:30Z         idle\n"
+        "two         0 6 * * *     all 2h      skip       -                  2026-02-08 06:00Z         idle\n"
+        "poll        every 5m      -           -          -                  2026-02-07 10:05Z         idle\n"
+        "fast        every 500ms   -           -          -                  2026-02-07 10:00:00.500Z  idle\n"
     )
 
 
@@ -237,19 +242,19 @@ def test_the_table_of_runs_shows_slot_and_start_side_by_side(project: Project) -
     ids = [run["runId"][:8] for run in project.json("runs")["runs"]]
 
     assert project.text("runs", "hourly-etl") == (
-        "Run ID    Trigger    Scheduled For     Started At        State\n"
-        "--------  ---------  ----------------  ----------------  ---------\n"
-        f"{ids[0]}  Scheduled  2026-02-07 13:00  2026-02-07 13:00  succeeded\n"
-        f"{ids[1]}  Catch-up   2026-02-07 12:00  2026-02-07 12:02  succeeded\n"
-        f"{ids[2]}  Catch-up   2026-02-07 11:00  2026-02-07 12:02  succeeded\n"
-        f"{ids[3]}  Catch-up   2026-02-07 10:00  2026-02-07 12:02  succeeded\n"
+        "Run ID    Trigger    Scheduled For      Started At         State\n"
+        "--------  ---------  -----------------  -----------------  ---------\n"
+        f"{ids[0]}  Scheduled  2026-02-07 13:00Z  2026-02-07 13:00Z  succeeded\n"
+        f"{ids[1]}  Catch-up   2026-02-07 12:00Z  2026-02-07 12:02Z  succeeded\n"
+        f"{ids[2]}  Catch-up   2026-02-07 11:00Z  2026-02-07 12:02Z  succeeded\n"
+        f"{ids[3]}  Catch-up   2026-02-07 10:00Z  2026-02-07 12:02Z  succeeded\n"
     )
 
 
 def test_of_several_entries_each_run_says_whose_it_is(project: Project) -> None:
     first = project.text("runs").splitlines()[0]
 
-    assert first == "Run ID    Entry       Trigger    Scheduled For     Started At        State"
+    assert first == "Run ID    Entry       Trigger    Scheduled For      Started At         State"
 
 
 def test_a_run_in_json_has_the_documented_fields(project: Project) -> None:
@@ -329,14 +334,14 @@ def test_skipped_slots_are_listed_with_reason_and_the_way_to_run_them(
     found = project.catchup("runs", "--state", "skipped")
 
     assert found.stdout == (
-        "Entry    First             Last              Slots    Reason\n"
-        "-------  ----------------  ----------------  -------  -------------\n"
-        "b        2026-02-07 10:00  2026-02-07 12:00  3        catchup_off\n"
-        "a        2026-02-07 12:00  2026-02-07 12:00  1        guard_blocked\n"
-        "a        2026-02-07 10:00  2026-02-07 10:00  1        expired\n"
+        "Entry    First              Last               Slots    Reason\n"
+        "-------  -----------------  -----------------  -------  -------------\n"
+        "b        2026-02-07 10:00Z  2026-02-07 12:00Z  3        catchup_off\n"
+        "a        2026-02-07 12:00Z  2026-02-07 12:00Z  1        guard_blocked\n"
+        "a        2026-02-07 10:00Z  2026-02-07 10:00Z  1        expired\n"
     )
     assert found.stderr.endswith(
-        "celery catchup backfill b --start 2026-02-07T10:00:00Z --end 2026-02-07T12:00:00Z\n"
+        "celery -A YOUR_APP catchup backfill b --start 2026-02-07T10:00:00Z --end 2026-02-07T12:00:00Z\n"
     )
     assert project.json("runs", "a", "--state", "skipped", "--limit", "1") == {
         "skipped": [
@@ -417,7 +422,7 @@ def test_an_id_that_is_unknown_short_or_ambiguous_is_refused(project: Project) -
     short = project.catchup("runs", "show", "f", code=1)
     ambiguous = project.catchup("runs", "show", "abcd", code=1)
 
-    assert unknown.stderr == "Error: no such run: 'ffffffff-0000'; list them with: celery catchup runs\n"
+    assert unknown.stderr == f"Error: no such run: 'ffffffff-0000'; list them with: {command_line('runs')}\n"
     assert "at least 4 characters" in short.stderr
     assert "several runs: abcd0002, abcd0001; give more of it" in ambiguous.stderr
 
