@@ -174,6 +174,7 @@ class SkipReason(StrEnum):
     REMOVED = "removed"
     IN_FLIGHT = "in_flight"
     NOT_FOLLOWED = "not_followed"
+    EXCLUDED = "excluded"
 
     @cached_property
     def rule(self) -> SkipRule:  # noqa: C901 - one row for each reason
@@ -202,6 +203,8 @@ class SkipReason(StrEnum):
                 return SkipRule(nothing, False, None, "a backfill found a run that has not ended yet")
             case SkipReason.NOT_FOLLOWED:
                 return SkipRule(nothing, True, SlotMark.SKIPPED, _NOT_FOLLOWED)
+            case SkipReason.EXCLUDED:
+                return SkipRule(nothing, False, SlotMark.SKIPPED, "`exclude` covers the slot")
             case _:
                 assert_never(self)
 

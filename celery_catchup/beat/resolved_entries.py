@@ -22,6 +22,7 @@ from celery_catchup.beat.simulated_schedules import NotReplayableError
 from celery_catchup.beat.startup_checks import app_mistakes, entry_mistakes, entry_warnings
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.drift import record_of
+from celery_catchup.config.exclusions import compile_exclusions, named_calendars
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
 from celery_catchup.config.settings import Settings
@@ -30,12 +31,13 @@ from celery_catchup.engine.tracked_entries import Anchors
 from celery_catchup.error_text import path
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
 from celery_catchup.model import Instant
-from celery_catchup.planning.entry import Entry, Schedule, too_frequent
+from celery_catchup.planning.entry import NO_EXCLUSIONS, Entry, Schedule, too_frequent
 from celery_catchup.store.opening import key_prefix
 from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.exclusions import Exclusions
 from celery_catchup.timetables.forward_only import ForwardOnlyTable
 from celery_catchup.timetables.timetable import Timetable
-from celery_catchup.timetables.zones import usable_zone
+from celery_catchup.timetables.zones import usable_zone, zone_named
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,16 @@ class _EntryBuilder:
             Schedule(self._timetable(spec, place, anchors), spec.overrides, role, spec.id)
             for place, (role, spec) in enumerate(schedule_roles(self.form))
         )
-        return Entry(self.name, schedules, self.policy)
+        return Entry(self.name, schedules, self.policy, self._exclusions)
+
+    @cached_property
+    def _exclusions(self) -> Exclusions:
+        exclude = self.policy.exclude
+        if not exclude:
+            return NO_EXCLUSIONS
+        zone = zone_named(self.policy.timezone) if self.policy.timezone else self.zone
+        used = {name: self.settings.calendars[name] for name in named_calendars(exclude)}
+        return compile_exclusions(exclude, zone, tuple(used.items()))
 
     def declared(self, task: str, fingerprint: str) -> Declared:
         moving = {

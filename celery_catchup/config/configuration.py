@@ -10,12 +10,13 @@ from typing import Final
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.entry_policies import entry_warnings, merge_policy
+from celery_catchup.config.exclusions import dialect_problems, named_calendars
 from celery_catchup.config.fields import text
 from celery_catchup.config.mistakes import Mistakes, config_error
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, read_schedule
 from celery_catchup.config.settings import ENTRY_PRESETS, PREFIX, Settings, Source
-from celery_catchup.error_text import did_you_mean, path
+from celery_catchup.error_text import did_you_mean, path, shown
 from celery_catchup.errors import CronError, Mistake
 from celery_catchup.timetables.cron_dialects import parse_cron
 from celery_catchup.timetables.zones import usable_zone, zone_named
@@ -130,6 +131,7 @@ class _App:
         with mistakes.collect():
             policy = default if raw is UNSET else self._policy(raw, where=where)
             policy = None if declaration.plain else _bounded(policy, declaration)
+            mistakes += _exclusion_mistakes(policy, self.settings, where=where)
         zone = self.timezone if policy is None or policy.timezone is None else zone_named(policy.timezone)
         with mistakes.collect():
             form = read_schedule(declaration.schedule, where=f"{place}.schedule", timezone=zone)
@@ -205,6 +207,16 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
                 parse_cron(spec.source, dialect=settings.cron_dialect)
             except CronError as error:
                 yield Mistake(spec.where, str(error))
+
+
+def _exclusion_mistakes(policy: Policy | None, settings: Settings, *, where: str) -> Iterator[Mistake]:
+    exclude, place = () if policy is None else policy.exclude, path(where, "exclude")
+    for name in named_calendars(exclude):
+        if name not in settings.calendars:
+            advice = did_you_mean(name, settings.calendars) or f"; add it to {PREFIX}calendars"
+            yield Mistake(place, f"unknown calendar {shown(name)}{advice}")
+    for problem in dialect_problems(exclude, settings.cron_dialect):
+        yield Mistake(place, problem)
 
 
 def _is_managed(declaration: Declaration) -> bool:

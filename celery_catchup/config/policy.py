@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
+from celery_catchup.config.exclusions import EXCLUDE
 from celery_catchup.config.fields import (
     COUNT,
     FACTOR,
@@ -152,6 +153,8 @@ class Policy(_Dated):
     """Earlier slots never run."""
     end_date: Annotated[datetime | None, MOMENT.or_none()] = None
     """Later slots never run."""
+    exclude: Annotated[tuple[str, ...], EXCLUDE] = ()
+    """Slots that never run, live or late, in the entry's zone."""
     misfire_threshold: Annotated[timedelta, PAUSE] = timedelta(seconds=60)
     """A slot handled later than this was missed; a younger one is live."""
     max_attempts: Annotated[int, COUNT] = 1

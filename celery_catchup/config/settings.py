@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from celery_catchup.config.durations import format_duration
+from celery_catchup.config.exclusions import CALENDARS, Calendar
 from celery_catchup.config.fields import (
     COUNT,
     ERRORS,
@@ -145,6 +146,8 @@ class Settings(UserModel):
     """Cap on the catch-up runs of all entries together, per restart."""
     rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = None
     """Pause between two catch-up dispatches."""
+    calendars: Annotated[Mapping[str, Calendar], CALENDARS] = Field({}, repr=False)
+    """Named exclusions for `exclude`: lists of dates, public holidays of a country, `.ics` files."""
     cron_dialect: Annotated[Dialect, word(Dialect)] = Dialect.EXTENDED
     """Which cron strings are accepted."""
     on_drift: Annotated[OnDrift, word(OnDrift)] = OnDrift.ADOPT

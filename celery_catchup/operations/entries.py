@@ -203,7 +203,7 @@ def _slots_after(entry: Entry, instant: Instant, *, count: int) -> Iterable[Inst
         at: Instant | None = instant
         for _ in range(0 if schedule.role is Role.STOP else count):
             try:
-                at = None if at is None else entry.next_after(index, at)
+                at = None if at is None else entry.next_run_after(index, at)
             except Exception:  # noqa: BLE001 - a schedule of the user's own may raise anything; beat reports it
                 at = None
             if at is not None:

@@ -147,7 +147,7 @@ def _nearest(entry: Entry, schedules: list[int], at: Instant) -> list[Instant]:
         earlier = table.previous_before(at if bounds.until is None else min(at, bounds.until + 1))
         if earlier is not None and (bounds.after is None or earlier > bounds.after):
             before.append(earlier)
-        if (later := entry.next_after(index, at)) is not None:
+        if (later := entry.next_run_after(index, at)) is not None:
             after.append(later)
     return sorted(before)[-1:] + sorted(after)[:1]
 

@@ -6,11 +6,11 @@ that run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from celery_catchup.model import Instant, Skip, SkipReason, Slot
 from celery_catchup.timetables.timetable import Timetable
@@ -77,9 +77,17 @@ class Candidates:
 
     def slots(self, *, newest_first: bool = False) -> Iterator[Slot]:
         """Yield all candidates by time, ties in the order of declaration."""
-        streams = [stretch.slots(newest_first=newest_first) for stretch in self.stretches]
+        streams = [_joined(stretches, newest_first=newest_first) for stretches in self._by_schedule.values()]
         merged = streams[0] if len(streams) == 1 else merge(*streams, reverse=newest_first)
         return (slot for slot in merged if slot not in self.excluded) if self.excluded else merged
+
+    @cached_property
+    def _by_schedule(self) -> Mapping[int, Sequence[Stretch]]:
+        """The stretches of each schedule, ascending; those of one schedule do not overlap."""
+        found: dict[int, list[Stretch]] = {}
+        for stretch in self.stretches:
+            found.setdefault(stretch.schedule, []).append(stretch)
+        return found
 
     def at(self, position: int) -> Slot:
         """Find the slot at a position, from the nearer end."""
@@ -108,6 +116,12 @@ class Candidates:
             if last is not None:
                 until = last.at if stretch.schedule <= last.schedule else last.at - 1
             yield stretch.clipped(after, until)
+
+
+def _joined(stretches: Sequence[Stretch], *, newest_first: bool) -> Iterator[Slot]:
+    """Yield the slots of one schedule's stretches, which a long range with exclusions has many of."""
+    ordered = reversed(stretches) if newest_first else stretches
+    return chain.from_iterable(stretch.slots(newest_first=newest_first) for stretch in ordered)
 
 
 def skips_of(stretch: Stretch, reason: SkipReason, excluded: Iterable[Slot]) -> Iterator[Skip]:

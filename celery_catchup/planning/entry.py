@@ -14,9 +14,11 @@ from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, SchedulePolicy, Select
 from celery_catchup.model import Instant, RunState, Slot, run_id, to_instant, to_milliseconds
 from celery_catchup.timetables.cron_table import CronTable
+from celery_catchup.timetables.exclusions import Exclusions
 from celery_catchup.timetables.timetable import Timetable
 
 _MINUTE = 60_000
+NO_EXCLUSIONS = Exclusions()
 
 
 class Role(StrEnum):
@@ -48,6 +50,7 @@ class Entry:
     name: str
     schedules: tuple[Schedule, ...]
     policy: Policy
+    exclusions: Exclusions = NO_EXCLUSIONS
 
     @cached_property
     def _misfire_threshold(self) -> int:
@@ -84,7 +87,9 @@ class Entry:
         return None if overrides is None else overrides.select
 
     def has_slot(self, slot: Slot) -> bool:
-        """Tell whether the schedule has this slot: on its timetable, between its dates."""
+        """Tell whether the schedule has this slot: on its timetable, between its dates, not excluded."""
+        if self.exclusions.contains(slot.at):
+            return False
         bounds = self.bounds[slot.schedule]
         if bounds.after is not None and slot.at <= bounds.after:
             return False
@@ -93,10 +98,17 @@ class Entry:
         return self.schedules[slot.schedule].timetable.next_after(slot.at - 1) == slot.at
 
     def next_after(self, schedule: int, instant: Instant) -> Instant | None:
-        """Return the schedule's first slot after the instant, between its dates."""
+        """Return the schedule's first slot after the instant, between its dates; it may be excluded."""
         bounds = self.bounds[schedule]
         at = self.schedules[schedule].timetable.next_after(max(instant, bounds.after or 0))
         return None if at is None or (bounds.until is not None and at > bounds.until) else at
+
+    def next_run_after(self, schedule: int, instant: Instant) -> Instant | None:
+        """Return the schedule's first slot after the instant that is not excluded."""
+        at = self.next_after(schedule, instant)
+        while at is not None and (allowed := self.exclusions.next_allowed(at)) != at:
+            at = self.next_after(schedule, allowed - 1)
+        return at
 
     @cached_property
     def version_fields(self) -> dict[str, str]:

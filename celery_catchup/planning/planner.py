@@ -297,7 +297,8 @@ class _Planning:
         restarts, stops = [], []
         if self.scope.backfill:
             return [], ()
-        dropped = max((drop.until for drop in self.scope.dropped), default=0)
+        paused = (drop.until for drop in self.scope.dropped if drop.reason is not SkipReason.EXCLUDED)
+        dropped = max(paused, default=0)
         for index, schedule in enumerate(self.entry.schedules):
             reach = self.scope.reaches[index]
             after = max(reach.after, self._missed_until(), dropped)
@@ -305,7 +306,7 @@ class _Planning:
             for slot in self._clipped(live, cut).slots() if schedule.role is not Role.START else ():
                 if schedule.role is Role.STOP:
                     stops.append(slot)
-                else:
+                elif not self.entry.exclusions.contains(slot.at):
                     restarts.append(self._run(slot, ends_active=True))
         return restarts, tuple(sorted(stops))
 

@@ -115,8 +115,18 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
         now=now,
         reaches=tuple(_reach(entry, index, floor, now) for index in range(len(entry.schedules))),
         decided=floor,
-        dropped=tuple(_dropped(entry, state, now)) if state.resumes else (),
+        dropped=(
+            *(_dropped(entry, state, now) if state.resumes else ()),
+            *_excluded(entry, floor, now),
+        ),
     )
+
+
+def _excluded(entry: Entry, after: Instant, until: Instant) -> Iterator[Dropped]:
+    if not entry.exclusions:
+        return
+    for low, high in entry.exclusions.between(after, until):
+        yield Dropped(low, high, SkipReason.EXCLUDED)
 
 
 def _dropped(entry: Entry, state: EntryState, now: Instant) -> Iterator[Dropped]:
@@ -174,6 +184,7 @@ def part_of_backfill(
     return Scope(
         now=now,
         reaches=reaches,
+        dropped=tuple(_excluded(entry, start - 1, min(end, now))),
         decided=start - 1,
         backfill=True,
         reprocess=reprocess,

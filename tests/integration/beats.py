@@ -9,6 +9,7 @@ from typing import Any
 
 from redis import Redis
 
+from celery_catchup.config.exclusions import compile_exclusions
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.settings import Settings
 from celery_catchup.engine import Declared, DispatchFailedError, Engine, Reaper, Services
@@ -213,6 +214,6 @@ def _declared(name: str, crons: Any, raw: Mapping[str, Any]) -> Declared:
             Schedule(parse_cron(cron, zone=zone), role=role)
             for cron, role in zip(expressions, roles, strict=True)
         ]
-        return Entry(name, tuple(schedules), policy)
+        return Entry(name, tuple(schedules), policy, compile_exclusions(policy.exclude, zone, ()))
 
     return Declared(name, f"proj.{name}", fingerprint=repr((expressions, roles)), build=build)

@@ -12,6 +12,7 @@ from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.model import Instant, RunState, Slot, to_instant
 from celery_catchup.planning.entry import Entry, EntryState, Pause, Schedule
 from celery_catchup.timetables.cron_dialects import parse_cron
+from celery_catchup.timetables.exclusions import Exclusions, FixedRanges
 
 NOON: Instant = to_instant(datetime(2026, 3, 29, 12, tzinfo=UTC))  # hours after Europe's change of clocks
 MINUTE = 60_000
@@ -34,6 +35,9 @@ minutes = st.integers(0, 36 * 60)
 durations = st.integers(1, 36 * 60).map(lambda n: timedelta(minutes=n))
 instants = st.integers(-36 * 60, 30).map(lambda n: NOON + n * MINUTE)
 
+excluded = st.lists(
+    st.tuples(instants, st.integers(1, 300)).map(lambda one: (one[0], one[0] + one[1] * MINUTE)), max_size=3
+).map(lambda ranges: Exclusions([FixedRanges(tuple(ranges))] if ranges else []))
 pauses = st.builds(Pause, instants, st.none() | instants, st.booleans())
 
 
@@ -70,7 +74,10 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
         policy["start_date"] = datetime(2026, 3, 28, 9, tzinfo=UTC)
     kept = {key: value for key, value in policy.items() if value is not None}
     return Entry(
-        "etl", tuple(draw(st.lists(schedules, min_size=1, max_size=3))), Policy.from_raw(kept, where="etl")
+        "etl",
+        tuple(draw(st.lists(schedules, min_size=1, max_size=3))),
+        Policy.from_raw(kept, where="etl"),
+        draw(excluded),
     )
 
 

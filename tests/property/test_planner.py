@@ -131,9 +131,29 @@ def test_only_the_pause_itself_is_discarded(case: tuple[Entry, EntryState, Insta
     dropped = {
         slot for slot in all_slots(entry, scope) if any(d.after < slot.at <= d.until for d in scope.dropped)
     }
-    reasons = (SkipReason.PAUSED, SkipReason.REMOVED)
+    reasons = (SkipReason.PAUSED, SkipReason.REMOVED, SkipReason.EXCLUDED)
     shown = replace(result, runs=(), skips=tuple(s for s in result.skips if s.reason in reasons))
     assert set(decided_slots(entry, shown)) == dropped
+
+
+@given(planned, st.booleans())
+def test_an_excluded_slot_never_runs_live_late_or_in_a_backfill(
+    case: tuple[Entry, EntryState, Instant | None], again: bool
+) -> None:
+    entry, state, watermark = case
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+    if again:
+        first = max((bounds.after + 1 for bounds in entry.bounds if bounds.after is not None), default=0)
+        start = max(first, NOON - 24 * 60 * MINUTE)
+        scope = backfill(entry, start=start, end=NOON, now=NOON, reprocess=Reprocess.COMPLETED)
+
+    result = plan(entry, state, scope)
+
+    assert not any(entry.exclusions.contains(run.slot.at) for run in result.runs)
+    skipped = replace(
+        result, runs=(), skips=tuple(s for s in result.skips if s.reason is SkipReason.EXCLUDED)
+    )
+    assert all(entry.exclusions.contains(slot.at) for slot in decided_slots(entry, skipped))
 
 
 @given(planned, instants)
@@ -220,7 +240,11 @@ def test_a_backfill_accounts_for_its_range_in_either_order(
     assert part.runs == result.runs[: len(part.runs)]
     assert {run.trigger for run in result.runs} <= {Trigger.BACKFILL}
     assert not any(state.existing.get(run.slot, RunState.DEAD).in_flight for run in result.runs)
-    assert {s.reason for s in result.skips} <= {SkipReason.ALREADY_EXISTS, SkipReason.IN_FLIGHT}
+    assert {s.reason for s in result.skips} <= {
+        SkipReason.ALREADY_EXISTS,
+        SkipReason.IN_FLIGHT,
+        SkipReason.EXCLUDED,
+    }
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.integers(-23 * 60, 23 * 60))

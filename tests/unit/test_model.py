@@ -29,10 +29,12 @@ def test_each_skip_reason_has_one_row() -> None:
         "paused",
         "removed",
         "in_flight",
+        "excluded",
     ]
     assert [one for one in SkipReason if not one.recoverable] == [
         "already_exists",
         "in_flight",
         "not_followed",
+        "excluded",
     ]
     assert all(one.rule.meaning for one in SkipReason)

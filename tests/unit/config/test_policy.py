@@ -32,6 +32,7 @@ ONE_OF_EACH: dict[str, Any] = {
     "timezone": "Europe/Berlin",
     "start_date": "2026-01-01",
     "end_date": "2026-12-31",
+    "exclude": ["2026-12-25"],
     "misfire_threshold": "30s",
     "max_attempts": 3,
     "retry_delay": "1m",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from celery_catchup.config.exclusions import compile_exclusions
 from celery_catchup.config.policy import Policy
 from celery_catchup.model import RunState, Slot, to_instant
 from celery_catchup.planning.entry import Entry, Schedule
 from celery_catchup.timetables.cron_dialects import parse_cron
 
 TEN = to_instant(datetime(2026, 2, 7, 10, tzinfo=UTC))
+HOUR = 3_600_000
 HOURLY, DAILY = parse_cron("0 * * * *"), parse_cron("30 6 * * *")
 
 
@@ -60,3 +63,13 @@ def test_an_entry_has_only_slots_on_its_timetable_and_between_its_dates() -> Non
     ]
     assert dated.next_after(0, TEN - 9 * hour) == TEN
     assert dated.next_after(0, TEN + hour) is None
+
+
+def test_the_next_run_is_after_the_excluded_slots_and_these_are_no_slots_to_run() -> None:
+    excluding = replace(
+        entry(Schedule(HOURLY)), exclusions=compile_exclusions(("2026-02-07T11:00..2026-02-08",), UTC, ())
+    )
+
+    assert excluding.next_after(0, TEN) == TEN + HOUR
+    assert excluding.next_run_after(0, TEN) == to_instant(datetime(2026, 2, 9, tzinfo=UTC))
+    assert [excluding.has_slot(Slot(at)) for at in (TEN, TEN + HOUR)] == [True, False]
