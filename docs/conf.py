@@ -14,7 +14,7 @@ author = "The celery-catchup contributors"
 copyright = author
 release = version = __version__
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "docs.twins"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -23,3 +23,5 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = f"celery-catchup {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
