@@ -174,6 +174,7 @@ class SkipReason(StrEnum):
     REMOVED = "removed"
     IN_FLIGHT = "in_flight"
     NOT_FOLLOWED = "not_followed"
+    MANUAL_RUN = "manual_run"
     EXCLUDED = "excluded"
 
     @cached_property
@@ -203,6 +204,8 @@ class SkipReason(StrEnum):
                 return SkipRule(nothing, False, None, "a backfill found a run that has not ended yet")
             case SkipReason.NOT_FOLLOWED:
                 return SkipRule(nothing, True, SlotMark.SKIPPED, _NOT_FOLLOWED)
+            case SkipReason.MANUAL_RUN:
+                return SkipRule(by_policy, True, SlotMark.SKIPPED, _MANUAL_RUN)
             case SkipReason.EXCLUDED:
                 return SkipRule(nothing, False, SlotMark.SKIPPED, "`exclude` covers the slot")
             case _:
@@ -229,6 +232,7 @@ _GUARD_BLOCKED = (
     "(`skip_if_successful`)"
 )
 _SUPERSEDED = "a newer slot ran instead: `select: latest`, or an overlap policy that replaces"
+_MANUAL_RUN = "a manual run was started later, without `--keep-missed`: the slot counts as done by it"
 _NOT_FOLLOWED = "the task's own `apply_async` sent it, but not as one message that can be followed"
 
 
@@ -255,7 +259,8 @@ class PlannedRun:
 class Skip:
     """The ``count`` neighbouring slots of one schedule from ``first`` to ``last`` that will not run.
 
-    A million skipped slots are one value; the timetable can list them again.
+    A million skipped slots are one value; the timetable can list them again. ``run_id`` is the run that
+    the slots were skipped for, if there is one.
     """
 
     schedule: int
@@ -263,6 +268,7 @@ class Skip:
     last: Instant
     count: int
     reason: SkipReason
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

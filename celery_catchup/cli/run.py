@@ -10,11 +10,12 @@ from celery_catchup.cli.parameters import (
     TimeParam,
     dry_run_option,
     entry_argument,
+    force_option,
     json_option,
     option,
     zone_option,
 )
-from celery_catchup.cli.screen import Screen
+from celery_catchup.cli.screen import Screen, counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -23,22 +24,38 @@ if TYPE_CHECKING:
 @operator_command("run", short_help="Start a manual run, for now or for a slot.")
 @entry_argument
 @option("--at", group="Slot", type=TimeParam(), metavar="SLOT", help="Run this slot; by default, now.")
+@option("--keep-missed", group="Slot", is_flag=True, help="Catch up the missed slots before it, too.")
 @dry_run_option
+@force_option
 @zone_option
 @json_option
-def command(operator: Operator, screen: Screen, *, entry: str, at: datetime | None, dry_run: bool) -> None:
+def command(
+    operator: Operator, screen: Screen, *, entry: str, at: datetime | None, keep_missed: bool, dry_run: bool
+) -> None:
     """Start a manual run of ENTRY: it is recorded, claimed and retried like any other, and its id is printed.
 
-    A manual run counts: earlier slots that were still to be caught up are considered done.
-    Use 'backfill' to run slots without that effect.
+    A manual run counts for the slots before it. Those that are still to be caught up are skipped
+    (manual_run): the command shows their number and asks; -f confirms. Without a terminal, or with
+    --keep-missed, they are caught up as if there were no manual run.
     """
     from celery_catchup.operations.manual_runs import start_run
 
-    started = start_run(operator, entry, at=at, dry_run=dry_run)
+    planned = start_run(operator, entry, at=at, keep_missed=keep_missed, dry_run=True)
+    if planned.passed_over and not dry_run:
+        slots = counted(planned.passed_over, "missed slot")
+        if screen.can_ask:
+            screen.confirm(f"Skip {slots} that would be caught up?", action=f"skip {slots}")
+        else:
+            keep_missed = True
+            screen.note(f"{slots} will be caught up, too; -f skips them.")
+    started = planned if dry_run else start_run(operator, entry, at=at, keep_missed=keep_missed)
     if not screen.printed_as_json(started):
         screen.out(started.run_id)
     verb, slot = "Would start" if dry_run else "Started", screen.time(started.scheduled_time)
     screen.note(f'{verb} "{entry}" for {slot}.')
+    if started.passed_over:
+        skipped = counted(started.passed_over, "missed slot")
+        screen.note(f"{'Would skip' if dry_run else 'Skipped'} {skipped} (manual_run).")
     if started.run is not None and started.run.state == "waiting":
         screen.note("It waits: a run of the entry is active.")
     if not dry_run and started.dispatch == "outbox":

@@ -45,7 +45,7 @@ def show_run_line(screen: Screen, run: Run) -> None:
 
 def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
     """Print spans of skipped slots, and the command that runs them after all."""
-    rows = [(one.entry, one.first, one.last, one.count, one.reason) for one in found]
+    rows = [(one.entry, one.first, one.last, one.count, _why(one)) for one in found]
     timespec = precision(time for one in found for time in (one.first, one.last))
     screen.table(("Entry", "First", "Last", "Slots", "Reason"), rows, timespec=timespec)
     if found:
@@ -53,6 +53,10 @@ def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
         screen.hint(
             "To run the first of them after all", "backfill", found[0].entry, "--start", first, "--end", last
         )
+
+
+def _why(one: Skipped) -> str:
+    return str(one.reason) if one.run_id is None else f"{one.reason} ({one.run_id[:SHORT_ID]})"
 
 
 def show_run_facts(screen: Screen, run: Run) -> None:

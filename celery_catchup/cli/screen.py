@@ -131,11 +131,16 @@ class Screen:
         with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
             yield lambda steps=1: bar.update(steps)
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question has an answer: from a terminal, or from ``-f``."""
+        return self._force or sys.stdin.isatty()
+
     def confirm(self, question: str, *, action: str) -> None:
         """Ask before an action; end the command on "no", and without a terminal unless forced."""
         if self._force:
             return
-        if not sys.stdin.isatty():
+        if not self.can_ask:
             raise CommandError(
                 f"refusing to {action} without confirmation, and there is no terminal to ask; "
                 "add -f to do it, or -n to see what it would do"

@@ -259,6 +259,7 @@ class _Reader:
                 first_seen_at=first_seen,
                 decided=decided,
                 manual_start=manual.get("start"),
+                manual_run=manual.get("run"),
                 manual_success=manual.get("success"),
                 paused=bool(pause.get("paused")),
                 paused_at=pause.get("decided", pause.get("at")),

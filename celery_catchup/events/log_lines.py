@@ -14,7 +14,7 @@ from typing import Any
 from celery_catchup import events
 from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
 from celery_catchup.events.command_lines import backfill_line
-from celery_catchup.model import Instant, SkipReason, to_rfc3339
+from celery_catchup.model import Instant, Severity, SkipReason, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")
 
@@ -138,6 +138,7 @@ class _Summary:
     count: int = 0
     first: Instant = 0
     last: Instant = 0
+    run_id: str | None = None
 
     def add(self, first: Instant, last: Instant, count: int) -> None:
         self.first = self.first or first
@@ -181,12 +182,16 @@ class LogLines:
     def _skipped(self, event: RunSkipped) -> None:
         skip, reason = event.skip, str(event.skip.reason)
         msg = "Catch-up run skipped" if event.catches_up else "Run skipped"
-        for at in event.listed:
+        # Several slots that the policy skips as intended are one line.
+        intended = skip.reason.rule.severity is Severity.BY_POLICY and skip.count > 1
+        for at in () if intended else event.listed:
             if self._within_limits(msg, event.entry, reason, at):
-                fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at), "reason": reason}
-                logger.info(logfmt(msg, **fields, **_recovery(event.entry, skip.reason, at, at)))
-        if not event.listed:
-            self._summaries[msg, event.entry, reason].add(skip.first, skip.last, skip.count)
+                fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at)}
+                logger.info(logfmt(msg, **fields, **_why(event.entry, skip.reason, at, at, skip.run_id)))
+        if intended or not event.listed:
+            summary = self._summaries[msg, event.entry, reason]
+            summary.add(skip.first, skip.last, skip.count)
+            summary.run_id = skip.run_id
         if not event.catches_up:
             self._summarise()
 
@@ -213,15 +218,20 @@ class LogLines:
                     "count": summary.count,
                 }
                 if reason:
-                    fields["reason"] = reason
-                    fields |= _recovery(entry, SkipReason(reason), summary.first, summary.last)
+                    why = SkipReason(reason)
+                    fields |= _why(entry, why, summary.first, summary.last, summary.run_id)
                 logger.info(logfmt(msg, **fields))
         self._summaries.clear()
         self._written.clear()
 
 
-def _recovery(entry: str, reason: SkipReason, first: Instant, last: Instant) -> dict[str, str]:
-    """Return the command that runs lost slots after all; slots that were sent are not lost."""
-    if not reason.recoverable:
-        return {}
-    return {"recover": backfill_line(entry, first, last)}
+def _why(
+    entry: str, reason: SkipReason, first: Instant, last: Instant, run_id: str | None
+) -> dict[str, object]:
+    """Return the reason, the run for which slots were skipped, and the command that runs lost ones after all;
+    slots that were sent are not lost."""
+    return {
+        "reason": str(reason),
+        **({} if run_id is None else {"run_id": run_id}),
+        **({"recover": backfill_line(entry, first, last)} if reason.recoverable else {}),
+    }

@@ -28,31 +28,42 @@ from celery_catchup.model import (
     to_rfc3339,
 )
 from celery_catchup.operations.operator import Operator
+from celery_catchup.operations.pauses import with_resumed_entries
+from celery_catchup.operations.previews import preview
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.planning.entry import Entry, Role
+from celery_catchup.store import StoredState
+from celery_catchup.store.records import read_json
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A run that was started by hand; ``run`` is null after a dry run."""
+    """A run that was started by hand; ``run`` is null after a dry run. It counts for ``passed_over`` missed
+    slots that were still to be caught up: they are skipped (``manual_run``)."""
 
     run_id: str
     entry: str
     scheduled_time: datetime
     dispatch: str
+    passed_over: int
     run: Run | None = None
 
 
 def start_run(
-    operator: Operator, name: str, *, at: datetime | None = None, dry_run: bool = False
+    operator: Operator,
+    name: str,
+    *,
+    at: datetime | None = None,
+    keep_missed: bool = False,
+    dry_run: bool = False,
 ) -> StartedRun:
     """Start the run of a slot, or one for this moment.
 
-    From then on the slots before this moment count as done by hand: they are not caught up any
-    more. A slot that has its run already is refused.
+    It counts for the slots before this moment: those that were still to be caught up are skipped
+    (``manual_run``), unless ``keep_missed``. A slot that has its run already is refused.
     """
     (name,) = operator.in_schedule([name])
     stored, now = operator.read_for_change([name]), operator.now()
@@ -71,10 +82,11 @@ def start_run(
         operator.schedule[name], policy_entry=name, run_id=identity, run=record
     )
     record |= {"template": template.id, "by": operator.by}
-    started = StartedRun(identity, name, to_datetime(slot.at), str(operator.sender.mode))
+    passed_over = 0 if keep_missed else _pending(operator, name, stored, slot, now)
+    started = StartedRun(identity, name, to_datetime(slot.at), str(operator.sender.mode), passed_over)
     if dry_run:
         return started
-    if not operator.controls.start(identity, record, template, now=now):
+    if not operator.controls.start(identity, record, template, now=now, keep_missed=keep_missed):
         raise _has_run(identity, name, slot, operator.ledger.run(identity) or {})
     logger.info(logfmt("Run started by hand", entry=name, run_id=identity, by=operator.by))
     notify_subscribers(RunDispatched(name, PlannedRun(slot, Trigger.MANUAL, now), identity))
@@ -83,13 +95,13 @@ def start_run(
     return replace(started, run=None if found is None else run_of({"id": identity, **found}))
 
 
-def trigger(app: Any, entry: str, *, at: datetime | None = None) -> str:
+def trigger(app: Any, entry: str, *, at: datetime | None = None, keep_missed: bool = False) -> str:
     """Start a run of an entry now, or of its slot ``at``; return the run's id.
 
-    It counts: slots missed before it are not caught up any more.
+    It counts: slots missed before it are skipped (``manual_run``), unless ``keep_missed``.
     """
     with closing(Operator(app, only=entry)) as operator:
-        return start_run(operator, entry, at=at).run_id
+        return start_run(operator, entry, at=at, keep_missed=keep_missed).run_id
 
 
 def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
@@ -122,6 +134,17 @@ def _record(operator: Operator, name: str, at: Instant, schedule: int) -> dict[s
         "slot": at,
         "trigger": str(Trigger.MANUAL),
     }
+
+
+def _pending(operator: Operator, name: str, stored: StoredState, slot: Slot, now: Instant) -> int:
+    """Count the missed slots, except this one, that a catch-up would run; of a paused entry, after its
+    resume."""
+    if name not in operator.declared:
+        return 0
+    paused = [name] if (read_json(stored.paused.get(name)) or {}).get("paused") else []
+    (found,) = preview(operator, [name], stored=with_resumed_entries(stored, paused, now))
+    this = to_datetime(slot.at)
+    return sum(one.action == "dispatch" and one.scheduled_time != this for one in found.slots)
 
 
 def _slot(name: str, entry: Entry | None, at: Instant, now: Instant) -> Slot:

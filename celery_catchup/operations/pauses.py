@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_catchup.events.log_lines import logfmt
+from celery_catchup.model import Instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.store import StoredState
@@ -61,9 +62,7 @@ def resume(
     stored = operator.read_for_change()
     now = operator.now()
     resumable = [name for name in wanted if _pause(stored, name).get("paused")]
-    resumed = {"paused": False, "resumed": now, "discard": not catchup}
-    after = {name: json.dumps(_pause(stored, name) | resumed) for name in resumable}
-    ahead = replace(stored, paused={**stored.paused, **after})
+    ahead = with_resumed_entries(stored, resumable, now, discard=not catchup)
     previews = preview(operator, resumable, stored=ahead) if resumable else []
     entries = []
     for name in wanted:
@@ -73,6 +72,15 @@ def resume(
             logger.info(logfmt("Entry resumed", entry=name, catchup=catchup, by=operator.by))
         entries.append(Paused(name, paused=False, changed=changed))
     return Resumption(tuple(entries), tuple(previews))
+
+
+def with_resumed_entries(
+    stored: StoredState, names: Sequence[str], now: Instant, *, discard: bool = False
+) -> StoredState:
+    """Return the state after these paused entries were resumed."""
+    resumed = {"paused": False, "resumed": now, "discard": discard}
+    after = {name: json.dumps(_pause(stored, name) | resumed) for name in names}
+    return replace(stored, paused={**stored.paused, **after})
 
 
 def _pause(stored: StoredState, name: str) -> dict[str, Any]:

@@ -172,13 +172,15 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Neighbouring slots of an entry that were decided not to run."""
+    """Neighbouring slots of an entry that were decided not to run; ``run_id`` is the run that they were
+    skipped for, if there is one."""
 
     entry: str
     first: datetime
     last: datetime
     count: int
     reason: SkipReason | str
+    run_id: str | None = None
 
 
 def list_runs(
@@ -386,6 +388,7 @@ def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
         to_datetime(span["last"]),
         int(span["count"]),
         SkipReason(reason) if reason in list(SkipReason) else str(reason),
+        span.get("run_id"),
     )
 
 

@@ -188,8 +188,8 @@ class _Lane:
             return SlotMark.PAUSED, None
         if at > self._now or (at > self._decided and at > self._late):
             return SlotMark.UPCOMING, None
-        if state.manual_start is not None and at <= state.manual_start:
-            return SlotMark.SKIPPED, "manual"
+        if at > self._decided and state.manual_start is not None and at <= state.manual_start:
+            return SlotMark.SKIPPED, str(SkipReason.MANUAL_RUN)
         if at > self._decided:
             return SlotMark.MISSED, "undecided"
         return SlotMark.SKIPPED, "not_recorded"

@@ -73,7 +73,7 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkR
                 first_seen_at=stored_time(stored.first_seen.get(name)),
                 manual_start=None if one is None else stored_time(one.state.manual_start),
                 paused_at=stored_time((read_json(stored.paused.get(name)) or {}).get("at")),
-                replay_from=to_datetime(now if scope is None else scope.replay_from),
+                replay_from=to_datetime(now if scope is None else scope.begin),
             )
         )
     return WatermarkReport(stored_time(scheduler), tuple(found))

@@ -183,7 +183,8 @@ class EntryState:
     """The state of an entry for the planner; the leader keeps it up to date.
 
     decided         everything up to here has been dispatched or skipped
-    manual_start    start of the latest manual run
+    manual_start    start of the latest manual run that counts: slots before it are skipped
+    manual_run      the id of that run
     manual_success  start of the latest manual run that succeeded
     paused          nothing is planned; ``paused_at`` stays set until the resume is planned
     paused_at       up to here everything was decided when the entry was paused
@@ -201,6 +202,7 @@ class EntryState:
     first_seen_at: Instant
     decided: Instant | None = None
     manual_start: Instant | None = None
+    manual_run: str | None = None
     manual_success: Instant | None = None
     paused: bool = False
     paused_at: Instant | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from zlib import crc32
@@ -246,8 +247,19 @@ class _Planning:
         for slot, reason in sorted(excluded.items()):
             if self._decided(slot, cut):
                 yield Skip(slot.schedule, slot.at, slot.at, 1, reason)
-        for stretch, reason in [*self.dropped, *self._skipped_sections(cut)]:
+        for stretch, reason in self._skipped_sections(cut):
             yield from skips_of(self._clipped(stretch, cut), reason, excluded)
+        for stretch, reason in self.dropped:
+            yield from self._dropped_skips(self._clipped(stretch, cut), reason)
+
+    def _dropped_skips(self, stretch: Stretch, reason: SkipReason) -> Iterator[Skip]:
+        """Yield the skips of a dropped stretch; slots that have a run keep it."""
+        existing = sorted(slot for slot in self.state.existing if stretch.contains(slot))
+        for slot in existing:
+            yield Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.ALREADY_EXISTS)
+        for skip in skips_of(stretch, reason, existing):
+            by_hand = reason is SkipReason.MANUAL_RUN
+            yield replace(skip, run_id=self.state.manual_run) if by_hand else skip
 
     def _skipped_sections(self, cut: Slot | None) -> Iterator[tuple[Stretch, SkipReason]]:
         before = self.sections[2:] if self.scope.newest_first else self.sections[:1]

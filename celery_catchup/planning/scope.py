@@ -7,8 +7,9 @@ a backfill plans a given range (`backfill`). `plan` treats both in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 
 from celery_catchup.config.policy import OnResume, Select
 from celery_catchup.errors import BackfillError
@@ -41,6 +42,11 @@ class Dropped:
     until: Instant
     reason: SkipReason
 
+    def within(self, reach: Reach) -> Dropped:
+        """Return the part that has this reason: a slot that a manual run passes over may have expired."""
+        passed_over = self.reason is SkipReason.MANUAL_RUN and self.after < reach.after
+        return replace(self, after=reach.after) if passed_over else self
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -60,11 +66,17 @@ class Scope:
         """The lower end of the range: no slot at or before it is planned."""
         return min((reach.after for reach in self.reaches), default=self.now)
 
+    @property
+    def begin(self) -> Instant:
+        """The instant after which slots may run: a manual run counts for those before it."""
+        by_hand = (drop.until for drop in self.dropped if drop.reason is SkipReason.MANUAL_RUN)
+        return max(self.replay_from, *by_hand, 0)
+
     def parts(self, reach: Reach) -> Iterator[tuple[Instant, Instant, SkipReason | None]]:
         """Divide a reach from its floor on into ranges ``(after, until]``, oldest first, with the reason for
         which each is skipped; None for those that the policy decides."""
         after = reach.floor
-        for drop in sorted(self.dropped, key=lambda drop: drop.after):
+        for drop in sorted((drop.within(reach) for drop in self.dropped), key=attrgetter("after")):
             yield from _undropped(after, min(drop.after, reach.until), reach.after)
             after = max(after, drop.after)
             if after < min(drop.until, reach.until):
@@ -108,7 +120,6 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
         now if watermark is None else min(watermark, now),
         state.first_seen_at,
         state.decided or 0,
-        state.manual_start or 0,
         state.changed_at or 0,
     )
     return Scope(
@@ -117,6 +128,7 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
         decided=floor,
         dropped=(
             *(_dropped(entry, state, now) if state.resumes else ()),
+            *_passed_over(state, floor, now),
             *_excluded(entry, floor, now),
         ),
     )
@@ -127,6 +139,12 @@ def _excluded(entry: Entry, after: Instant, until: Instant) -> Iterator[Dropped]
         return
     for low, high in entry.exclusions.between(after, until):
         yield Dropped(low, high, SkipReason.EXCLUDED)
+
+
+def _passed_over(state: EntryState, floor: Instant, now: Instant) -> Iterator[Dropped]:
+    """Yield the range that a manual run counts for."""
+    if state.manual_start is not None and state.manual_start > floor:
+        yield Dropped(floor, min(state.manual_start, now), SkipReason.MANUAL_RUN)
 
 
 def _dropped(entry: Entry, state: EntryState, now: Instant) -> Iterator[Dropped]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import portions
+from celery_catchup.store.records import read_json
 from celery_catchup.store.states import SCHEMA, StoredState
 from celery_catchup.store.store import Store, StorePart
 from celery_catchup.store.templates import Template
@@ -48,9 +49,19 @@ class Controls(StorePart):
             self._store.call("resume_entry", {"entry": entry, "discard": int(discard), "now_ms": now})
         )
 
-    def start(self, run_id: str, run: Mapping[str, Any], template: Template, *, now: Instant) -> bool:
-        """Start a manual run; False if the slot has its run already."""
-        args = {"run_id": run_id, "run": json.dumps(run), "template": template.encoded(), "now_ms": now}
+    def start(
+        self,
+        run_id: str,
+        run: Mapping[str, Any],
+        template: Template,
+        *,
+        now: Instant,
+        keep_missed: bool = False,
+    ) -> bool:
+        """Start a manual run; False if the slot has its run already. Slots before it count as done by it,
+        unless ``keep_missed``."""
+        args = {"run_id": run_id, "run": json.dumps(run), "template": template.encoded()}
+        args |= {"now_ms": str(now), "keep": str(int(keep_missed))}
         return bool(self._store.call("start_manual_run", args, entry=run["entry"]) == b"started")
 
     def record_manual_run(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
@@ -111,7 +122,9 @@ def with_moved_watermarks(
         elif at < _instant(watermark):
             paused[name] = json.dumps({"paused": False, "at": at, "resumed": at})
     decided = {**stored.decided, **dict.fromkeys(entries, str(at))}
-    return replace(stored, watermark=watermark, decided=decided, paused=paused)
+    later = {name for name in entries if (read_json(stored.manual.get(name)) or {}).get("start", 0) > at}
+    manual = {name: text for name, text in stored.manual.items() if name not in later}
+    return replace(stored, watermark=watermark, decided=decided, paused=paused, manual=manual)
 
 
 def with_imported_entries(stored: StoredState, entries: Sequence[EntryToImport]) -> StoredState:

@@ -122,16 +122,21 @@ def test_a_slot_is_lost_to_a_cap_only_when_the_cap_is_used_up(
 
 
 @given(planned)
-def test_only_the_pause_itself_is_discarded(case: tuple[Entry, EntryState, Instant | None]) -> None:
+def test_only_what_was_dropped_is_skipped_for_it_and_slots_with_a_run_keep_it(
+    case: tuple[Entry, EntryState, Instant | None],
+) -> None:
     entry, state, watermark = case
     scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
 
     result = plan(entry, state, scope)
 
     dropped = {
-        slot for slot in all_slots(entry, scope) if any(d.after < slot.at <= d.until for d in scope.dropped)
-    }
-    reasons = (SkipReason.PAUSED, SkipReason.REMOVED, SkipReason.EXCLUDED)
+        slot
+        for slot in all_slots(entry, scope)
+        for drop in scope.dropped
+        if drop.within(scope.reaches[slot.schedule]).after < slot.at <= drop.until
+    } - set(state.existing)
+    reasons = (SkipReason.PAUSED, SkipReason.REMOVED, SkipReason.EXCLUDED, SkipReason.MANUAL_RUN)
     shown = replace(result, runs=(), skips=tuple(s for s in result.skips if s.reason in reasons))
     assert set(decided_slots(entry, shown)) == dropped
 

@@ -87,13 +87,7 @@ class Accounts:
         ran = {run["slot"] for _, run in own}
         ran |= {r.slot_ms for r in self.oracle.runs.values() if r.entry == expected.name and r.succeeded}
         for slot in expected.slots(self.oracle.first_seen, until):
-            by_hand = any(slot <= start for start in self.oracle.manual[expected.name])
-            if (
-                slot not in ran
-                and not skips[slot]
-                and not self.oracle.skipped[expected.name][slot]
-                and not by_hand
-            ):
+            if slot not in ran and not skips[slot] and not self.oracle.skipped[expected.name][slot]:
                 self.oracle.fail(
                     "lost", expected.name, slot, f"{(slot - self.oracle.hub.start_ms) / HOUR:.2f} h"
                 )

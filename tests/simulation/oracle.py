@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +55,6 @@ class Oracle:
     led_at: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
     paused: dict[str, int] = field(default_factory=dict)
-    manual: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     plain: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     told: Counter[str] = field(default_factory=Counter)
     skipped: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -387,8 +385,6 @@ class Oracle:
 
     def _on_start_manual_run(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"started":
-            run = json.loads(args[1])
-            self.manual[run["entry"]].append(int(args[4]))
             self.runs[args[0]].trigger = "manual"
 
     # -- events ------------------------------------------------------------------------------

@@ -66,7 +66,8 @@ local function record_skip(skip)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   if last and skip.previous then
     local before = read_json(last)
-    if before.reason == skip.reason and before.schedule == skip.schedule and before.last == skip.previous then
+    local same = before.reason == skip.reason and before.run_id == skip.run_id
+    if same and before.schedule == skip.schedule and before.last == skip.previous then
       redis.call('ZREM', key, last)
       skip.first, skip.count = before.first, before.count + skip.count
     end

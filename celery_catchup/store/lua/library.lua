@@ -300,13 +300,15 @@ local function list_run(id, run)
   redis.call('ZADD', keys.own, run.slot, id)
 end
 
--- Record a new manual run.
-local function record_manual(id, run, now)
+-- Record a new manual run. Unless `keep` is "1", slots that are still to be caught up count as done by it.
+local function record_manual(id, run, now, keep)
   store_run(id, run)
   list_run(id, run)
   local manual = read_json(redis.call('HGET', keys.manual, run.entry))
-  manual.start = math.max(manual.start or 0, now)
-  redis.call('HSET', keys.manual, run.entry, cjson.encode(manual))
+  if keep ~= '1' and now >= (manual.start or 0) then
+    manual.start, manual.run = now, id
+    redis.call('HSET', keys.manual, run.entry, cjson.encode(manual))
+  end
   redis.call('INCR', keys.version)
   count_all(now, { manual = 1 })
 end

@@ -2,10 +2,12 @@
 --
 -- The scheduler's watermark is near the present, and would hide an older watermark of an entry. So an entry that is
 -- moved back counts as resumed from there. A paused entry stays paused, and goes on from there when it is resumed.
+-- A manual run counts no more for slots after the new watermark.
 -- The leader's commit compares watermarks: decisions from the old one are refused, and the leader reads again.
 --
 -- KEYS decided    hash    entry -> its watermark (ms)
 -- KEYS paused     hash    entry -> {paused, at, …} as JSON
+-- KEYS manual     hash    entry -> latest manual start and success
 -- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS version    string  counter of changes from outside
 -- ARGV at_ms              the new watermark
@@ -17,6 +19,11 @@ if args.scheduler == '1' then redis.call('HSET', keys.scheduler, 'watermark', ar
 local watermark = tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '0') or 0
 for i = first_arg, #ARGV do
   redis.call('HSET', keys.decided, ARGV[i], args.at_ms)
+  local manual = read_json(redis.call('HGET', keys.manual, ARGV[i]))
+  if (manual.start or 0) > at then
+    manual.start, manual.run = nil, nil
+    redis.call('HSET', keys.manual, ARGV[i], cjson.encode(manual))
+  end
   local stored = redis.call('HGET', keys.paused, ARGV[i])
   if stored then
     local pause = read_json(stored)

@@ -21,12 +21,13 @@
 -- ARGV template           as it is stored
 -- ARGV db                 number of this database
 -- ARGV now_ms             slot time of the start
+-- ARGV keep               "1" if slots that are still to be caught up stay so
 -- RETURNS "started", or "exists" if the slot has its run already
 local id, run, now = args.run_id, cjson.decode(args.run), tonumber(args.now_ms)
 if redis.call('HEXISTS', keys.ledger, id) == 1 then return 'exists' end
 store_own_template(store_templates({ run.template }, { args.template })[id])
 run.state, run.attempt, run.sends, run.created = 'waiting', 1, 0, now
-record_manual(id, run, now)
+record_manual(id, run, now, args.keep)
 redis.call('ZADD', keys.chain, place_of(run), id)
 keys.lane = run.entry
 release(policy_of(run.entry).capacity, now)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.cli.screen import Screen
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
@@ -326,6 +327,92 @@ def test_a_second_manual_run_waits_for_the_first(project: Project, desk_clock: F
     second = project.catchup("run", "hourly-etl")
 
     assert "It waits: a run of the entry is active." in second.stderr
+
+
+def test_slots_that_a_manual_run_passes_over_are_recorded_with_it(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    desk_clock.set(BACK)
+    dry = project.catchup("run", "hourly-etl", "-n")
+
+    found = project.catchup("run", "hourly-etl", "-f")
+
+    run_id = found.stdout.strip()
+    assert "Would skip 3 missed slots (manual_run)." in dry.stderr
+    assert "Skipped 3 missed slots (manual_run)." in found.stderr
+    assert project.text("preview").endswith("0 runs would be dispatched, 3 skipped.\n")
+    project.tick()
+    (skipped,) = project.json("runs", "--state", "skipped")["skipped"]
+    assert (skipped["reason"], skipped["count"], skipped["runId"]) == ("manual_run", 3, run_id)
+    assert f"manual_run ({run_id[:8]})" in project.text("runs", "--state", "skipped")
+    assert [trigger for _, trigger in project.slots("hourly-etl")] == ["manual"]
+    assert project.json("preview", "--at", BACK)["previews"][0]["slots"] == []
+
+
+@pytest.mark.parametrize("options", [(), ("--keep-missed",)], ids=["no terminal", "asked for"])
+def test_without_a_terminal_a_manual_run_leaves_missed_slots_to_the_catch_up(
+    project: Project, desk_clock: FakeClock, options: tuple[str, ...]
+) -> None:
+    desk_clock.set(BACK)
+
+    found = project.catchup("run", "hourly-etl", *options)
+    project.tick()
+
+    assert ("3 missed slots will be caught up, too; -f skips them." in found.stderr) is not bool(options)
+    assert dispatched(project) == ["10:00", "11:00", "12:00", "12:02"]
+
+
+def test_a_manual_run_asks_on_a_terminal_and_no_changes_nothing(
+    project: Project, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk_clock.set(BACK)
+    monkeypatch.setattr(Screen, "can_ask", True)
+
+    found = project.catchup("run", "hourly-etl", input="n\n", code=1)
+
+    assert "Skip 3 missed slots that would be caught up?" in found.stderr
+    assert project.json("runs")["runs"] == []
+
+
+def test_a_manual_run_of_a_paused_entry_passes_over_what_its_resume_would_catch_up(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    project.catchup("pause", "hourly-etl")
+    desk_clock.set(BACK)
+
+    assert project.json("run", "hourly-etl", "-f")["passedOver"] == 3
+
+
+def test_only_the_other_slots_are_passed_over_by_the_run_of_a_slot(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    desk_clock.set(BACK)
+
+    found = project.json("run", "hourly-etl", "--at", "2026-02-07T11:00Z", "-f")
+    project.tick()
+
+    assert found["passedOver"] == 2
+    assert dispatched(project) == ["11:00"]
+    skipped = project.json("runs", "--state", "skipped")["skipped"]
+    assert sorted((one["first"][11:16], one["reason"]) for one in skipped) == [
+        ("10:00", "manual_run"),
+        ("11:00", "already_exists"),
+        ("12:00", "manual_run"),
+    ]
+
+
+def test_a_watermark_before_a_manual_run_brings_its_slots_back(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    desk_clock.set(BACK)
+    project.catchup("run", "hourly-etl", "-f")
+    project.tick()
+
+    moved = project.catchup("watermark", "set", "hourly-etl", "2026-02-07T10:30Z", "-f")
+    project.tick()
+
+    assert "Then 2 runs would be dispatched" in moved.stderr
+    assert dispatched(project) == ["11:00", "12:00", "12:02"]
 
 
 def test_an_entry_without_a_policy_can_be_run_by_hand(redis_url: str, desk_clock: FakeClock) -> None:
