@@ -176,6 +176,7 @@ class SkipReason(StrEnum):
     NOT_FOLLOWED = "not_followed"
     MANUAL_RUN = "manual_run"
     EXCLUDED = "excluded"
+    DISCARDED = "discarded"
 
     @cached_property
     def rule(self) -> SkipRule:  # noqa: C901 - one row for each reason
@@ -208,6 +209,8 @@ class SkipReason(StrEnum):
                 return SkipRule(by_policy, True, SlotMark.SKIPPED, _MANUAL_RUN)
             case SkipReason.EXCLUDED:
                 return SkipRule(nothing, False, SlotMark.SKIPPED, "`exclude` covers the slot")
+            case SkipReason.DISCARDED:
+                return SkipRule(by_policy, True, SlotMark.SKIPPED, "its catch-up was held, and discarded")
             case _:
                 assert_never(self)
 
@@ -279,7 +282,8 @@ class Plan:
     active runs. ``complete`` is false when a limit stopped the plan early: plan again
     from ``watermark`` for the rest. A plan made newest first goes downwards, and its
     ``watermark`` is the instant down to which everything is decided. ``catches_up``: slots
-    were missed, so caps apply to this plan and to those that continue it.
+    were missed, so caps apply to this plan and to those that continue it. ``held`` is the
+    number of runs when they are more than ``hold_above``: a person has to approve them first.
     """
 
     entry: str
@@ -291,6 +295,7 @@ class Plan:
     stops: tuple[Slot, ...] = ()
     complete: bool = True
     catches_up: bool = False
+    held: int = 0
 
     @property
     def skipped(self) -> int:

@@ -18,7 +18,10 @@ from celery_catchup.config.report_masking import mask_redis_url
 # Here, because ``celery report`` imports nothing else from this package.
 mask_redis_url()
 
-_COMMANDS = "preview status entries runs run backfill pause resume watermark drift dlq import flower doctor"
+_COMMANDS = (
+    "preview status entries runs run backfill pause resume approve discard watermark drift dlq import flower "
+    "doctor"
+)
 _MODULES = {name: name for name in _COMMANDS.split()} | {
     "import": "imports"
 }  # a keyword cannot name a module

@@ -39,6 +39,8 @@ def _row(one: EntryView) -> list[object]:
 def _state(one: EntryView) -> str:
     if one.failing is not None:
         return f"failing ({one.failing})"
+    if one.held:
+        return f"held ({one.held} runs)"
     if one.paused:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
     parts = [

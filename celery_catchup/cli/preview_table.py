@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from celery_catchup.cli.screen import Screen, clean, counted
 
 if TYPE_CHECKING:
+    from celery_catchup.operations.pauses import Resumption
     from celery_catchup.operations.previews import Preview, PreviewSlot
 
 MOST_LINES = 60
@@ -27,8 +28,28 @@ def show_preview(screen: Screen, preview: Preview, *, heading: str = "") -> None
         screen.note(f'"{preview.entry}" cannot be planned: {preview.error}')
     if preview.paused:
         screen.note(f'"{preview.entry}" is paused: nothing is dispatched until it is resumed.')
+    if preview.held:
+        screen.note(
+            f'"{preview.entry}": {preview.held} runs are more than hold_above, and wait for an approval.'
+        )
+        screen.hint("To run them", "approve", preview.entry)
     if preview.expired:
         screen.note(f"{counted(preview.expired, 'older slot')} fell out of the window.")
+
+
+def show_resumption(screen: Screen, found: Resumption, *, done: str, unchanged: str, dry_run: bool) -> None:
+    """Print which entries decide slots again, and what their catch-ups do; with ``dry_run`` in full."""
+    for one in found.entries:
+        if not one.changed:
+            screen.note(f'"{one.entry}" {unchanged}.')
+        elif not dry_run:
+            screen.out(clean(f"{done} {one.entry}"))
+    for preview in found.previews:
+        if dry_run:
+            show_preview(screen, preview)
+        else:
+            runs = summary(preview.dispatched, preview.skipped).replace("would be", "will be")
+            screen.note(f'"{preview.entry}": {runs}')
 
 
 def _heading(preview: Preview) -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.parameters import dry_run_option, entries_argument, json_option, option, zone_option
-from celery_catchup.cli.preview_table import show_preview, summary
-from celery_catchup.cli.screen import Screen, clean
+from celery_catchup.cli.preview_table import show_resumption
+from celery_catchup.cli.screen import Screen
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -29,16 +29,5 @@ def command(
     from celery_catchup.operations.pauses import resume
 
     found = resume(operator, entries, catchup=not no_catchup, dry_run=dry_run)
-    if screen.printed_as_json(found):
-        return
-    for one in found.entries:
-        if not one.changed:
-            screen.note(f'"{one.entry}" is not paused.')
-        elif not dry_run:
-            screen.out(clean(f"Resumed {one.entry}"))
-    for preview in found.previews:
-        if dry_run:
-            show_preview(screen, preview)
-        else:
-            runs = summary(preview.dispatched, preview.skipped).replace("would be", "will be")
-            screen.note(f'"{preview.entry}": {runs}')
+    if not screen.printed_as_json(found):
+        show_resumption(screen, found, done="Resumed", unchanged="is not paused", dry_run=dry_run)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
 from celery_catchup.cli.parameters import DurationParam, json_option, option, zone_option
-from celery_catchup.cli.screen import Screen, length
+from celery_catchup.cli.screen import Screen, counted, length
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -59,13 +59,19 @@ def _state(found: Status) -> str:
     age = length(found.last_tick_age)
     match found.scheduler.value:
         case "running":
-            return f"running ({f'catch-up in progress: {progress}' if progress else 'idle'})"
+            parts = [f"catch-up in progress: {progress}" if progress else "", _held(found)]
+            return f"running ({'; '.join(filter(None, parts)) or 'idle'})"
         case "standing by":
             return f"standing by (no beat leads, the last leader resigned {age} ago)"
         case "down":
             return f"down for {age}" + (f" (in a catch-up: {progress})" if progress else "")
         case _:
             return f"never started in namespace {found.namespace}"
+
+
+def _held(found: Status) -> str:
+    entries = counted(len(found.held), "entry", "entries")
+    return f"{entries} held: {counted(sum(found.held.values()), 'run')}" if found.held else ""
 
 
 def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
@@ -85,6 +91,7 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     yield "Dead letters", found.dead_letters
     yield "Not recovered in the last day", found.not_recovered
     yield "Backfills", found.backfills or None
+    yield "Held", ", ".join(found.held) or None
     yield "Paused", ", ".join(found.paused) or None
     yield "Stopped by a failed run", ", ".join(found.stopped) or None
     yield "Workers with the plugin", found.workers
@@ -95,6 +102,8 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
 def _advise(screen: Screen, found: Status) -> None:
     if found.dead_letters:
         screen.hint("To see what failed for good", "dlq", "list")
+    if found.held:
+        screen.hint("To see what the held catch-ups would dispatch", "approve", "--all", "-n")
     if found.stopped:
         screen.hint("To see the runs that have to be replayed or discarded", "entries")
     if found.not_recovered:

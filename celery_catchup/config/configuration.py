@@ -157,8 +157,9 @@ class _App:
     def _policy(self, raw: object, *, where: str) -> Policy:
         policy = Policy.from_raw(raw, where=where, timezone=self.timezone)
         preset = ENTRY_PRESETS[self.settings.preset] if self.settings.preset else {}
+        defaults = {"hold_above": self.settings.hold_above, **preset}
         return policy.model_copy(
-            update={field: value for field, value in preset.items() if field not in policy.model_fields_set}
+            update={field: value for field, value in defaults.items() if field not in policy.model_fields_set}
         )
 
 

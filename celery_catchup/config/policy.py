@@ -132,6 +132,9 @@ class Policy(_Dated):
     """Cap on the entry's catch-up runs per restart."""
     keep: Annotated[Keep, word(Keep)] = Keep.OLDEST
     """Which end survives a cap."""
+    hold_above: Annotated[int | None, COUNT.or_none()] = None
+    """A catch-up of more runs than this waits until a person approves or discards it; by default
+    `catchup_hold_above`."""
     max_active_runs: Annotated[int, COUNT] = 1
     """With `overlap_policy: all`, the number of runs of the chain that may be active at once."""
     max_pending: Annotated[int | None, COUNT.or_none()] = None

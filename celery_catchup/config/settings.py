@@ -144,6 +144,8 @@ class Settings(UserModel):
     """Separates apps on one server; by default `global_keyprefix` and the app's main name."""
     max_runs: Annotated[int | None, COUNT.or_none()] = None
     """Cap on the catch-up runs of all entries together, per restart."""
+    hold_above: Annotated[int | None, COUNT.or_none()] = None
+    """For entries whose policy does not set it: hold a catch-up of more runs until it is approved."""
     rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = None
     """Pause between two catch-up dispatches."""
     calendars: Annotated[Mapping[str, Calendar], CALENDARS] = Field({}, repr=False)

@@ -7,17 +7,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.config.settings import Settings
-from celery_catchup.engine.catchup import Catchup, look_up
+from celery_catchup.engine.catchup import Catchup, find_held, look_up
 from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.services import Services
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
-from celery_catchup.events import RunDispatched, RunSkipped
+from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planning.entry import NOTHING, Entry
 from celery_catchup.planning.planner import plan
-from celery_catchup.store import Batch
+from celery_catchup.store import Batch, FencedError
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _PART = 100
@@ -69,13 +69,30 @@ class Advance:
         late = [tracked for tracked in several if tracked.has_missed(now)]
         if not late:
             return several
+        held = self._hold(late, now)
+        late = [tracked for tracked in late if tracked.entry.name not in held]
         failed = self.catchup.start(late, watermark=self.watermark, now=now)
         for tracked in late:
             self.entries.note(tracked)
         for tracked, error in failed:
             self._failed(tracked, describe(error), now)
-        names = {tracked.entry.name for tracked, _ in failed}
+        names = {*held, *(tracked.entry.name for tracked, _ in failed)}
         return [tracked for tracked in several if tracked.entry.name not in names]
+
+    def _hold(self, late: list[TrackedEntry], now: Instant) -> Collection[str]:
+        """Hold entries whose catch-up needs an approval; the next tick reads them as paused."""
+        states = self.services.states
+        held = find_held(late, states, self.namespace, watermark=self.watermark, now=now)
+        if not held:
+            return ()
+        decided = {name: self.entries.by_name[name].scope(self.watermark, now).decided for name in held}
+        rows = {name: (decided[name], runs) for name, runs in held.items()}
+        if not states.hold(self.services.leadership, rows, now=now):
+            raise FencedError
+        for name, runs in held.items():
+            self.entries.wake(name, None)
+            self.services.events.emit(EntryHeld(name, runs))
+        return held
 
     def _decide(self, queue: deque[TrackedEntry], limit: int, now: Instant) -> int:
         """Plan and commit the first of a queue, up to a limit of runs; return the number of runs."""

@@ -10,6 +10,7 @@ from celery_catchup.engine.prepared_plan import PreparedPlan
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
+from celery_catchup.planning.entry import NOTHING
 from celery_catchup.planning.overlap import earliest_send, room, share
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.store import States
@@ -232,6 +233,26 @@ class Catchup:
         """Forget everything: another beat leads."""
         self._running.clear()
         self.progress = None
+
+
+def find_held(
+    late: Sequence[TrackedEntry], states: States, namespace: str, *, watermark: Instant, now: Instant
+) -> dict[str, int]:
+    """Return the entries whose catch-up needs an approval, with the number of runs that it would have."""
+    limited = [one for one in late if one.entry.policy.hold_above is not None and one.state.paused_at is None]
+    if limited:
+        look_up(limited, states, namespace, watermark=watermark, now=now)
+    held = {}
+    for tracked in limited:
+        try:
+            result = plan(tracked.entry, tracked.state, tracked.scope(watermark, now), limit=1)
+        except Exception:  # noqa: BLE001 - its catch-up will fail too, and reports the reason
+            continue
+        finally:
+            tracked.state.existing = NOTHING
+        if result.held:
+            held[tracked.entry.name] = result.held
+    return held
 
 
 def _fix_room(tracked: TrackedEntry) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from celery_catchup.config.settings import FirstStart, Settings
-from celery_catchup.engine.catchup import Catchup, look_up
+from celery_catchup.engine.catchup import Catchup, find_held, look_up
 from celery_catchup.engine.failures import describe
 from celery_catchup.engine.takeover import load_entries
 from celery_catchup.engine.tracked_entries import Declared, TrackedEntry
@@ -18,11 +18,13 @@ from celery_catchup.store import States, StoredState
 
 @dataclass(frozen=True)
 class EntryPreview:
-    """An entry and its plan; an empty plan while its schedule fails with ``error``."""
+    """An entry and its plan; an empty plan while its schedule fails with ``error``. ``held`` runs would wait
+    for an approval first."""
 
     tracked: TrackedEntry
     plan: Plan
     error: str | None = None
+    held: int = 0
 
 
 def preview(
@@ -45,10 +47,14 @@ def preview(
     catchup = Catchup(states, Events(), lambda: 0.0, settings.max_runs, None, namespace)
     due = entries.take_due(now)
     late = [tracked for tracked in due if tracked.has_missed(now)]
+    held = find_held(late, states, namespace, watermark=watermark, now=now)
     catchup.start(late, watermark=watermark, now=now)
     look_up(due, states, namespace, watermark=watermark, now=now)
     catchup.share(watermark, now)
-    plans = [_preview(tracked, watermark, now) for tracked in entries]
+    plans = [
+        replace(_preview(tracked, watermark, now), held=held.get(tracked.entry.name, 0))
+        for tracked in entries
+    ]
     return plans, {name: describe(error) for name, error in loaded.unreadable.items()}
 
 

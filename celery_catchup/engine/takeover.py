@@ -264,10 +264,11 @@ class _Reader:
                 paused=bool(pause.get("paused")),
                 paused_at=pause.get("decided", pause.get("at")),
                 pauses=tuple(
-                    Pause(one["at"], one.get("resumed"), bool(one.get("discard")))
+                    Pause(one["at"], one.get("resumed"), bool(one.get("discard")), bool(one.get("held")))
                     for one in (*pause.get("earlier", ()), pause)
                     if "at" in one
                 ),
+                held_at=pause.get("held_at"),
                 removed=self._removed(name, decided),
                 changed_at=self._changed(declared, entry),
             ),

@@ -136,6 +136,14 @@ class EntryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryHeld:
+    """A catch-up has more runs than ``hold_above``: it waits for `approve` or `discard`."""
+
+    entry: str
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class _RunEvent:
     entry: str
     run_id: str
@@ -209,6 +217,7 @@ BeatEvent = (
     | CatchupCompleted
     | BackfillAdvanced
     | EntryFailed
+    | EntryHeld
     | RunResent
     | RunDied
     | RunUnreported

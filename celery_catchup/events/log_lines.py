@@ -8,12 +8,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
 from celery_catchup import events
 from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
-from celery_catchup.events.command_lines import backfill_line
+from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, Severity, SkipReason, to_rfc3339
 
 logger = logging.getLogger("celery_catchup")
@@ -60,6 +61,7 @@ LINES: Mapping[type, Line | None] = {
     events.CatchupPlanned: Line(INFO, "Catch-up planned", "entry overlap_policy candidates window"),
     events.CatchupCompleted: Line(INFO, "Catch-up completed", "dispatched skipped duration=seconds"),
     events.EntryFailed: Line(ERROR, "Entry cannot be dispatched", "entry error=reason retry_in"),
+    events.EntryHeld: Line(WARNING, "Catch-up held", "entry runs approve=entry discard=entry"),
     events.RunResent: Line(WARNING, "Run sent again", _RUN),
     events.RunDied: Line(ERROR, "Run given up", _RUN),
     events.RunUnreported: Line(WARNING, "Run not reported", _RUN),
@@ -92,6 +94,8 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "window_start": to_rfc3339,
     "window_end": to_rfc3339,
     "duration": "{:.1f}s".format,
+    "approve": partial(command_line, "approve"),
+    "discard": partial(command_line, "discard"),
     "retry_in": "{:g}s".format,
     "workers": ", ".join,
     "state": lambda state: str(state or "retry"),

@@ -69,6 +69,7 @@ METRICS: dict[str, Metric] = {
         Metric("outbox_length", _GAUGE, "Runs that are decided and not published yet."),
         Metric("dead_letters", _GAUGE, "Dead runs that are neither replayed nor discarded."),
         Metric("entries_paused", _GAUGE, "Entries that are paused."),
+        Metric("entries_held", _GAUGE, "Entries whose catch-up waits for an approval."),
         Metric("entries_failing", _GAUGE, "Entries and backfills that fail and are being retried."),
         Metric("undecided_seconds", _GAUGE, "For how long the oldest due slot has been undecided, or 0."),
         Metric("workers", _GAUGE, "Workers with the plugin that were seen in the last ten minutes."),

@@ -45,6 +45,7 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         for entry in entries:
             pipe.zcard(keys.chain(entry))
         overdue, workers, *chains = pipe.execute()
+    pauses = [one for text in paused if (one := read_json(text) or {}).get("paused")]
     longest = sorted(zip(entries, chains, strict=True), key=lambda one: -one[1])[:MOST_ENTRIES]
     single = {
         "leases": counts["leases"],
@@ -54,7 +55,8 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         "dead_letters": counts["dead"],
         "leader_terms": int(epoch or 0),
         "workers": workers,
-        "entries_paused": sum(bool((read_json(text) or {}).get("paused")) for text in paused),
+        "entries_paused": sum(not one.get("held") for one in pauses),
+        "entries_held": sum(bool(one.get("held")) for one in pauses),
         "entries_failing": len(failing),
         **_scheduler(leader, scheduler, now=to_instant(clock.now())),
     }

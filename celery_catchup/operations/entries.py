@@ -31,7 +31,8 @@ class EntryView:
     back; where schedules of a list differ, each of them in their order. Without a policy the entry runs as
     under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
     for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
-    present, ``failing_since`` since when."""
+    present, ``failing_since`` since when. ``held`` is the number of runs for which its catch-up waits for an
+    approval (`hold_above`); it is paused until then."""
 
     name: str
     task: str
@@ -50,6 +51,7 @@ class EntryView:
     stopped_by: tuple[str, ...]
     failing: str | None = None
     failing_since: datetime | None = None
+    held: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def _view(
         stopped_by=tuple(stored.stopped.get(name, "").split()),
         failing=None if failing is None else failing.reason,
         failing_since=None if failing is None else failing.since,
+        held=pause.get("held") if pause.get("paused") else None,
     )
 
 

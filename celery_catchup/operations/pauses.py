@@ -12,6 +12,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
+from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import StoredState
 from celery_catchup.store.records import read_json
 
@@ -81,6 +82,27 @@ def with_resumed_entries(
     resumed = {"paused": False, "resumed": now, "discard": discard}
     after = {name: json.dumps(_pause(stored, name) | resumed) for name in names}
     return replace(stored, paused={**stored.paused, **after})
+
+
+def approve(operator: Operator, names: Sequence[str], *, dry_run: bool = False) -> Resumption:
+    """Run the catch-ups of held entries; without names those of all."""
+    return resume(operator, _held(operator, names), dry_run=dry_run)
+
+
+def discard_held(operator: Operator, names: Sequence[str], *, dry_run: bool = False) -> Resumption:
+    """Skip the catch-ups of held entries as ``discarded``."""
+    return resume(operator, _held(operator, names), catchup=False, dry_run=dry_run)
+
+
+def _held(operator: Operator, names: Sequence[str]) -> Sequence[str]:
+    """Return the held ones of these entries, or of all; refuse a name that is not held."""
+    stored = operator.read_for_change()
+    pauses = {name: _pause(stored, name) for name in stored.paused}
+    held = [name for name, one in pauses.items() if one.get("paused") and one.get("held")]
+    for name in operator.with_policy(names, advice=_ADVICE) if names else ():
+        if name not in held:
+            raise RefusedError(f"entry {name!r} is not held; held entries: {', '.join(held) or 'none'}")
+    return names or tuple(held)
 
 
 def _pause(stored: StoredState, name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from heapq import merge
@@ -114,7 +114,8 @@ class Preview:
     """The plan for an entry's slots between ``since`` and ``at``.
 
     ``missed`` is true if some of them are too late to be live ones. ``expired`` slots fell out of
-    the window; they are counted and not listed. ``error`` is why nothing can be planned.
+    the window; they are counted and not listed. ``error`` is why nothing can be planned. ``held`` runs
+    wait for an approval first, because they are more than ``hold_above``.
     """
 
     entry: str
@@ -130,6 +131,7 @@ class Preview:
     expired: int
     slots: PlannedSlots = field(repr=False)
     error: str | None = None
+    held: int = 0
 
 
 def preview(
@@ -172,8 +174,11 @@ def preview(
     if names and len(names) > len({*unread, *(one.tracked.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))
     shown = [
-        preview_plan(
-            operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error
+        replace(
+            preview_plan(
+                operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error
+            ),
+            held=one.held,
         )
         for one in found
     ]

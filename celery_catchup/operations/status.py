@@ -85,7 +85,8 @@ class Status:
     long the oldest due slot has been undecided, null when every due slot is decided; while missed slots
     are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail,
     ``stopped`` entries whose chain waits for a failed run (`on_failure: stop`), ``without_plugin`` workers
-    without the plugin that consume a queue of workers with it."""
+    without the plugin that consume a queue of workers with it. ``held`` are entries whose catch-up waits for
+    an approval, with its number of runs; they are not among the ``paused``."""
 
     scheduler: Health
     healthy: bool
@@ -111,6 +112,7 @@ class Status:
     without_plugin: tuple[str, ...]
     undecided: timedelta | None
     failing: tuple[Failing, ...]
+    held: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         if seen >= now - _STANDBYS and beat != leader.get("owner")
     }
     conflict = _conflict(others, now, operator.store.namespace)
+    records = {name: read_json(text) or {} for name, text in stored.paused.items()}
+    pauses = {name: one for name, one in records.items() if one.get("paused")}
     mixed = operator.workers.presence().mixed_since(server_now - SEEN_LATELY)
     prompt = undecided is None or undecided <= max_delay
     alone = conflict is None or not conflict.lasting or operator.declares_as_leader()
@@ -193,7 +197,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
         not_recovered=operator.history.counts(since=now - LATELY).skipped(*SkipReason.of(Severity.LOST)),
-        paused=tuple(name for name, text in stored.paused.items() if (read_json(text) or {}).get("paused")),
+        paused=tuple(name for name, one in pauses.items() if not one.get("held")),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in operator.backfills.all()),
         standbys=len(others),
@@ -202,6 +206,7 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
         undecided=undecided,
         failing=tuple(list_failing(operator)),
+        held={name: one["held"] for name, one in pauses.items() if one.get("held")},
     )
 
 

@@ -171,11 +171,13 @@ NOTHING: Mapping[Slot, RunState] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class Pause:
     """A pause of an entry: ``(after, until]``; without an end it lasts until now. ``discard``: its missed
-    slots are skipped, regardless of the policy."""
+    slots are skipped, regardless of the policy. ``held``: the leader made it, for a catch-up above
+    ``hold_above``."""
 
     after: Instant
     until: Instant | None = None
     discard: bool = False
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -189,6 +191,7 @@ class EntryState:
     paused          nothing is planned; ``paused_at`` stays set until the resume is planned
     paused_at       up to here everything was decided when the entry was paused
     pauses          the pauses whose resume is still to be planned; none: one since ``paused_at``
+    held_at         when its catch-up was held, for its window; the wait for an approval expires no slot
     removed         ``(after, until]`` in which the entry was not declared, still to be recorded
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
     active, waiting runs of the entry that are queued or running, and those in the chain
@@ -207,6 +210,7 @@ class EntryState:
     paused: bool = False
     paused_at: Instant | None = None
     pauses: tuple[Pause, ...] = ()
+    held_at: Instant | None = None
     removed: tuple[Instant, Instant] | None = None
     changed_at: Instant | None = None
     active: int = 0

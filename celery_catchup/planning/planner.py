@@ -94,6 +94,9 @@ class _Planning:
 
     def result(self) -> Plan:
         slots, cut = self._running()
+        if self._is_held:
+            begin, size = self.scope.replay_from, self.sections[1].stop - self.sections[1].start
+            return Plan(self.entry.name, begin, (), (), begin, self._wake_at(), held=size)
         runs = [self._run(slot) for slot in slots]
         restarts, stops = self._controls(cut)
         runs = sorted([*runs, *restarts], key=lambda run: run.slot, reverse=self.scope.newest_first)
@@ -199,6 +202,13 @@ class _Planning:
             return None
         free = room(self.entry.policy, active=self.state.active, waiting=self.state.waiting)
         return free if free is None or self.state.room is None else self.state.room
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether a catch-up that starts now has more runs than it may have without an approval."""
+        most, running = self.entry.policy.hold_above, self.sections[1]
+        begins = self.state.used is None and self.state.paused_at is None and not self.scope.backfill
+        return most is not None and begins and running.stop - running.start > most and self._catches_up
 
     @cached_property
     def _catches_up(self) -> bool:

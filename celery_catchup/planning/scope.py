@@ -124,7 +124,9 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
     )
     return Scope(
         now=now,
-        reaches=tuple(_reach(entry, index, floor, now) for index in range(len(entry.schedules))),
+        reaches=tuple(
+            _reach(entry, index, floor, now, seen=state.held_at) for index in range(len(entry.schedules))
+        ),
         decided=floor,
         dropped=(
             *(_dropped(entry, state, now) if state.resumes else ()),
@@ -152,16 +154,17 @@ def _dropped(entry: Entry, state: EntryState, now: Instant) -> Iterator[Dropped]
         yield Dropped(*state.removed, SkipReason.REMOVED)
     if state.paused_at is not None:
         for pause in state.pauses or (Pause(state.paused_at),):
-            if pause.discard or entry.policy.on_resume is OnResume.DISCARD:
+            if pause.discard or (entry.policy.on_resume is OnResume.DISCARD and not pause.held):
                 until = now if pause.until is None else pause.until
-                yield Dropped(pause.after, until, SkipReason.PAUSED)
+                yield Dropped(pause.after, until, SkipReason.DISCARDED if pause.held else SkipReason.PAUSED)
 
 
-def _reach(entry: Entry, index: int, floor: Instant, now: Instant) -> Reach:
+def _reach(entry: Entry, index: int, floor: Instant, now: Instant, *, seen: Instant | None) -> Reach:
+    """Return the range of one schedule; its window is measured from when its catch-up was ``seen``."""
     bounds = entry.bounds[index]
     floor = floor if bounds.after is None else max(floor, bounds.after)
     off = (entry.select_of(index) or entry.policy.select) is Select.OFF
-    after = floor if bounds.window is None or off else max(floor, now - bounds.window)
+    after = floor if bounds.window is None or off else max(floor, min(now, seen or now) - bounds.window)
     return Reach(floor, after, now if bounds.until is None else min(now, bounds.until))
 
 

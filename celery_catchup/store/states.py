@@ -208,6 +208,17 @@ class States(StorePart):
             for entry, some in found.items()
         }
 
+    def hold(self, leadership: Leadership, held: Mapping[str, tuple[Instant, int]], *, now: Instant) -> bool:
+        """Hold entries, each with up to where it is decided and how many runs wait for an approval; False
+        if another beat leads."""
+        rows = [(name, decided, runs) for name, (decided, runs) in held.items()]
+        return all(
+            self._store.call(
+                "hold_entries", {**leadership.fence(), "entries": json.dumps(part), "now_ms": now}
+            )
+            for part in portions(rows)
+        )
+
     def report_failures(
         self, leadership: Leadership, *, failing: Mapping[str, str], undecided: Instant | None
     ) -> None:

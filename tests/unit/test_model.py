@@ -22,7 +22,13 @@ def test_each_run_state_is_in_flight_failed_or_succeeded() -> None:
 
 def test_each_skip_reason_has_one_row() -> None:
     assert SkipReason.of(Severity.LOST) == ("cap_exceeded", "expired", "catchup_off", "removed")
-    assert SkipReason.of(Severity.BY_POLICY) == ("guard_blocked", "superseded", "paused", "manual_run")
+    assert SkipReason.of(Severity.BY_POLICY) == (
+        "guard_blocked",
+        "superseded",
+        "paused",
+        "manual_run",
+        "discarded",
+    )
     assert [one for one in SkipReason if one.has_run] == ["already_exists", "in_flight"]
     assert [one for one in SkipReason if not one.rule.missed] == [
         "already_exists",

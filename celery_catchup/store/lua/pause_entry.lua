@@ -15,10 +15,11 @@ local decided = before.decided or before.at or decided_until(at)
 local earlier = before.earlier
 if before.at then
   earlier = earlier or {}
-  table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false })
+  table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false,
+    held = before.held })
 end
 redis.call('HSET', keys.paused, args.entry, cjson.encode({
-  paused = true, at = at, decided = decided, reason = args.reason, earlier = earlier,
+  paused = true, at = at, decided = decided, reason = args.reason, earlier = earlier, held_at = before.held_at,
 }))
 redis.call('INCR', keys.version)
 return 1

@@ -162,6 +162,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "conflict": None,
         "undecided": None,
         "failing": [],
+        "held": {},
     }
 
 
@@ -230,6 +231,7 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "stoppedBy": [],
                 "failing": None,
                 "failingSince": None,
+                "held": None,
             }
         ]
     }

@@ -129,6 +129,7 @@ def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -
         "skipped": 1,
         "expired": 1,
         "error": None,
+        "held": 0,
     }
     identity = slots[0].pop("runId")
     assert len(identity) == 36

@@ -22,6 +22,7 @@ ONE_OF_EACH: dict[str, Any] = {
     "overlap_policy": "all",
     "max_runs": 5,
     "keep": "newest",
+    "hold_above": 100,
     "max_active_runs": 2,
     "max_pending": 3,
     "on_failure": "stop",
