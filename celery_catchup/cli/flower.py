@@ -28,7 +28,7 @@ def command(ctx: click.Context, *, options: tuple[str, ...]) -> None:
         flower = import_module("flower.command").flower
     except ImportError as error:
         problem = f"Flower cannot be imported ({error})"
-        advice = "install it with: pip install 'celery-catchup[flower]'"
+        advice = "install it with: pip install flower"
         raise CommandError(f"{problem}; {advice}", code=EX_USAGE) from None
     # By name: cli and flower are neighbours that do not import each other.
     import_module("celery_catchup.flower")

@@ -231,9 +231,8 @@ def _extra(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ValueError(
-            f"needs the package {module.replace('_', '-')}; run: pip install 'celery-catchup[calendars]'"
-        ) from None
+        package = module.replace("_", "-")
+        raise ValueError(f"needs the package {package}; run: pip install {package}") from None
 
 
 # -- texts to ranges ------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ADVICE = "install celery-catchup[metrics]"
+_ADVICE = "run: pip install prometheus_client"
 
 
 def collector(app: Any = None) -> StoreCollector:

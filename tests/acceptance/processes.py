@@ -150,11 +150,18 @@ class Forked(Process):
     """A Celery program of the nursery's."""
 
     def __init__(
-        self, nursery: Nursery, argv: list[str], *, log: Path, cwd: Path, environ: Mapping[str, str]
+        self,
+        nursery: Nursery,
+        argv: list[str],
+        *,
+        log: Path,
+        cwd: Path,
+        environ: Mapping[str, str],
+        stdin: str = os.devnull,
     ) -> None:
         super().__init__(log=log)
         log.touch()
-        self._pid = nursery.fork(argv, log=log, cwd=cwd, environ=environ)
+        self._pid = nursery.fork(argv, log=log, cwd=cwd, environ=environ, stdin=stdin)
         self._code: int | None = None
 
     @property

@@ -93,7 +93,7 @@ def test_plain_english_is_allowed(text: str) -> None:
 
 def test_every_hint_is_built_by_command_lines() -> None:
     """A hint that is written by hand lacks the app, or quotes, and cannot be pasted."""
-    written = re.compile(r"celery (?:catchup|-A) ?[a-z…]")
+    written = re.compile(r"celery (?:catchup|-A|(?:beat|flower|inspect|worker) -) ?[a-zA-Z…]")
 
     assert [
         f"{name(path)}:{place}: {text!r}"

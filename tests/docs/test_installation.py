@@ -25,6 +25,18 @@ def test_a_page_installs_from_the_checkout(page: Path) -> None:
         assert set(filter(None, (match[2] or "").split(","))) <= EXTRAS.keys()
 
 
+def test_the_code_suggests_packages_that_exist() -> None:
+    """A hint names the package itself: that is true before and after celery-catchup is on PyPI."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in EXTRAS.values() for one in extra)]
+    known = {re.split(r"[<>=\[]", one)[0].lower() for one in wanted}
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "celery_catchup").rglob("*.py")]
+    suggested = {name for text in texts for name in re.findall(r"pip install ([\w{}-]+)", text)}
+
+    assert suggested - known == {"{package}"}  # of a calendar: the module that is missing
+    assert len(suggested) > 3
+
+
 @pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_the_scheduler_has_one_spelling(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

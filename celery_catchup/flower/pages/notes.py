@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from celery_catchup.events.command_lines import command_line
+from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.flower.drawing.lanes import DownTime
 from celery_catchup.flower.markup import duration, plural
 from celery_catchup.flower.pages.page import RUNS, query_string
@@ -66,8 +66,8 @@ def _problems(status: Status) -> Iterator[Note]:
     age = duration(status.last_tick_age)
     match status.scheduler:
         case Health.NEVER_STARTED:
-            command = f"celery beat -S celery_catchup:Scheduler (namespace {status.namespace})"
-            yield Note("No beat has ever run here.", f"Start one with: {command}.", kind="cu-warn")
+            text = f"Start one: {celery_line('beat', '-S', 'celery_catchup.Scheduler')}"
+            yield Note(f"No beat has ever run in namespace {status.namespace}.", text, kind="cu-warn")
         case Health.DOWN:
             text = f"No tick for {age}; missed slots are caught up when beat is back."
             yield Note("Beat is down.", text, kind="cu-error")

@@ -108,7 +108,7 @@ def workers(operator: Operator) -> Results:
 
 
 def _start() -> str:
-    return f"start one: {celery_line('beat', '-S', 'celery_catchup:Scheduler')}"
+    return f"start one: {celery_line('beat', '-S', 'celery_catchup.Scheduler')}"
 
 
 def _age(found: Status) -> str:

@@ -250,7 +250,9 @@ def test_an_app_whose_beat_never_ran_says_so(redis_url: str, desk_clock: FakeClo
         answers = {path: site.ask(path) for path in PAGES}
 
     assert {answer.status for answer in answers.values()} == {200}
-    assert "No beat has ever run here. Start one with: celery beat" in visible_text(answers["/catchup"].text)
+    assert "No beat has ever run in namespace proj. Start one: celery -A " in visible_text(
+        answers["/catchup"].text
+    )
     assert "No run is recorded yet." in visible_text(answers["/catchup/runs"].text)
 
 

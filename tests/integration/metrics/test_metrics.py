@@ -284,7 +284,7 @@ def test_without_the_extra_beat_goes_on_and_says_what_to_install(
             is None
         )
 
-    assert "celery-catchup[metrics]" in caplog.text
+    assert "pip install prometheus_client" in caplog.text
 
 
 def test_the_package_imports_prometheus_only_when_it_is_asked_for_metrics() -> None:
