@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from celery.beat import ScheduleEntry
-from kombu.exceptions import OperationalError
 
 from celery_catchup.beat.resolved_entries import ResolvedEntries, destination_of
 from celery_catchup.beat.worker_inspection import WorkerInspection
@@ -17,14 +16,14 @@ from celery_catchup.clock import Clock
 from celery_catchup.config.configuration import Configuration
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.settings import Settings
-from celery_catchup.dispatch import Dispatcher, SentEvents
+from celery_catchup.dispatch import Dispatcher, EntryDispatch, SentEvents
 from celery_catchup.engine import Engine, Reaper, Services
 from celery_catchup.engine.watermark_file import WatermarkFile
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.events.log_lines import logfmt, process_events
 from celery_catchup.metrics import serve_metrics
-from celery_catchup.model import Instant, PlannedRun, to_milliseconds
+from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.store import (
     Backfills,
     Batch,
@@ -34,7 +33,6 @@ from celery_catchup.store import (
     Retention,
     States,
     Store,
-    Template,
     Workers,
 )
 from celery_catchup.store.batches import Committed
@@ -113,7 +111,7 @@ def assemble(
     sender = Dispatcher(
         app, state=store.client, state_db=store.db, mark_tasks=settings.mark_tasks, checkins=settings.checkins
     )
-    dispatch = _EntryDispatch(app, sender, schedule)
+    dispatch = EntryDispatch(app, sender, schedule)
     leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
     inspection = WorkerInspection(
         app,
@@ -182,25 +180,3 @@ class _AnnouncingLedger(Ledger):
         examined, pushed = super().release(leadership, limit=limit, now=now)
         self._sent_events.pushed_runs(self, pushed)
         return examined, pushed
-
-
-class _EntryDispatch:
-    """Implements the engine's `Dispatch` for entries of the beat schedule, by their names."""
-
-    def __init__(self, app: Any, sender: Dispatcher, schedule: Mapping[str, ScheduleEntry]) -> None:
-        self._app, self._sender, self._schedule = app, sender, schedule
-        self.publish, self.depth = sender.publish, sender.depth
-
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
-        """Build the message of a run."""
-        facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
-        return self._sender.template(self._schedule[entry], policy_entry=entry, run_id=run_id, run=facts)
-
-    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
-        """Revoke these tasks; False when the broker fails and the call has to be repeated."""
-        try:
-            self._app.control.revoke(task_ids, terminate=terminate)
-        except (OperationalError, OSError) as error:
-            logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
-            return False
-        return True

@@ -17,8 +17,7 @@ from celery_catchup.beat.celery_internals import DECIDING_METHODS, app_of
 from celery_catchup.beat.simulated_schedules import SimulatedSchedule, solar_step
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.timetables.cron_table import CronTable, DaylightSaving, cron_table
-from celery_catchup.timetables.days import Days
+from celery_catchup.timetables.cron_table import CronTable, DaylightSaving, Days, cron_table
 from celery_catchup.timetables.forward_only import ForwardOnlyTable, Step
 from celery_catchup.timetables.timetable import IntervalTable, Timetable
 from celery_catchup.timetables.zones import usable_zone, zone_named

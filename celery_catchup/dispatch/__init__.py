@@ -8,8 +8,8 @@ what is below them. Start reading in `dispatcher.py`.
 """
 
 from celery_catchup.dispatch.dispatch_error import DispatchError
-from celery_catchup.dispatch.dispatcher import Dispatcher, Mode
+from celery_catchup.dispatch.dispatcher import Dispatcher, EntryDispatch, Mode
 from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.store.templates import render
 
-__all__ = ["DispatchError", "Dispatcher", "Mode", "SentEvents", "render"]
+__all__ = ["DispatchError", "Dispatcher", "EntryDispatch", "Mode", "SentEvents", "render"]

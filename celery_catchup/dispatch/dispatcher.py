@@ -38,7 +38,7 @@ from celery_catchup.dispatch.task_call import TaskCall
 from celery_catchup.dispatch.templates import Templates
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.model import Instant, Trigger
+from celery_catchup.model import Instant, PlannedRun, Trigger
 from celery_catchup.store import Template
 from celery_catchup.store.templates import is_catchup, render
 
@@ -329,6 +329,28 @@ class Dispatcher:
             self._broker.drop()
         else:
             self._broker.close()
+
+
+class EntryDispatch:
+    """Implements the engine's `Dispatch` for entries of the beat schedule, by their names."""
+
+    def __init__(self, app: Any, sender: Dispatcher, schedule: Mapping[str, ScheduleEntry]) -> None:
+        self._app, self._sender, self._schedule = app, sender, schedule
+        self.publish, self.depth = sender.publish, sender.depth
+
+    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+        """Build the message of a run."""
+        facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
+        return self._sender.template(self._schedule[entry], policy_entry=entry, run_id=run_id, run=facts)
+
+    def end(self, task_ids: list[str], *, terminate: bool) -> bool:
+        """Revoke these tasks; False when the broker fails and the call has to be repeated."""
+        try:
+            self._app.control.revoke(task_ids, terminate=terminate)
+        except (OperationalError, OSError) as error:
+            logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
+            return False
+        return True
 
 
 def _filled(call: TaskCall, text: str, run: Mapping[str, Any], now: Instant) -> str:

@@ -11,8 +11,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.entry import NOTHING
-from celery_catchup.planning.overlap import earliest_send, room, share
-from celery_catchup.planning.planner import plan, survey
+from celery_catchup.planning.planner import earliest_send, plan, room, share, survey
 from celery_catchup.store import States
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from celery_catchup.config.drift import FINGERPRINT_VERSION
 from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.planning.entry import NOTHING, Entry, EntryState
-from celery_catchup.planning.overlap import most_active, most_unfinished
+from celery_catchup.planning.planner import most_active, most_unfinished
 from celery_catchup.planning.scope import Scope, replay
 
 _DAY = 86_400_000

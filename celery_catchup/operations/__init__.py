@@ -2,8 +2,7 @@
 
 Each operation takes an `Operator`, which opens an app's configuration and store; prints nothing; and returns
 values that `as_json` serialises. May import everything below the edges (command line, Flower). Start reading
-in `operator.py`, then the operation you are interested in; the doctor and imports from other schedulers have
-folders of their own.
+in `operator.py`, then the operation you are interested in; the doctor has a folder of its own.
 """
 
 from celery_catchup.operations.json_form import as_json

@@ -19,8 +19,7 @@ from croniter import CroniterError, croniter
 
 from celery_catchup.error_text import shown
 from celery_catchup.errors import CronError
-from celery_catchup.timetables.cron_table import CronTable, DaylightSaving, cron_table
-from celery_catchup.timetables.days import LAST_OF_MONTH, Days
+from celery_catchup.timetables.cron_table import LAST_OF_MONTH, CronTable, DaylightSaving, Days, cron_table
 
 
 class Dialect(StrEnum):

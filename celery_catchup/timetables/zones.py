@@ -15,7 +15,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from celery_catchup.errors import ScheduleError
 from celery_catchup.model import Instant
-from celery_catchup.timetables.days import DAY
+
+DAY = 86_400_000
+"""Milliseconds of a day on the wall clock."""
 
 # Offsets are looked up in blocks of days, so that a zone costs about half a millisecond
 # per block once per process, and unused years cost nothing.

@@ -55,7 +55,7 @@ def test_the_contracts_hold() -> None:
         ("clock.py", "import celery_catchup.errors", "clock is not allowed to import celery_catchup.errors"),
         ("model.py", "import redis", "model is not allowed to import redis"),
         ("config/policy.py", "import logging.handlers", "config is not allowed to import logging"),
-        ("planning/overlap.py", "from celery_catchup import clock", "planning is not allowed to import time"),
+        ("planning/scope.py", "from celery_catchup import clock", "planning is not allowed to import time"),
         ("engine/reaper.py", "import celery", "engine is not allowed to import celery"),
     ],
     ids=["no layer", "upwards", "sideways", "redis", "logging", "time by a detour", "celery"],

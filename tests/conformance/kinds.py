@@ -26,8 +26,7 @@ from celery_catchup.model import (
     to_datetime,
 )
 from celery_catchup.planning.entry import Entry, EntryState, first_sight, too_frequent
-from celery_catchup.planning.overlap import earliest_send, share
-from celery_catchup.planning.planner import plan
+from celery_catchup.planning.planner import earliest_send, plan, share
 from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from celery_catchup.testing import FakeClock
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron

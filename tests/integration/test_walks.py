@@ -114,7 +114,7 @@ def test_a_live_slot_crosses_few_files_on_its_way_to_the_broker(project: Project
         with walking(walk):
             scheduler.tick()
 
-    check("A live slot", walk.files, most=29)
+    check("A live slot", walk.files, most=25)
 
 
 def test_the_end_of_a_run_crosses_few_files(project: Project, clock: FakeClock, redis_url: str) -> None:

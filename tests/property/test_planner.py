@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
 from celery_catchup.planning.entry import NOTHING, Entry, EntryState
-from celery_catchup.planning.overlap import room, share
-from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, survey
+from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, room, share, survey
 from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
 

@@ -7,7 +7,7 @@ import pytest
 
 from celery_catchup.config.overlap_policy import OverlapPolicy, Replaces
 from celery_catchup.config.policy import Policy
-from celery_catchup.planning.overlap import most_active, most_unfinished, room
+from celery_catchup.planning.planner import most_active, most_unfinished, room
 
 _ROWS: dict[OverlapPolicy, tuple[int | None, int | None, Replaces | None, bool]] = {
     OverlapPolicy.SKIP: (1, 1, None, False),
