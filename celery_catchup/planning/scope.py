@@ -14,7 +14,7 @@ from operator import attrgetter
 from celery_catchup.config.policy import OnResume, Select
 from celery_catchup.errors import BackfillError
 from celery_catchup.model import Instant, RunState, SkipReason, to_rfc3339
-from celery_catchup.planning.entry import Entry, EntryState, Pause
+from celery_catchup.planning.entry import NO_EXCLUSIONS, Entry, EntryState, Pause
 
 
 class Reprocess(StrEnum):
@@ -137,7 +137,7 @@ def replay(entry: Entry, state: EntryState, *, scheduler_watermark: Instant | No
 
 
 def _excluded(entry: Entry, after: Instant, until: Instant) -> Iterator[Dropped]:
-    if not entry.exclusions:
+    if entry.exclusions is NO_EXCLUSIONS:
         return
     for low, high in entry.exclusions.between(after, until):
         yield Dropped(low, high, SkipReason.EXCLUDED)

@@ -16,8 +16,7 @@ from typing import Protocol, TypeAlias
 
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.timetables.cron_table import CronTable
-from celery_catchup.timetables.days import DAY
-from celery_catchup.timetables.zones import LAST_INSTANT
+from celery_catchup.timetables.zones import DAY, LAST_INSTANT
 
 Range: TypeAlias = tuple[Instant, Instant]
 """``(after, until]``."""
@@ -77,9 +76,6 @@ class Exclusions:
     def __init__(self, sources: Iterable[RangeSource] = ()) -> None:
         self._sources = tuple(sources)
         self._block = lru_cache(_BLOCKS)(self._compute_block)
-
-    def __bool__(self) -> bool:
-        return bool(self._sources)
 
     def between(self, after: Instant, until: Instant) -> list[Range]:
         """Return the excluded parts of ``(after, until]``, ascending, without overlaps."""
