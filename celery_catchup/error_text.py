@@ -15,6 +15,10 @@ _SIMILAR = 0.5
 _SECRET_OPTIONS = re.compile(r"([?&][^=&?]{0,100}password=)[^&]*", re.IGNORECASE)
 
 
+DIRECTION_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the direction of the text after them, so that it reads as something else."""
+
+
 def shown(value: object) -> str:
     """Format a value so that the user recognises it: quoted, on one line, cut if it is long."""
     if isinstance(value, str):

@@ -8,6 +8,7 @@
     ├── CronError               text that is not a cron expression          (a ValueError)
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
+    ├── TooManySlotsError       a request about more slots than one request may have
     ├── LeaseLostError          another worker has claimed this run; raised by ``run.check()``
     ├── SourceError             the entries cannot be read now; beat retries
     ├── DriftError              persisted entries differ from declared ones, and that is refused
@@ -45,6 +46,10 @@ class BackfillError(CatchupError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class TooManySlotsError(CatchupError):
+    """The request is about more slots than one request may have; nothing was planned or changed."""
 
 
 class LeaseLostError(CatchupError):

@@ -8,6 +8,7 @@ from typing import Any
 
 from celery_catchup.flower.api import ENDPOINTS, document
 from celery_catchup.flower.api.endpoint import ROOT
+from celery_catchup.flower.api.errors import ERRORS
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "reference" / "http-api.md"
@@ -29,13 +30,12 @@ TYPES = {
 
 def http_api_page() -> str:
     """Return the page: its text, with the tables of the document."""
-    errors = {
-        name.removeprefix("Error"): one["description"]
-        for name, one in DOCUMENT["components"]["responses"].items()
-    }
     parts = {
         "{endpoints}": table(["Request", "Purpose"], _overview()),
-        "{errors}": table(["Status", "Meaning"], ([f"`{status}`", text] for status, text in errors.items())),
+        "{errors}": table(
+            ["Status", "Code", "Meaning"],
+            ([f"`{status}`", f"`{code}`", text] for code, (status, text) in ERRORS.items()),
+        ),
         "{details}": "\n\n".join(_details()),
         "{objects}": "\n\n".join(_objects()),
     }
@@ -61,6 +61,7 @@ def _details() -> Iterator[str]:
         rows = [*_parameters(one["parameters"]), *_members(one.get("requestBody"))]
         listed = table(["Name", "In", "Type", "Default", "Meaning"], rows) + "\n\n" if rows else ""
         response = in_words(one["responses"]["200"]["content"]["application/json"]["schema"])
+        response += ", with status 201 and `Location`" if "201" in one["responses"] else ""
         yield (
             f"### {one['operationId']}\n\n`{method} {ROOT}{path}`\n\n{one['summary']}\n\n"
             f"{listed}Response: {response}."

@@ -52,6 +52,13 @@ def command() -> None:
 @option(
     "--max-active", group="Pace", type=_COUNT, default=1, help="Number of runs that may be active at once."
 )
+@option(
+    "--max-slots",
+    group="Range",
+    type=click.IntRange(min=1),
+    default=100_000,
+    help="Refuse a range with more slots.",
+)
 @option("--newest-first", group="Pace", is_flag=True, help="Begin with the newest slot.")
 @option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
 @dry_run_option

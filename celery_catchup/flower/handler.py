@@ -48,12 +48,13 @@ class CatchupHandler:
         for name, value in HEADERS.items():
             handler.set_header(name, value)
 
-    async def with_operator(self, function: Callable[[Operator], Result]) -> Result:
-        """Call a function with the app's operator, in a thread.
+    async def with_operator(self, function: Callable[[Operator], Result], *, heavy: bool = False) -> Result:
+        """Call a function with the app's operator, in a thread; few ``heavy`` ones run at once.
 
         It raises a `CatchupError`; if the store fails, a `StoreError`.
         """
-        return await with_operator(host.celery_app(self.application), function, by=self.requested_by)
+        app = host.celery_app(self.application)
+        return await with_operator(app, function, by=self.requested_by, heavy=heavy)
 
     @property
     def requested_by(self) -> str:

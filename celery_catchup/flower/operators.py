@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from celery_catchup.errors import StoreError
+from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.operations import Operator
 from celery_catchup.store.error_advice import STORE_FAILS, explain
 from celery_catchup.store.opening import masked_url
@@ -20,22 +20,44 @@ Result = TypeVar("Result")
 
 THREADS = 8
 """Requests that may wait for the store at once. Every command has a timeout, so none waits for long."""
+HEAVY_THREADS, MOST_HEAVY = 2, 10
+"""Requests that may plan slots or read much at once, and how many may be there with those that wait: more
+would leave the event loop no processor time."""
+MOST_PLANNED = 200_000
+"""Slots that one request may plan, over all its entries."""
 
 _operators: WeakKeyDictionary[Any, Operator] = WeakKeyDictionary()
 _lock = threading.Lock()
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="celery-catchup")
+_heavy_threads = ThreadPoolExecutor(HEAVY_THREADS, thread_name_prefix="celery-catchup-heavy")
+_heavy_places = threading.BoundedSemaphore(MOST_HEAVY)
 
 
 class UnreachableError(StoreError):
     """The store does not answer, or not as expected; the message has its URL and the reason."""
 
 
-async def with_operator(app: Any, function: Callable[[Operator], Result], *, by: str = "") -> Result:
+class BusyError(CatchupError):
+    """Too many heavy requests are there already."""
+
+
+async def with_operator(
+    app: Any, function: Callable[[Operator], Result], *, by: str = "", heavy: bool = False
+) -> Result:
     """Call the function with the app's operator, in a thread; ``by`` is the user, for the record.
 
-    A failure of the store is an `UnreachableError`; the next call tries a new connection.
+    A failure of the store is an `UnreachableError`; the next call tries a new connection. Few ``heavy``
+    calls run and wait at the same time; one more is a `BusyError`.
     """
-    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_call, app, function, by))
+    call, loop = partial(_call, app, function, by), asyncio.get_running_loop()
+    if not heavy:
+        return await loop.run_in_executor(_threads, call)
+    if not _heavy_places.acquire(blocking=False):
+        raise BusyError(f"{MOST_HEAVY} requests of this kind are there already; try again in a few seconds")
+    future = _heavy_threads.submit(call)
+    # Also when nobody waits for the result any more.
+    future.add_done_callback(lambda _: _heavy_places.release())
+    return await asyncio.wrap_future(future)
 
 
 def _call(app: Any, function: Callable[[Operator], Result], by: str) -> Result:
@@ -63,6 +85,7 @@ def operator_of(app: Any) -> Operator:
 def _open(app: Any, *, previous: Operator | None) -> Operator:
     """Create an operator with everything that its copies share; the store stays the same."""
     operator = Operator(app)
+    operator.most_planned = MOST_PLANNED
     if previous is not None:
         vars(operator)["store"] = previous.store
     _ = (operator.source, operator.declared, operator.every_entry, operator.listing, operator.states)

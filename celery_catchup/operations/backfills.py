@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
 
 from celery_catchup.config.policy import OnFailure
 from celery_catchup.error_text import shown
+from celery_catchup.errors import TooManySlotsError
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
-from celery_catchup.operations.refusals import RefusedError, check_unique
+from celery_catchup.operations.refusals import KeyReusedError, RefusedError, check_unique
 from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
@@ -27,6 +31,19 @@ _ADVICE = (
 )
 
 
+MOST_SLOTS = 100_000
+"""Slots of a backfill, unless the request allows more: a typo in the year asks for millions."""
+
+
+class BackfillState(StrEnum):
+    """The state of a backfill."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    COMPLETED = "completed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
     """The range and options of a backfill; both ends belong to the range."""
@@ -37,15 +54,17 @@ class BackfillRequest:
     reprocess: Reprocess = Reprocess.NONE
     max_active: int = 1
     newest_first: bool = False
+    max_slots: int = MOST_SLOTS
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillView:
-    """A backfill and its progress; ``waiting`` of its runs have not been sent yet."""
+    """A backfill and its progress; ``waiting`` of its runs have not been sent yet. After a dry run ``id`` is
+    empty."""
 
     id: str
     entry: str
-    state: str
+    state: BackfillState
     start: datetime
     end: datetime
     reprocess: Reprocess
@@ -56,6 +75,7 @@ class BackfillView:
     dispatched: int
     skipped: int
     waiting: int
+    requested_by: str | None
 
     @property
     def decided(self) -> int:
@@ -73,42 +93,78 @@ class BackfillView:
         return self.state in ("cancelled", "completed")
 
 
-def preview_backfill(operator: Operator, request: BackfillRequest, *, most: int | None = None) -> Preview:
-    """Preview each slot of the range. Raise `BackfillError` for an impossible range, and `RefusedError`
-    for one of more than ``most`` slots."""
+def preview_backfill(operator: Operator, request: BackfillRequest) -> Preview:
+    """Preview each slot of the range. Raise `BackfillError` for an impossible range, and `TooManySlotsError`
+    for one of more slots than the operator's ``most_planned``."""
     entry, state, scope = _read(operator, request)
+    most = operator.most_planned
     if most is not None and (total := survey(entry, scope)) > most:
-        raise RefusedError(f"the range has {total} slots; {most} can be previewed at once, ask for a part")
+        raise TooManySlotsError(
+            f"the range has {total:,} slots, and a preview may have {most:,}; ask for a part"
+        )
     planned, newest_first = plan(entry, state, scope), request.newest_first
     return preview_plan(operator, entry, planned, scope.now, paused=state.paused, newest_first=newest_first)
 
 
 def count_slots(operator: Operator, request: BackfillRequest) -> int:
-    """Count the slots of the range; raise `RefusedError` when it has none."""
+    """Count the slots of the range; raise `RefusedError` when it has none, and `TooManySlotsError` when it
+    has more than the request allows."""
     entry, _, scope = _read(operator, request)
     total = survey(entry, scope)
     if not total:
         raise RefusedError(f"entry {shown(request.entry)} has no slot in that range")
+    if total > request.max_slots:
+        raise TooManySlotsError(
+            f"the range has {total:,} slots, and the backfill may have {request.max_slots:,}; ask for a "
+            f"part, or allow more: --max-slots {total} (maxSlots in the HTTP API)"
+        )
     return total
 
 
 def create_backfill(operator: Operator, request: BackfillRequest) -> BackfillView:
     """Create a backfill; the leading beat begins with its next tick."""
+    return create_once(operator, request)[0]
+
+
+def create_once(
+    operator: Operator, request: BackfillRequest, *, key: str | None = None, dry_run: bool = False
+) -> tuple[BackfillView, bool]:
+    """Create a backfill unless the same person has created one with this key, or it is a dry run; return
+    the backfill, and whether it is new."""
     operator.read_for_change()
-    created = operator.backfills.create(
-        {
-            "entry": request.entry,
-            "start": to_instant(request.start),
-            "end": to_instant(request.end),
-            "reprocess": str(request.reprocess),
-            "newest_first": request.newest_first,
-            "max_active": request.max_active,
-            "created": operator.now(),
-            "total": count_slots(operator, request),
-        }
+    # A key's backfill has an id of its own, so that a second request finds it.
+    digest = "" if key is None else sha256(f"{operator.by}\0{key}".encode()).hexdigest()[:12]
+    wanted = Backfill(
+        id=digest or secrets.token_hex(4),
+        entry=request.entry,
+        start=to_instant(request.start),
+        end=to_instant(request.end),
+        reprocess=str(request.reprocess),
+        newest_first=request.newest_first,
+        max_active=request.max_active,
+        created=operator.now(),
+        total=count_slots(operator, request),
+        by=operator.by or None,
     )
+    if dry_run:
+        return replace(_view(operator, wanted), id=""), False
+    created = operator.backfills.create(wanted)
+    if created is not wanted:
+        _check_same(created, wanted)
+        return _view(operator, created), False
     logger.info(logfmt("Backfill created", id=created.id, entry=request.entry, by=operator.by))
-    return _view(operator, created)
+    return _view(operator, created), True
+
+
+def _check_same(first: Backfill, second: Backfill) -> None:
+    """Raise `KeyReusedError` unless both ask for the same. A relative time moves on between the two."""
+    fields = ("entry", "reprocess", "newest_first", "max_active")
+    moved = max(abs(second.start - first.start), abs(second.end - first.end))
+    same = all(getattr(first, name) == getattr(second, name) for name in fields)
+    if not same or moved > second.created - first.created:
+        raise KeyReusedError(
+            f"the idempotency key belongs to backfill {first.id}, which is another one; send a new key"
+        )
 
 
 def list_backfills(operator: Operator) -> list[BackfillView]:
@@ -122,11 +178,12 @@ def show_backfill(operator: Operator, beginning: str) -> BackfillView:
 
 
 def set_backfill_state(
-    operator: Operator, beginning: str, state: str, *, dry_run: bool = False
+    operator: Operator, beginning: str, state: str, *, dry_run: bool = False, whole_id: bool = False
 ) -> BackfillView:
-    """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill that has not ended."""
+    """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill that has not ended. With
+    ``whole_id``, the beginning of an id is not enough."""
     operator.read_for_change()
-    one = _find(operator, beginning)
+    one = _find(operator, beginning, whole_id=whole_id)
     if one.state != state and one.state not in ("running", "paused"):
         raise RefusedError(f"backfill {one.id} is {one.state} already")
     if one.state == state or dry_run:
@@ -158,8 +215,11 @@ def _read(operator: Operator, request: BackfillRequest) -> tuple[Entry, EntrySta
     return entry, replace(tracked.state, existing=existing), scope
 
 
-def _find(operator: Operator, beginning: str) -> Backfill:
-    found = [one for one in operator.backfills.all() if beginning and one.id.startswith(beginning.lower())]
+def _find(operator: Operator, beginning: str, *, whole_id: bool = False) -> Backfill:
+    every = operator.backfills.all() if beginning else []
+    found = [one for one in every if one.id == beginning.lower()]
+    if not found and not whole_id:
+        found = [one for one in every if one.id.startswith(beginning.lower())]
     check_unique(beginning, [one.id for one in found], what="backfill", command="backfill list")
     return found[0]
 
@@ -168,7 +228,7 @@ def _view(operator: Operator, one: Backfill) -> BackfillView:
     return BackfillView(
         id=one.id,
         entry=one.entry,
-        state=one.state,
+        state=BackfillState(one.state),
         start=to_datetime(one.start),
         end=to_datetime(one.end),
         reprocess=Reprocess(one.reprocess),
@@ -179,4 +239,5 @@ def _view(operator: Operator, one: Backfill) -> BackfillView:
         dispatched=one.dispatched,
         skipped=one.skipped,
         waiting=operator.backfills.waiting(one),
+        requested_by=one.by,
     )

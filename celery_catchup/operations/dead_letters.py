@@ -13,16 +13,18 @@ from typing import Any, TypeAlias
 from celery_catchup.error_text import shown
 from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.model import RunState, to_datetime
+from celery_catchup.model import RunState, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
 from celery_catchup.operations.runs import (
     Checkpoint,
     Decision,
     Run,
+    cursor_at,
     decision_of,
     find_record,
     last_checkpoint,
+    position_of,
     run_of,
 )
 from celery_catchup.store import Replay
@@ -48,7 +50,7 @@ class DeadLetter:
     """
 
     run: Run
-    died_at: datetime | None
+    died_at: datetime
     category: Category
     decision: Decision | None
     last_checkpoint: Checkpoint | None
@@ -65,6 +67,7 @@ class Outcome(StrEnum):
     BURIED = "buried"
     UNDER_WAY = "under way"
     REFUSED = "refused"
+    UNKNOWN = "unknown"
     WOULD = "dry run"
 
 
@@ -92,17 +95,24 @@ def list_dead(
     category: Category | None = None,
     search: str = "",
     limit: int | None = None,
+    cursor: str | None = None,
 ) -> list[DeadLetter]:
     """List dead letters, those that died last first; ``search`` matches any part of their text."""
     wanted, text = operator.known(entries), search.casefold()
+    after = None if cursor is None else position_of(cursor)
     found = (
         letter
-        for letter in (_letter(*one) for one in operator.listing.dead())
+        for letter in (_letter(*one) for one in operator.listing.dead(after=after))
         if (not wanted or letter.run.entry in wanted)
         and category in (None, letter.category)
         and (not text or text in _text_of(letter))
     )
     return list(islice(found, limit))
+
+
+def cursor_after(letter: DeadLetter) -> str:
+    """Return the cursor of the page after a dead letter."""
+    return cursor_at(to_instant(letter.died_at), letter.run.run_id)
 
 
 def show_dead(operator: Operator, beginning: str) -> DeadLetter:

@@ -42,6 +42,7 @@ class EntryView:
     window: str | None
     paused: bool
     paused_at: datetime | None
+    paused_by: str | None
     pause_reason: str | None
     next: datetime | None
     watermark: datetime | None
@@ -172,6 +173,7 @@ def _view(
         window=None if policy is None else format_windows(policy, entry),
         paused=bool(pause.get("paused")),
         paused_at=stored_time(pause.get("at")) if pause.get("paused") else None,
+        paused_by=(pause.get("by") or None) if pause.get("paused") else None,
         pause_reason=pause.get("reason") or None,
         next=next(iter(_next_slots(tracked, now, count=1)), None),
         watermark=stored_time(stored.decided.get(name)),

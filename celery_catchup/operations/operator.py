@@ -53,10 +53,12 @@ class Operator:
     """An app's configuration, entries and store. Close it after use.
 
     ``by`` is the name of the person, for the record. With ``only`` it reads no other entry, so that neither
-    their number nor a mistake in them matters.
+    their number nor a mistake in them matters. ``most_planned`` is how many slots one preview may have over
+    all its entries; a process that serves other requests too sets it.
     """
 
     clock: ClassVar[Clock] = SystemClock()
+    most_planned: int | None = None
 
     def __init__(self, app: Any, *, by: str = "", only: str | None = None) -> None:
         self.app, self.by, self._only = app, by, only

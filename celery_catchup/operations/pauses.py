@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from celery_catchup.errors import TooManySlotsError
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant
 from celery_catchup.operations.operator import Operator
@@ -48,23 +50,31 @@ def pause(
     for name in wanted:
         changed = not _pause(stored, name).get("paused")
         if changed and not dry_run:
-            changed = operator.controls.pause(name, now=now, reason=reason)
+            changed = operator.controls.pause(name, now=now, reason=reason, by=operator.by)
             logger.info(logfmt("Entry paused", entry=name, reason=reason, by=operator.by))
         entries.append(Paused(name, paused=True, changed=changed))
     return entries
 
 
 def resume(
-    operator: Operator, names: Sequence[str], *, catchup: bool = True, dry_run: bool = False
+    operator: Operator,
+    names: Sequence[str],
+    *,
+    catchup: bool = True,
+    dry_run: bool = False,
+    with_previews: bool = True,
 ) -> Resumption:
     """Resume these entries. What they missed is caught up as their policies say, or, without ``catchup``,
-    skipped; the previews show what that means now."""
+    skipped; the previews show what that means now, unless they have more slots than can be previewed."""
     wanted = operator.with_policy(names, advice=_ADVICE)
     stored = operator.read_for_change()
     now = operator.now()
     resumable = [name for name in wanted if _pause(stored, name).get("paused")]
     ahead = with_resumed_entries(stored, resumable, now, discard=not catchup)
-    previews = preview(operator, resumable, stored=ahead) if resumable else []
+    previews: list[Preview] = []
+    if resumable and with_previews:
+        with suppress(TooManySlotsError):
+            previews = preview(operator, resumable, stored=ahead)
     entries = []
     for name in wanted:
         changed = name in resumable
@@ -103,6 +113,11 @@ def _held(operator: Operator, names: Sequence[str]) -> Sequence[str]:
         if name not in held:
             raise RefusedError(f"entry {name!r} is not held; held entries: {', '.join(held) or 'none'}")
     return names or tuple(held)
+
+
+def check_pausable(operator: Operator, name: str) -> None:
+    """Raise `UnknownEntryError` or `NoPolicyError` if the entry cannot be paused."""
+    operator.with_policy([name], advice=_ADVICE)
 
 
 def _pause(stored: StoredState, name: str) -> dict[str, Any]:

@@ -51,12 +51,19 @@ _CHOSEN: Mapping[PolicyChoice, Mapping[str, object]] = {
 }
 
 
+class SlotAction(StrEnum):
+    """The plan for a slot."""
+
+    DISPATCH = "dispatch"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class PreviewSlot:
     """One slot: whether it would be dispatched or skipped, and why."""
 
     scheduled_time: datetime
-    action: str
+    action: SlotAction
     reason: SkipReason | None = None
     trigger_type: Trigger | None = None
     run_id: str | None = None
@@ -104,9 +111,9 @@ class PlannedSlots:
 
     def _shown(self, slot: Slot, fate: PlannedRun | Skip) -> PreviewSlot:
         if isinstance(fate, Skip):
-            return PreviewSlot(to_datetime(slot.at), "skip", fate.reason)
+            return PreviewSlot(to_datetime(slot.at), SlotAction.SKIP, fate.reason)
         identity = self._entry.run_id(self._namespace, slot)
-        return PreviewSlot(to_datetime(slot.at), "dispatch", None, fate.trigger, identity)
+        return PreviewSlot(to_datetime(slot.at), SlotAction.DISPATCH, None, fate.trigger, identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,8 @@ def preview(
     """Preview a catch-up at ``at`` (now, when None) for these entries, or for all.
 
     ``window`` and ``policy`` preview another policy: for an entry without one, as if it had been
-    recovered since its last run. ``stored`` previews another state.
+    recovered since its last run. ``stored`` previews another state. Raises `TooManySlotsError` if there are
+    more slots than the operator's ``most_planned``.
     """
     now = operator.now() if at is None else to_instant(at)
     configuration, resolved = operator.configuration, operator.resolved
@@ -170,6 +178,7 @@ def preview(
         settings=configuration.settings,
         now=now,
         namespace=operator.store.namespace,
+        most=operator.most_planned,
     )
     if names and len(names) > len({*unread, *(one.tracked.entry.name for one in found)} & set(names)):
         raise RefusedError("; ".join(resolved.not_replayable))

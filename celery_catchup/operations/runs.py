@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.operations.stored_times import stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
+from celery_catchup.store.batches import portions
 from celery_catchup.store.listing import Position, Record, RunFilter
 
 SHORTEST_ID = 4
@@ -191,35 +193,48 @@ def list_runs(
     states: Iterable[RunState] = (),
     since: datetime | None = None,
     until: datetime | None = None,
+    backfill: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> Runs:
     """List runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
+    of = None if backfill is None else operator.backfills.get(backfill.lower())
     wanted = RunFilter(
-        entries=operator.known(entries),
+        entries=operator.known(entries) or (() if of is None else (of.entry,)),
         triggers=frozenset(triggers),
         states=frozenset(states),
         since=None if since is None else to_instant(since),
         until=None if until is None else to_instant(until),
-        after=None if cursor is None else _position(cursor),
+        after=None if cursor is None else position_of(cursor),
+        lane=None if backfill is None else Backfill.lane_of(backfill.lower()),
         limit=limit,
     )
     lanes = _lanes(operator) if RunState.WAITING in wanted.states else ()
     page = operator.listing.runs(wanted, lanes=lanes)
     following = page.following
-    return Runs(
-        tuple(map(run_of, page.records)), None if following is None else f"{following[0]}-{following[1]}"
-    )
+    return Runs(tuple(map(run_of, page.records)), None if following is None else cursor_at(*following))
 
 
 def list_skips(
-    operator: Operator, entries: Sequence[str] = (), *, since: datetime | None = None, limit: int = 50
+    operator: Operator,
+    entries: Sequence[str] = (),
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 50,
 ) -> list[Skipped]:
     """List slots that were decided not to run, as spans, the newest first."""
     names = operator.known(entries) or tuple(operator.read_stored().first_seen)
-    spans = operator.listing.skips(names, since=None if since is None else to_instant(since))
-    found = [_skipped(name, span) for name, some in spans.items() for span in some]
-    return sorted(found, key=lambda one: (one.last, one.entry), reverse=True)[:limit]
+    bounds = {
+        name: None if at is None else to_instant(at) for name, at in (("since", since), ("until", until))
+    }
+    spans = (
+        _skipped(name, span)
+        for part in portions(names)
+        for name, some in operator.listing.skips(part, **bounds).items()
+        for span in some
+    )
+    return nlargest(limit, spans, key=lambda one: (one.last, one.entry))
 
 
 def show_run(operator: Operator, beginning: str) -> RunDetails:
@@ -392,7 +407,13 @@ def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
     )
 
 
-def _position(cursor: str) -> Position:
+def cursor_at(instant: int, run_id: str) -> str:
+    """Return the cursor of the page after this place of a list."""
+    return f"{instant}-{run_id}"
+
+
+def position_of(cursor: str) -> Position:
+    """Return the place in a list that a cursor stands for."""
     match = _CURSOR.fullmatch(cursor)
     if match is None:
         raise UnknownRunError(f"expected a cursor that came with a page, got {shown(cursor)}")

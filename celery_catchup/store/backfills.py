@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import NewRun
@@ -43,6 +41,7 @@ class Backfill:
     skipped: int = 0
     ended: int | None = None
     """By the server's clock."""
+    by: str | None = None
 
     @property
     def lane(self) -> str:
@@ -86,9 +85,10 @@ class BackfillPart:
 
 
 def _read(stored: bytes | None) -> Backfill | None:
-    """Decode a stored backfill; None if it is missing or unreadable."""
+    """Decode a stored backfill without the fields of a newer version; None if it is missing or unreadable."""
+    names = {field.name for field in fields(Backfill)}
     try:
-        return Backfill(**(read_json(stored) or {}))
+        return Backfill(**{name: value for name, value in (read_json(stored) or {}).items() if name in names})
     except TypeError:
         return None
 
@@ -96,14 +96,14 @@ def _read(stored: bytes | None) -> Backfill | None:
 class Backfills(StorePart):
     """Creates, lists, pauses, resumes and cancels backfills; the leader works on them."""
 
-    def create(self, fields: Mapping[str, Any]) -> Backfill:
-        """Create a backfill; the leader begins with its next tick."""
-        backfill = Backfill(id=secrets.token_hex(4), **fields)
+    def create(self, backfill: Backfill) -> Backfill:
+        """Create a backfill; the leader begins with its next tick. Returns the one that has the id already,
+        if there is one."""
         with self._client.pipeline(transaction=True) as pipe:
-            pipe.hset(self._keys.backfills, backfill.id, backfill.encoded())
+            pipe.hsetnx(self._keys.backfills, backfill.id, backfill.encoded())
             pipe.incr(self._keys.version)
-            pipe.execute()
-        return backfill
+            is_new, _ = pipe.execute()
+        return backfill if is_new else self.get(backfill.id) or backfill
 
     def all(self) -> list[Backfill]:
         """Return every backfill, newest first."""

@@ -38,9 +38,10 @@ class EntryToImport:
 class Controls(StorePart):
     """Pauses, resumes, starts, replays and discards; moves watermarks."""
 
-    def pause(self, entry: str, *, now: Instant, reason: str = "") -> bool:
+    def pause(self, entry: str, *, now: Instant, reason: str = "", by: str = "") -> bool:
         """Decide no slot of the entry from now on; False if it is paused already."""
-        return bool(self._store.call("pause_entry", {"entry": entry, "reason": reason, "now_ms": now}))
+        args = {"entry": entry, "reason": reason, "by": by, "now_ms": now}
+        return bool(self._store.call("pause_entry", args))
 
     def resume(self, entry: str, *, discard: bool = False, now: Instant = 0) -> bool:
         """Decide slots again; slots missed since the pause are caught up as the policy says, or

@@ -43,12 +43,14 @@ class RunFilter:
     since: Instant | None = None
     until: Instant | None = None
     after: Position | None = None
+    lane: str | None = None
     limit: int = 50
 
     @property
     def words(self) -> list[list[bytes]]:
         """Groups of words; the text of a matching record contains one of each group."""
-        return [[f'"{word}"'.encode() for word in group] for group in (self.triggers, self.states) if group]
+        found = [[f'"{word}"'.encode() for word in group] for group in (self.triggers, self.states) if group]
+        return found if self.lane is None else [*found, [self.lane.rpartition("\x1f")[2].encode()]]
 
     def takes(self, record: Record) -> bool:
         """Whether a run matches."""
@@ -56,6 +58,7 @@ class RunFilter:
             (not self.entries or record["entry"] in self.entries)
             and (not self.triggers or record["trigger"] in self.triggers)
             and (not self.states or record["state"] in self.states)
+            and (self.lane is None or record.get("lane") == self.lane)
             and (self.since is None or record["slot"] >= self.since)
             and (self.until is None or record["slot"] <= self.until)
             and (self.after is None or (record["slot"], record["id"]) < self.after)
@@ -162,12 +165,18 @@ class Listing(StorePart):
 
     # -- dead letters and skips ------------------------------------------------------------
 
-    def dead(self) -> Iterator[tuple[Record, Record, Instant]]:
+    def dead(self, *, after: Position | None = None) -> Iterator[tuple[Record, Record, Instant]]:
         """Yield dead runs, latest death first: the run, its failure, and when it died. They are read
-        page by page, as far as the caller iterates."""
+        page by page, as far as the caller iterates; those up to the place ``after`` are left out."""
+        top = "+inf" if after is None else after[0]
         for start in range(0, LOOKED_AT, AT_ONCE):
-            scored = self._client.zrevrange(self._keys.dead, start, start + AT_ONCE - 1, withscores=True)
-            yield from self._letters({run_id.decode(): int(at) for run_id, at in scored})
+            scored = self._client.zrevrangebyscore(
+                self._keys.dead, top, "-inf", start=start, num=AT_ONCE, withscores=True
+            )
+            died = {run_id.decode(): int(at) for run_id, at in scored}
+            yield from self._letters(
+                {run_id: at for run_id, at in died.items() if after is None or (at, run_id) < after}
+            )
             if len(scored) < AT_ONCE:
                 return
 

@@ -54,6 +54,7 @@ class Site:
     port: int
     prefix: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    api: str = "/api/catchup/v1"
 
     def ask(
         self, path: str, *, method: str = "GET", body: Any = None, headers: Mapping[str, str] | None = None
@@ -71,10 +72,10 @@ class Site:
             connection.close()
 
     def get(self, path: str, **options: Any) -> Answer:
-        return self.ask("/api/catchup" + path, **options)
+        return self.ask(self.api + path, **options)
 
     def post(self, path: str, body: Any = None, **options: Any) -> Answer:
-        return self.ask("/api/catchup" + path, method="POST", body={} if body is None else body, **options)
+        return self.ask(self.api + path, method="POST", body={} if body is None else body, **options)
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """An endpoint: a function with its HTTP method, path, request model and response type.
 
-`endpoint` registers a function in `ENDPOINTS`. Routes, parsing and the OpenAPI document follow from it.
+`endpoint` registers a function in `ENDPOINTS`. Routes, parsing and the OpenAPI document follow from it. The
+conventions: a list is a `Page`; something that was made is a `Created`; a change takes ``dryRun``; a change
+of one thing takes its whole id in the path, and a change of several takes them in the body and answers
+with an outcome for each.
 """
 
 from __future__ import annotations
@@ -8,26 +11,43 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
-from typing import Any, TypeVar, get_origin, get_type_hints
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 
 from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.errors import Mistake
-from celery_catchup.flower.api.errors import ApiError
-from celery_catchup.flower.api.requests import Request
+from celery_catchup.flower.api.errors import ApiError, ErrorCode
+from celery_catchup.flower.api.requests import HEADER, Request
+from celery_catchup.flower.api.responses import Created
 from celery_catchup.operations.json_form import camel
 
-ROOT = "/api/catchup"
+ROOT = "/api/catchup/v1"
+MOST_MISTAKES = 20
+"""Mistakes of one request that are listed; describing each of thousands would take long."""
 
 Operation = TypeVar("Operation", bound=Callable[..., object])
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A request as it was sent: the values of the path, the query, the headers and the body."""
+
+    path: Sequence[str]
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+    body: bytes
+
+
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """One method of one path. Only an endpoint that ``changes`` may change something."""
+    """One method of one path. Only an endpoint that ``changes`` may change something; few that are
+    ``heavy`` run at the same time; one that ``creates`` answers 201 and the address."""
 
     method: str
     path: str
@@ -37,6 +57,9 @@ class Endpoint:
     response: Any
     operation: Callable[..., object]
     changes: bool
+    heavy: bool
+    creates: bool
+    old_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path_fields(self) -> list[str]:
@@ -48,17 +71,33 @@ class Endpoint:
         """Whether the parameters are members of a JSON body, instead of query parameters."""
         return self.method == "POST"
 
-    def parse(
-        self, path: Sequence[str], query: Mapping[str, list[str]], body: bytes, *, now: datetime, zone: tzinfo
-    ) -> Request:
+    @cached_property
+    def header_fields(self) -> set[str]:
+        """The parameters that are headers."""
+        return {
+            field.alias or name
+            for name, field in self.request.model_fields.items()
+            if field.json_schema_extra is HEADER
+        }
+
+    def match(self, path: str) -> list[str] | None:
+        """Return the values in a path, or None if it is another path."""
+        found = re.fullmatch(re.sub(r"\{\w+\}", "([^/]+)", self.path), path)
+        return None if found is None else [unquote(value, errors="strict") for value in found.groups()]
+
+    def parse(self, sent: Sent, *, now: datetime, zone: tzinfo) -> Request:
         """Parse a request; `ApiError` 400 with all mistakes at once."""
-        located = dict(zip(self.path_fields, path, strict=True))
+        located = dict(zip(self.path_fields, sent.path, strict=True))
+        located |= {name: sent.headers[name] for name in self.header_fields if name in sent.headers}
         known = {field.alias or name: field for name, field in self.request.model_fields.items()}
-        accepted = known.keys() - located.keys()
+        accepted = known.keys() - {*self.path_fields, *self.header_fields}
+        query = {self.old_names.get(name, name): values for name, values in sent.query.items()}
         mistakes: list[Mistake] = []
+        errors: list[Any] = []
         if self.has_body:
-            members = _json_object(body, mistakes)
-            given, unknown = members, [("member", name) for name in members if name not in accepted]
+            members = _json_object(sent.body, mistakes)
+            given = {self.old_names.get(name, name): value for name, value in members.items()}
+            unknown = [("member", name) for name in given if name not in accepted]
             unknown += [("parameter", name) for name in query]
         else:
             lists = {name for name, field in known.items() if get_origin(field.annotation) is list}
@@ -73,13 +112,15 @@ class Endpoint:
         try:
             parsed = self.request.model_validate(values, context={"now": now, "zone": zone})
         except ValidationError as error:
-            found = error.errors(include_url=False)
             # The second error of an optional parameter is that it is not None, which cannot be sent.
-            mistakes += [_mistake(one) for one in found if one["type"] != "none_required"]
-        mistakes += [_unknown(kind, name, accepted) for kind, name in unknown]
-        if mistakes:
-            noun = "mistake" if len(mistakes) == 1 else "mistakes"
-            raise ApiError(400, f"{len(mistakes)} {noun} in the request", mistakes)
+            found = error.errors(include_url=False)
+            errors = [one for one in found if one["type"] != "none_required"]
+        if count := len(mistakes) + len(errors) + len(unknown):
+            described = chain(mistakes, map(_mistake, errors), (_unknown(*one, accepted) for one in unknown))
+            listed = list(islice(described, MOST_MISTAKES))
+            noun = "mistake" if count == 1 else "mistakes"
+            rest = f"; the first {MOST_MISTAKES} are listed" if count > MOST_MISTAKES else ""
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{count} {noun} in the request{rest}", listed)
         return parsed
 
 
@@ -87,11 +128,15 @@ ENDPOINTS: list[Endpoint] = []
 """Every endpoint of the API, in the order of the document."""
 
 
-def endpoint(method: str, path: str, *, changes: bool = False) -> Callable[[Operation], Operation]:
+def endpoint(
+    method: str, path: str, *, changes: bool = False, heavy: bool = False
+) -> Callable[[Operation], Operation]:
     """Register a function of an operator and a request; its docstring is the summary."""
 
     def register(operation: Operation) -> Operation:
         hints = get_type_hints(operation)
+        response = hints["return"]
+        creates = get_origin(response) is Created
         ENDPOINTS.append(
             Endpoint(
                 method=method,
@@ -99,9 +144,11 @@ def endpoint(method: str, path: str, *, changes: bool = False) -> Callable[[Oper
                 name=camel(operation.__name__),
                 summary=" ".join((operation.__doc__ or "").split()),
                 request=hints["request"],
-                response=hints["return"],
+                response=get_args(response)[0] if creates else response,
                 operation=operation,
                 changes=changes,
+                heavy=heavy,
+                creates=creates,
             )
         )
         return operation

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Any
 
 from celery_catchup.errors import ConfigurationError
-from celery_catchup.flower.api import requests, responses
+from celery_catchup.flower.api import requests
 from celery_catchup.flower.api.endpoint import endpoint
+from celery_catchup.flower.api.responses import EntryTimeline, Page, page_of
 from celery_catchup.model import to_datetime
 from celery_catchup.operations import (
     Operator,
@@ -23,14 +24,13 @@ from celery_catchup.operations import (
     timeline,
     watermarks,
 )
+from celery_catchup.operations.refusals import RangeError
 
 DAY = timedelta(hours=24)
 LONGEST = timedelta(days=366)
 """The longest timeline, and the longest window of a preview."""
-MOST_PREVIEWED = 100_000
-"""Slots of a backfill that is only previewed."""
 MOST_ENTRIES = 200
-"""Entries of one timeline."""
+"""Entries of one page of a timeline."""
 
 
 @endpoint("GET", "/status")
@@ -46,11 +46,12 @@ def get_overview(operator: Operator, request: requests.Request) -> status.Overvi
 
 
 @endpoint("GET", "/schedules")
-def list_schedules(operator: Operator, request: requests.SchedulesRequest) -> entries.EntryRows:
-    """List the entries of the beat schedule in the order of declaration, in pages."""
-    return entries.list_entry_rows(
-        operator, search=request.search, offset=request.offset, limit=request.limit
-    )
+def list_schedules(operator: Operator, request: requests.SchedulesRequest) -> Page[entries.EntryRow]:
+    """List the entries of the beat schedule in the order of declaration."""
+    begin, limit = request.offset, request.limit
+    found = entries.list_entry_rows(operator, search=request.search, offset=begin, limit=limit)
+    end = begin + limit
+    return Page(found.entries, str(end) if end < found.total else None, found.total)
 
 
 @endpoint("GET", "/schedules/{entry}")
@@ -60,18 +61,20 @@ def get_schedule(operator: Operator, request: requests.EntryRequest) -> entries.
 
 
 @endpoint("GET", "/runs")
-def list_runs(operator: Operator, request: requests.RunsRequest) -> runs.Runs:
+def list_runs(operator: Operator, request: requests.RunsRequest) -> Page[runs.Run]:
     """List runs, newest slot first."""
-    return runs.list_runs(
+    found = runs.list_runs(
         operator,
         request.entry,
         triggers=request.trigger_type,
         states=request.state,
+        backfill=request.backfill,
         since=request.since,
         until=request.until,
         limit=request.limit,
         cursor=request.cursor,
     )
+    return Page(found.runs, found.cursor)
 
 
 @endpoint("GET", "/runs/{runId}")
@@ -80,27 +83,35 @@ def get_run(operator: Operator, request: requests.RunRequest) -> runs.RunDetails
     return runs.show_run(operator, request.run_id)
 
 
-@endpoint("GET", "/skipped")
-def list_skipped(operator: Operator, request: requests.SkippedRequest) -> responses.SkippedList:
-    """List the slots that were skipped, with the reasons."""
-    return responses.SkippedList(
-        runs.list_skips(operator, request.entry, since=request.since, limit=request.limit)
-    )
+@endpoint("GET", "/skipped", heavy=True)
+def list_skipped(operator: Operator, request: requests.SkippedRequest) -> Page[runs.Skipped]:
+    """List the slots that were skipped, with the reasons, newest first."""
+    begin, end = request.offset, request.offset + request.limit
+    found = runs.list_skips(operator, request.entry, since=request.since, until=request.until, limit=end + 1)
+    return Page(found[begin:end], str(end) if len(found) > end else None)
 
 
-@endpoint("GET", "/preview")
-def preview(operator: Operator, request: requests.PreviewRequest) -> responses.PreviewList:
-    """Show what the next catch-up would do with each missed slot."""
+@endpoint("GET", "/preview", heavy=True)
+def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> Page[previews.Preview]:
+    """Show what the next catch-up would do with each missed slot, by entry."""
     ahead = None if request.at is None else request.at - to_datetime(operator.now())
     if max(ahead or DAY, request.window or DAY) > LONGEST:
-        raise RefusedError(f"a preview covers at most {LONGEST.days} days, past or future; ask for less")
+        raise RangeError(f"a preview covers at most {LONGEST.days} days, past or future; ask for less")
+    # The page is cut before anything is planned, where it is known which entries have a policy.
+    other = request.window is not None or request.policy is not None
+    names = list(dict.fromkeys(request.entry)) or ([] if other else list(operator.declared))
+    chosen = page_of(names, request)
+    if names and not chosen.items:
+        return Page([], None, chosen.total)
     try:
         found = previews.preview(
-            operator, request.entry, window=request.window, policy=request.policy, at=request.at
+            operator, chosen.items, window=request.window, policy=request.policy, at=request.at
         )
     except ConfigurationError as error:  # of the requested policy; the app's configuration is valid
         raise RefusedError("; ".join(map(str, error.mistakes))) from None
-    return responses.PreviewList([truncated(one, request.limit) for one in found])
+    page = Page(found, chosen.next, chosen.total) if names else page_of(found, request)
+    each = request.slots // max(len(page.items), 1)
+    return replace(page, items=[truncated(one, each) for one in page.items])
 
 
 def truncated(found: previews.Preview, limit: int) -> previews.Preview:
@@ -109,48 +120,52 @@ def truncated(found: previews.Preview, limit: int) -> previews.Preview:
     return replace(found, slots=slots)
 
 
-@endpoint("GET", "/timeline")
-def get_timeline(operator: Operator, request: requests.TimelineRequest) -> responses.Timelines:
+@endpoint("GET", "/timeline", heavy=True)
+def get_timeline(operator: Operator, request: requests.TimelineRequest) -> Page[EntryTimeline]:
     """Show what happened to each slot of these entries; dense neighbours are merged."""
     until = request.until or to_datetime(operator.now())
     since = request.since or until - DAY
     if since > until:
-        raise RefusedError("since is later than until; swap the two")
+        raise RangeError("since is later than until; swap the two")
     if until - since > LONGEST:
-        raise RefusedError(f"a timeline covers at most {LONGEST.days} days; ask for a part of it")
+        raise RangeError(f"a timeline covers at most {LONGEST.days} days; ask for a part of it")
     names = list(dict.fromkeys(request.entry)) or list(operator.schedule)
-    if len(names) > MOST_ENTRIES:
-        raise RefusedError(f"{len(names)} entries are too many for one timeline; name up to {MOST_ENTRIES}")
-    return responses.Timelines(
-        timeline.timeline(operator, names, since=since, until=until, most=request.most)
-    )
+    small = request.model_copy(update={"limit": min(request.limit, MOST_ENTRIES)})
+    page = page_of(names, small)
+    found = timeline.timeline(operator, page.items, since=since, until=until, most=request.most)
+    return Page([EntryTimeline(*one) for one in found.items()], page.next, page.total)
 
 
 @endpoint("GET", "/outages")
-def list_outages(operator: Operator, request: requests.OutagesRequest) -> responses.OutageList:
-    """List the times without a leading beat."""
+def list_outages(operator: Operator, request: requests.OutagesRequest) -> Page[status.Outage]:
+    """List the times without a leading beat, oldest first."""
     since = request.since or to_datetime(operator.now()) - DAY
-    return responses.OutageList(status.list_outages(operator, since=since))
+    return page_of(status.list_outages(operator, since=since), request)
 
 
 @endpoint("GET", "/watermarks")
-def get_watermarks(operator: Operator, request: requests.EntriesRequest) -> watermarks.WatermarkReport:
-    """Show up to which time every slot is decided."""
-    return watermarks.show_watermarks(operator, request.entry)
+def list_watermarks(operator: Operator, request: requests.EntriesRequest) -> Page[watermarks.Watermark]:
+    """Show up to which time every slot is decided; the status has the scheduler's own watermark."""
+    page = page_of(list(dict.fromkeys(request.entry)) or list(operator.declared), request)
+    found = watermarks.show_watermarks(operator, page.items).entries if page.items else ()
+    return Page(found, page.next, page.total)
 
 
 @endpoint("GET", "/dead-letters")
-def list_dead_letters(operator: Operator, request: requests.DeadLettersRequest) -> responses.DeadLetterList:
+def list_dead_letters(
+    operator: Operator, request: requests.DeadLettersRequest
+) -> Page[dead_letters.DeadLetter]:
     """List the runs that have used up their attempts, the latest first."""
-    return responses.DeadLetterList(
-        dead_letters.list_dead(
-            operator,
-            request.entry,
-            category=request.category,
-            search=request.search,
-            limit=request.limit,
-        )
+    found = dead_letters.list_dead(
+        operator,
+        request.entry,
+        category=request.category,
+        search=request.search,
+        limit=request.limit + 1,
+        cursor=request.cursor,
     )
+    page = found[: request.limit]
+    return Page(page, dead_letters.cursor_after(page[-1]) if len(found) > len(page) else None)
 
 
 @endpoint("GET", "/dead-letters/{runId}")
@@ -160,9 +175,9 @@ def get_dead_letter(operator: Operator, request: requests.RunRequest) -> dead_le
 
 
 @endpoint("GET", "/backfills")
-def list_backfills(operator: Operator, request: requests.Request) -> responses.BackfillList:
+def list_backfills(operator: Operator, request: requests.PageRequest) -> Page[backfills.BackfillView]:
     """List the stored backfills, newest first."""
-    return responses.BackfillList(backfills.list_backfills(operator))
+    return page_of(backfills.list_backfills(operator), request)
 
 
 @endpoint("GET", "/backfills/{id}")
@@ -171,8 +186,7 @@ def get_backfill(operator: Operator, request: requests.BackfillIdRequest) -> bac
     return backfills.show_backfill(operator, request.id)
 
 
-@endpoint("POST", "/backfill/preview")
+@endpoint("POST", "/backfills/preview", heavy=True)
 def preview_backfill(operator: Operator, request: requests.BackfillPreviewRequest) -> previews.Preview:
     """Show what a backfill would do with each slot of its range; nothing changes."""
-    found = backfills.preview_backfill(operator, request.backfill(), most=MOST_PREVIEWED)
-    return truncated(found, request.limit)
+    return truncated(backfills.preview_backfill(operator, request.backfill()), request.slots)

@@ -1,7 +1,7 @@
 """Request models: pydantic parses, checks and describes the parameters of every endpoint.
 
-A field whose name is in the endpoint's path is read from there. The other fields are query parameters
-of a GET and members of the JSON body of a POST.
+A field whose name is in the endpoint's path is read from there, and one with `HEADER` from a header. The
+other fields are query parameters of a GET and members of the JSON body of a POST.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -20,12 +20,13 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 
 from celery_catchup.config.times import FINE_UNITS, parse_duration, parse_time
 from celery_catchup.error_text import shown
 from celery_catchup.model import RunState, Trigger
-from celery_catchup.operations.backfills import BackfillRequest
+from celery_catchup.operations.backfills import MOST_SLOTS, BackfillRequest
 from celery_catchup.operations.dead_letters import Category
 from celery_catchup.operations.json_form import camel
 from celery_catchup.operations.previews import PolicyChoice
@@ -79,8 +80,13 @@ _DURATION_SCHEMA = WithJsonSchema(
 Text = Annotated[str, Field(max_length=500)]
 EntryName = Annotated[str, Field(min_length=1, max_length=500)]
 RunId = Annotated[str, Field(pattern="^[0-9a-zA-Z-]{4,60}$", min_length=4, max_length=60)]
+WholeRunId = Annotated[
+    str, Field(pattern="^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", min_length=36, max_length=36)
+]
 BackfillId = Annotated[str, Field(pattern="^[0-9a-zA-Z]{1,32}$", min_length=1, max_length=32)]
-Cursor = Annotated[str, Field(pattern="^[0-9]{1,15}-[0-9a-zA-Z-]{1,60}$", max_length=80)]
+WholeBackfillId = Annotated[str, Field(pattern="^[0-9a-f]{8,32}$", min_length=8, max_length=32)]
+Cursor = Annotated[str, Field(pattern="^[0-9]{1,15}(-[0-9a-zA-Z-]{1,60})?$", max_length=80)]
+IdempotencyKey = Annotated[str, Field(pattern="^[!-~]{1,100}$", min_length=1, max_length=100)]
 QueryNumber = Annotated[int, BeforeValidator(_digits)]
 JsonNumber = Annotated[int, BeforeValidator(_json_number)]
 Time = Annotated[datetime, BeforeValidator(_parse_time), _TIME_SCHEMA]
@@ -91,6 +97,9 @@ Absent: TypeAlias = SkipJsonSchema[None]
 """The value of an optional parameter that a request does not have; null itself cannot be sent."""
 
 # -- parameters of several requests -----------------------------------------------------------
+
+HEADER: JsonDict = {"in": "header"}
+"""Marks a field that is a header; its alias is the header's name."""
 
 _SINCE = "Only slots from this time on: a time, or how long ago (`6h`)."
 
@@ -107,6 +116,18 @@ class Request(BaseModel):
 
     # Clients use the aliases; `Endpoint.parse` rejects other names.
     model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class PageRequest(Request):
+    """Which page of a list."""
+
+    limit: Limit = 50
+    cursor: Cursor | Absent = Field(None, description="Continue after a previous page: its `next`.")
+
+    @property
+    def offset(self) -> int:
+        """How many items to skip, in a list whose cursors are numbers."""
+        return int((self.cursor or "0").partition("-")[0])
 
 
 class EntryRequest(Request):
@@ -127,20 +148,18 @@ class BackfillIdRequest(Request):
     id: BackfillId = Field(description="Backfill ID, or a unique prefix of it.")
 
 
-class EntriesRequest(Request):
-    """A request about some entries, or all."""
+class EntriesRequest(PageRequest):
+    """A list about some entries, or all."""
 
     entry: list[EntryName] = Field(
         [], max_length=QUERY_VALUES, description="Only these entries; repeat the parameter for several."
     )
 
 
-class SchedulesRequest(Request):
+class SchedulesRequest(PageRequest):
     """Which entries of the schedule to list."""
 
     search: Text = Field("", description="Only entries whose name or task contains this text.")
-    offset: QueryNumber = Field(0, ge=0, le=1_000_000, description="Number of entries to skip.")
-    limit: Limit = 50
 
 
 class RunsRequest(EntriesRequest):
@@ -152,17 +171,16 @@ class RunsRequest(EntriesRequest):
     state: list[RunState] = Field(
         [], max_length=QUERY_VALUES, description="Only these states; repeat the parameter for several."
     )
+    backfill: BackfillId | Absent = Field(None, description="Only runs of the backfill with this ID.")
     since: Since = None
     until: Time | Absent = Field(None, description="Only slots up to and including this time.")
-    limit: Limit = 50
-    cursor: Cursor | Absent = Field(None, description="Continue after a previous page: its `cursor`.")
 
 
 class SkippedRequest(EntriesRequest):
     """Which skipped slots to list."""
 
     since: Since = None
-    limit: Limit = 50
+    until: Time | Absent = Field(None, description="Only slots up to and including this time.")
 
 
 class PreviewRequest(EntriesRequest):
@@ -171,8 +189,8 @@ class PreviewRequest(EntriesRequest):
     window: Duration | Absent = Field(None, description="Use this window, such as `6h`.")
     policy: PolicyChoice | Absent = Field(None, description="Use this policy.")
     at: Time | Absent = Field(None, description="Assume that beat comes back at this time.")
-    limit: QueryNumber = Field(
-        DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots of each entry."
+    slots: QueryNumber = Field(
+        DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots that are listed, in all."
     )
 
 
@@ -188,7 +206,7 @@ class TimelineRequest(EntriesRequest):
     )
 
 
-class OutagesRequest(Request):
+class OutagesRequest(PageRequest):
     """Which outages to list."""
 
     since: SinceTime | Absent = Field(
@@ -203,7 +221,6 @@ class DeadLettersRequest(EntriesRequest):
     search: Text = Field(
         "", description="Only dead letters whose error, traceback, entry, task, worker or ID has this text."
     )
-    limit: Limit = 50
 
 
 class ChangeRequest(Request):
@@ -212,8 +229,22 @@ class ChangeRequest(Request):
     dry_run: StrictBool = Field(False, description="Report what would be done, and change nothing.")
 
 
+class EntriesChangeRequest(ChangeRequest):
+    """Which entries to change."""
+
+    entries: list[EntryName] = Field(
+        min_length=1, max_length=BODY_VALUES, description="Names of entries; each has its own outcome."
+    )
+
+
 class PauseRequest(EntryRequest, ChangeRequest):
     """Which entry to pause, and why."""
+
+    reason: Text = Field("", description="Reason, for the record.")
+
+
+class PausesRequest(EntriesChangeRequest):
+    """Which entries to pause, and why."""
 
     reason: Text = Field("", description="Reason, for the record.")
 
@@ -224,20 +255,42 @@ class ResumeRequest(EntryRequest, ChangeRequest):
     catchup: StrictBool = Field(True, description="Catch up the slots missed during the pause.")
 
 
-class RunChangeRequest(RunRequest, ChangeRequest):
+class ResumesRequest(EntriesChangeRequest):
+    """Which entries to resume."""
+
+    catchup: StrictBool = Field(True, description="Catch up the slots missed during the pause.")
+
+
+class WatermarkRequest(EntryRequest, ChangeRequest):
+    """Where to move a watermark."""
+
+    at: Time = Field(description="Slots up to this time count as decided; later ones are caught up.")
+
+
+class StartRunRequest(EntryRequest, ChangeRequest):
+    """Which run to start."""
+
+    at: Time | Absent = Field(None, description="The slot to run; by default a run for this moment.")
+
+
+class RunChangeRequest(ChangeRequest):
     """Which run to change."""
+
+    run_id: WholeRunId = Field(description="The whole run ID.")
 
 
 class RunsChangeRequest(ChangeRequest):
     """Which runs to change."""
 
-    run_ids: list[RunId] = Field(
-        min_length=1, max_length=BODY_VALUES, description="Run IDs, or unique prefixes of them."
+    run_ids: list[WholeRunId] = Field(
+        min_length=1, max_length=BODY_VALUES, description="Whole run IDs; each has its own outcome."
     )
 
 
-class BackfillChangeRequest(BackfillIdRequest, ChangeRequest):
+class BackfillChangeRequest(ChangeRequest):
     """Which backfill to change."""
+
+    id: WholeBackfillId = Field(description="The whole backfill ID.")
 
 
 class BackfillRangeRequest(EntryRequest):
@@ -252,12 +305,29 @@ class BackfillRangeRequest(EntryRequest):
     max_active: JsonNumber = Field(1, ge=1, le=1000, description="Maximum number of its runs at once.")
     newest_first: StrictBool = Field(False, description="Start with the newest slot.")
 
-    def backfill(self) -> BackfillRequest:
+    def backfill(self, **more: Any) -> BackfillRequest:
         """Convert the request to the value that the operations take."""
-        return BackfillRequest(**{name: getattr(self, name) for name in BackfillRangeRequest.model_fields})
+        fields = {name: getattr(self, name) for name in BackfillRangeRequest.model_fields}
+        return BackfillRequest(**fields, **more)
+
+
+class NewBackfillRequest(BackfillRangeRequest, ChangeRequest):
+    """Which backfill to create."""
+
+    max_slots: JsonNumber = Field(
+        MOST_SLOTS, ge=1, le=100_000_000, description="Refuse a range with more slots than this."
+    )
+    idempotency_key: IdempotencyKey | Absent = Field(
+        None,
+        alias="Idempotency-Key",
+        json_schema_extra=HEADER,
+        description="A text of your choice: a second request with it creates no second backfill.",
+    )
 
 
 class BackfillPreviewRequest(BackfillRangeRequest):
     """Which backfill to preview."""
 
-    limit: JsonNumber = Field(DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots.")
+    slots: JsonNumber = Field(
+        DEFAULT_SLOTS, ge=0, le=10_000, description="Maximum number of slots that are listed."
+    )

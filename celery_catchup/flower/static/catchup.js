@@ -59,8 +59,8 @@
   }
 
   function errorText(answer, body) {
-    if (body && body.error) {
-      return [body.error.message].concat((body.error.mistakes || []).map(function (one) {
+    if (body && body.detail) {
+      return [body.detail].concat((body.mistakes || []).map(function (one) {
         return one.where + ": " + one.problem;
       })).join("\n");
     }
@@ -92,12 +92,12 @@
   function plural(number, noun) { return number + " " + noun + (number === 1 ? "" : "s"); }
 
   function outcomeText(result) {
-    var list = (result && result.runs) || [];
+    var list = (result && result.items) || [];
     var outcomes = {};
     list.forEach(function (one) { outcomes[one.outcome] = (outcomes[one.outcome] || 0) + 1; });
     var words = Object.keys(outcomes).map(function (name) { return outcomes[name] + " " + name; });
     var reasons = list.filter(function (one) { return one.reason; }).slice(0, 3)
-      .map(function (one) { return one.runId.slice(0, 8) + ": " + one.reason; });
+      .map(function (one) { return (one.runId ? one.runId.slice(0, 8) : one.entry) + ": " + one.reason; });
     return words.concat(reasons).join("\n");
   }
 
@@ -109,9 +109,8 @@
 
   async function confirmResume(button, body) {
     var look = await callApi("POST", button.dataset.path, Object.assign({ dryRun: true }, body));
-    var previews = (look && look.previews) || [];
-    var runs = previews.reduce(function (sum, one) { return sum + one.dispatched; }, 0);
-    var skips = previews.reduce(function (sum, one) { return sum + one.skipped; }, 0);
+    var runs = look.preview ? look.preview.dispatched : 0;
+    var skips = look.preview ? look.preview.skipped : 0;
     var text = button.dataset.confirm + "\n" + plural(runs, "missed slot") + " would be dispatched" +
       (skips ? ", " + skips + " skipped." : ".");
     var choices = [["catchup", "Resume"]];
@@ -333,7 +332,7 @@
     if (!what.entry) { return; }
     try {
       var looks = await Promise.all(["none", "failed", "completed"].map(function (choice) {
-        return callApi("POST", "/backfill/preview", Object.assign({}, what, { reprocess: choice }));
+        return callApi("POST", "/backfills/preview", Object.assign({}, what, { reprocess: choice }));
       }));
       if (number !== asking) { return; }
       looks.forEach(function (result, index) {

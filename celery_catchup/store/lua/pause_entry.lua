@@ -1,10 +1,11 @@
 -- Pause an entry: no slot of it is decided until it is resumed.
 --
--- KEYS paused     hash    entry -> {paused, at, decided, reason, earlier} as JSON
+-- KEYS paused     hash    entry -> {paused, at, decided, reason, by, earlier} as JSON
 -- KEYS version    string  counter of changes from outside
 -- KEYS scheduler  hash    the scheduler's watermark
 -- ARGV entry
 -- ARGV reason             for display, or ""
+-- ARGV by                 the person, for display, or ""
 -- ARGV now_ms             slot time
 -- RETURNS 1, or 0 if it is paused already
 local before = read_json(redis.call('HGET', keys.paused, args.entry))
@@ -19,7 +20,8 @@ if before.at then
     held = before.held })
 end
 redis.call('HSET', keys.paused, args.entry, cjson.encode({
-  paused = true, at = at, decided = decided, reason = args.reason, earlier = earlier, held_at = before.held_at,
+  paused = true, at = at, decided = decided, reason = args.reason, by = args.by, earlier = earlier,
+  held_at = before.held_at,
 }))
 redis.call('INCR', keys.version)
 return 1

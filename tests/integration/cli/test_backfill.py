@@ -140,7 +140,9 @@ def test_the_table_of_backfills(redis_url: str, desk_clock: FakeClock) -> None:
         "--------  -------  -----------------  -----------------  -------  ------------  ---------  -------\n"
         f"{made}  etl      2026-02-06 00:00Z  2026-02-06 23:00Z  24       0             0          running\n"
     )
-    assert project.json("backfill", "show", made) == {
+    shown = project.json("backfill", "show", made)
+    assert shown.pop("requestedBy")
+    assert shown == {
         "id": made,
         "entry": "etl",
         "state": "running",
@@ -155,6 +157,17 @@ def test_the_table_of_backfills(redis_url: str, desk_clock: FakeClock) -> None:
         "skipped": 0,
         "waiting": 0,
     }
+
+
+def test_a_backfill_of_too_many_slots_has_to_be_allowed(project: Project) -> None:
+    century = ("hourly-etl", "--start", "1970-01-01T00:00Z", "--end", "2026-02-06T23:00Z", "-f")
+
+    refused = project.catchup("backfill", *century, code=1).output
+    made = project.json("backfill", *century, "--max-slots", "500000")
+
+    assert "the range has 491,784 slots, and the backfill may have 100,000" in refused
+    assert "--max-slots 491784" in refused
+    assert made["total"] == 491_784
 
 
 def test_a_backfill_is_paused_resumed_and_cancelled(project: Project) -> None:

@@ -89,7 +89,7 @@ def test_a_configuration_with_mistakes_is_reported_until_it_is_fixed(project: Pr
     with flower(project.app) as site:
         answer = site.get("/status")
         assert answer.status == 500
-        assert answer.json["error"]["mistakes"][0]["where"].startswith("catchup_entries.hourly-etl")
+        assert answer.json["mistakes"][0]["where"].startswith("catchup_entries.hourly-etl")
         assert site.ask("/catchup").status == 500
 
         project.app.conf.catchup_entries = {"hourly-etl": "6h"}

@@ -31,7 +31,7 @@ CALLS = (
     "/status",
     "/overview",
     "/schedules",
-    "/schedules?search=entry-1&offset=5",
+    "/schedules?search=entry-1&cursor=5",
     "/schedules/entry-7",
     "/runs",
     "/runs?triggerType=catchup",
@@ -57,7 +57,7 @@ PAGES = (
     "/catchup/backfills",
 )
 
-DENSE = ("/catchup", "/catchup/entry?entry=entry-7", f"/api/catchup/timeline?{LANES}")
+DENSE = ("/catchup", "/catchup/entry?entry=entry-7", f"/api/catchup/v1/timeline?{LANES}")
 """Requests that draw every slot of a day or a week."""
 
 
@@ -99,7 +99,7 @@ def commands(project: Project, site: Site, path: str) -> int:
 def test_no_page_and_no_call_asks_the_store_more_often_when_the_ledger_is_larger(
     redis_url: str, desk_clock: FakeClock
 ) -> None:
-    paths = [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]
+    paths = [*PAGES, *(f"/api/catchup/v1{path}" for path in CALLS)]
     with filled(redis_url, desk_clock, entries=60, runs_each=2) as (project, site, _):
         small = {path: commands(project, site, path) for path in paths}
     with filled(redis_url, desk_clock, entries=60, runs_each=20) as (project, site, _):
@@ -123,7 +123,7 @@ def test_nothing_scans_the_keys_of_the_server_nor_the_ledger(redis_url: str, des
         client.config_set("slowlog-log-slower-than", 0)
         client.config_set("slowlog-max-len", 100_000)
         client.slowlog_reset()
-        for path in [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]:
+        for path in [*PAGES, *(f"/api/catchup/v1{path}" for path in CALLS)]:
             assert site.ask(path).status == 200
         used = set(client.info("commandstats"))
         seen: Any = client.slowlog_get(100_000)
@@ -156,7 +156,7 @@ def test_each_page_and_call_takes_less_than_half_a_second_with_a_hundred_thousan
     took: dict[str, float] = {}
     with filled(redis_url, desk_clock, entries=ENTRIES, runs_each=RUNS_EACH) as (_, site, made):
         site.get("/status")  # the configuration is read once
-        for path in [*PAGES, *(f"/api/catchup{path}" for path in CALLS)]:
+        for path in [*PAGES, *(f"/api/catchup/v1{path}" for path in CALLS)]:
             took[path] = min(_seconds(site, path) for _ in range(3))
 
     slowest = max(took, key=lambda path: took[path])
