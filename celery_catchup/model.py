@@ -338,6 +338,12 @@ def run_id(
     return f"{hexes[:8]}-{hexes[8:12]}-5{hexes[13:16]}-{variant}{hexes[17:20]}-{hexes[20:32]}"
 
 
+def task_id(run_id: str, attempt: int) -> str:
+    """Return the task id of an attempt: the run's own for the first; later ones get new ids, because
+    a revoked id stays revoked."""
+    return f"{run_id}-{attempt}" if attempt > 1 else run_id
+
+
 def attempt_id(run_id: str, attempt: int) -> str:
     """Return the identity of one execution of a run; a replay has a new one."""
     return str(uuid.uuid5(uuid.UUID(run_id), f"attempt:{attempt}"))

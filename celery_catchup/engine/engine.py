@@ -31,9 +31,8 @@ from celery_catchup.errors import StoreError
 from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.store import Batch, FencedError, StaleWatermarkError, StoredState, Term, UnmanagedBatch
-from celery_catchup.store.batches import portions
 from celery_catchup.store.error_advice import STORE_FAILS
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import portions, read_json
 
 _REPORTED_AFTER = 10_000
 """Milliseconds after which an undecided due slot is reported to the store."""

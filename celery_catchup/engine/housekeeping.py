@@ -9,8 +9,8 @@ from celery_catchup.config.settings import Settings
 from celery_catchup.engine.services import Services
 from celery_catchup.events import StateSuspect
 from celery_catchup.model import Instant, to_milliseconds
-from celery_catchup.store.batches import portions
 from celery_catchup.store.states import COLUMNS
+from celery_catchup.store.store import portions
 
 _MINUTE, _DAY = 60_000, 86_400_000
 _AT_ONCE = 500

@@ -20,7 +20,7 @@ from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.planning.entry import Entry, EntryState, Pause, first_sight
 from celery_catchup.store import Leadership, States, StoredState
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json
 
 SKEW = 60_000
 """Milliseconds by which the clocks of two hosts may differ: one may have decided the other's future."""

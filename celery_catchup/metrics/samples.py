@@ -10,7 +10,7 @@ from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
 from celery_catchup.store import Store
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """By the metric's name, then by the values of its labels."""

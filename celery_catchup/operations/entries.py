@@ -16,11 +16,10 @@ from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages
-from celery_catchup.operations.stored_times import stored_length, stored_time
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import StoredState
-from celery_catchup.store.records import read_json
 from celery_catchup.store.states import OpenRuns
+from celery_catchup.store.store import read_json, stored_length, stored_time
 
 WEEK = timedelta(days=7)
 

@@ -14,9 +14,9 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
-from celery_catchup.operations.stored_times import stored_instant
 from celery_catchup.store import StoredState
 from celery_catchup.store.controls import EntryToImport, with_imported_entries
+from celery_catchup.store.store import stored_instant
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import StoredState
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import StoredState
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json
 
 logger = logging.getLogger(__name__)
 

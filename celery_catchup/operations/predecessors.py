@@ -20,8 +20,8 @@ from celery_catchup.operations.import_state import LastRun
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import connect
-from celery_catchup.store.batches import portions
 from celery_catchup.store.opening import broker_store_url
+from celery_catchup.store.store import portions
 
 _PREFIX = "redbeat:"
 

@@ -10,11 +10,10 @@ from enum import StrEnum
 from celery_catchup.error_text import listed, shown
 from celery_catchup.model import Instant, Severity, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.stored_times import stored_instant, stored_length, stored_time, time_between
 from celery_catchup.store import Backfill
 from celery_catchup.store.history import last_catchup
 from celery_catchup.store.leadership import standbys
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json, stored_instant, stored_length, stored_time, time_between
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
 
 FRESH = timedelta(seconds=60)

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, RunState, SkipReason, SlotMark, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.stored_times import stored_instant, stored_time
 from celery_catchup.planning.entry import Role
 from celery_catchup.store.listing import Record
+from celery_catchup.store.store import stored_instant, stored_time
 from celery_catchup.store.survey import UNREPORTED, RunGroup
 from celery_catchup.timetables.timetable import Timetable
 

@@ -13,9 +13,8 @@ from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
-from celery_catchup.operations.stored_times import stored_instant, stored_time
 from celery_catchup.store.controls import with_moved_watermarks
-from celery_catchup.store.records import read_json
+from celery_catchup.store.store import read_json, stored_instant, stored_time
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import NewRun
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.records import read_json
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import StorePart, read_json
 from celery_catchup.store.templates import Template
 
 _LANE = "\x1fbackfill\x1f"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from celery_catchup.model import Instant, Skip
 from celery_catchup.store.templates import Template
@@ -16,17 +15,6 @@ MOST_BYTES = 1_000_000
 message is committed alone."""
 MOST_RUNS = 500
 """Most runs in one commit, for the same reason."""
-AT_ONCE = 500
-"""Entries that one command reads or writes."""
-
-Item = TypeVar("Item")
-
-
-def portions(items: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]:
-    """Yield the items in lists of at most ``size``."""
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
 
 
 @dataclass(slots=True)

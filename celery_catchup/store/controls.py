@@ -9,10 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import portions
-from celery_catchup.store.records import read_json
 from celery_catchup.store.states import SCHEMA, StoredState
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import Store, StorePart, portions, read_json
 from celery_catchup.store.templates import Template
 
 

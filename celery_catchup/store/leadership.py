@@ -11,8 +11,7 @@ from typing import Any
 from celery_catchup.clock import Clock
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.store.records import texts
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import Store, StorePart, texts
 
 _RENEW_AFTER = 1 / 3
 """Part of the lease after which `Leadership.keep` renews it."""

@@ -11,8 +11,7 @@ from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import Batch, Committed, encode
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.records import read_json, read_run
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import Store, StorePart, read_json, read_run
 
 _REMEMBERED = 200_000
 """Most ids of templates that this process remembers as stored."""

@@ -13,9 +13,7 @@ from itertools import count, islice
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, Trigger
-from celery_catchup.store.batches import AT_ONCE, portions
-from celery_catchup.store.records import read_json, read_run, texts
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_json, read_run, texts
 
 LOOKED_AT = 10_000
 """Runs that one call reads; the cursor of the page leads to the others."""

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.records import read_json, read_run
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import Store, StorePart, read_json, read_run
 
 
 class Recovered(StrEnum):

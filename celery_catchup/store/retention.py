@@ -10,9 +10,8 @@ from celery_catchup.model import Instant
 from celery_catchup.store.backfills import Backfill, is_lane
 from celery_catchup.store.controls import discard
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.records import read_json
 from celery_catchup.store.states import States
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import StorePart, read_json
 
 MOST_SKIPS = 10_000
 """Most spans of skipped slots that are kept of each entry."""

@@ -12,10 +12,8 @@ from redis.client import Pipeline
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState
 from celery_catchup.planning.entry import RecordedRun
-from celery_catchup.store.batches import AT_ONCE, portions
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.records import read_run, texts
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_run, texts
 
 SCHEMA = 1
 """Version of the stored state; a newer one is refused, an older one would be migrated here."""

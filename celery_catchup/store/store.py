@@ -1,4 +1,4 @@
-"""An open store: the client, the keys of its namespace, and calls of Lua scripts by name.
+"""An open store: the client, the keys of its namespace, calls of Lua scripts by name, and decoded answers.
 
 The header of each script lists its keys and arguments in order. The script finds them by these names, in the
 tables ``keys`` and ``args``. Further ones (``...``) begin at ``KEYS[first_key]`` and ``ARGV[first_arg]``.
@@ -6,20 +6,29 @@ tables ``keys`` and ``args``. Further ones (``...``) begin at ``KEYS[first_key]`
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from hashlib import sha1
 from importlib.resources import files
+from itertools import islice
 from typing import Any, TypeVar
 
 from redis.client import Pipeline
 from redis.exceptions import NoScriptError
 
+from celery_catchup.model import Instant, RunState, to_datetime
 from celery_catchup.store.keys import Keys
 
+AT_ONCE = 500
+"""Entries that one command reads or writes."""
+_STATES = tuple(RunState)  # compared, not hashed: a damaged record may hold a list
+
 Item = TypeVar("Item", bound=Hashable)
+Part = TypeVar("Part")
 
 _FOLDER = files("celery_catchup.store") / "lua"
 _MORE = "..."
@@ -139,3 +148,58 @@ class StorePart:
         """Read these fields of a hash; None for missing ones."""
         wanted = list(dict.fromkeys(names))
         return dict(zip(wanted, self._client.hmget(key, wanted), strict=True)) if wanted else {}
+
+
+def portions(items: Iterable[Part], size: int = AT_ONCE) -> Iterator[list[Part]]:
+    """Yield the items in lists of at most ``size``."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+# -- decoding: a record that this package cannot have written counts as missing ------------------
+
+
+def read_json(text: bytes | str | None) -> dict[str, Any] | None:
+    """Decode a stored mapping; None if it is missing or unreadable."""
+    try:
+        found = json.loads(text or b"null")
+    except ValueError:  # also bytes that are not text
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_run(text: bytes | str | None) -> dict[str, Any] | None:
+    """Decode a run of the ledger; None if it is missing or unreadable."""
+    run = read_json(text)
+    if run is None or run.get("state") not in _STATES or not isinstance(run.get("entry"), str):
+        return None
+    numbers = (run.get("slot"), run.get("schedule", 0), run.get("attempt"))
+    return run if all(isinstance(number, int | float) for number in numbers) else None
+
+
+def texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Decode a hash."""
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in answer.items()}
+
+
+def stored_instant(value: Any) -> Instant | None:
+    """Return the stored instant; None if it is missing or not a number."""
+    return int(value) if isinstance(value, int | float) or (value or "").isdecimal() else None
+
+
+def stored_time(value: Any) -> datetime | None:
+    """Return the stored instant as a datetime in UTC."""
+    instant = stored_instant(value)
+    return None if instant is None else to_datetime(instant)
+
+
+def stored_length(milliseconds: float | None) -> timedelta | None:
+    """Return the stored length."""
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+
+
+def time_between(begin: Any, end: Any) -> timedelta | None:
+    """Return how much time passed between two stored instants; None if one is missing."""
+    first, last = stored_instant(begin), stored_instant(end)
+    return None if first is None or last is None else timedelta(milliseconds=last - first)

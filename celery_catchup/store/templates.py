@@ -17,7 +17,7 @@ from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from celery_catchup.model import Instant, Trigger, to_rfc3339
+from celery_catchup.model import Instant, Trigger, task_id, to_rfc3339
 
 _CATCHUP = frozenset(trigger for trigger in Trigger if trigger.is_catchup)
 _INPUTS = r"@catchup:(?P<input>task|body|argsrepr|kwargsrepr)@"
@@ -77,12 +77,6 @@ class Template:
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-def task_id(run_id: str, attempt: int) -> str:
-    """Return the task id of an attempt: the run's own for the first; later ones get new ids, because
-    a revoked id stays revoked."""
-    return f"{run_id}-{attempt}" if attempt > 1 else run_id
 
 
 def is_catchup(run: Mapping[str, Any]) -> bool:

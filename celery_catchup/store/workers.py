@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from celery_catchup.model import Instant
 from celery_catchup.store.leases import ReportOutcome
-from celery_catchup.store.records import read_json, texts
-from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.store import Store, StorePart, read_json, texts
 
 FORGET_MS = 24 * 3600 * 1000
 """A day: long enough to notice a missing worker, too short for names of containers to pile up."""

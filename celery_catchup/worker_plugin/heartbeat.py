@@ -13,8 +13,8 @@ from celery_catchup.events import Events, LeaseLost
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.store import Leases
-from celery_catchup.store.batches import portions
 from celery_catchup.store.connection import explain
+from celery_catchup.store.store import portions
 from celery_catchup.worker_plugin.context import RunContext
 from celery_catchup.worker_plugin.reports import STORE_TROUBLE, Report
 

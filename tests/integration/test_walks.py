@@ -140,14 +140,18 @@ def test_the_end_of_a_run_crosses_few_files(project: Project, clock: FakeClock, 
     check("The end of a run", walk.files, most=10)
 
 
-def test_a_page_crosses_few_files(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.tick()
+def test_a_page_crosses_few_files(
+    project: Project, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in (9, 10, 12):
+        clock.set(f"2026-02-07T{hour:02}:05:00Z")
+        project.tick()
     walk = Walk()
     with ThreadPoolExecutor(1) as threads, walking(walk), flower(project.app) as site:
         monkeypatch.setattr(operators, "_threads", threads)
         assert site.ask("/catchup/runs").status == 200
         walk.files.clear()  # opening the store and the configuration is done once
 
-        assert site.ask("/catchup/runs").status == 200
+        assert "2026-02-07" in site.ask("/catchup/runs").text
 
     check("A page of the tab", walk.files, most=15)

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from celery_catchup.config.settings import MOST_PER_BATCH
 from celery_catchup.dispatch.header_names import ENTRY, RUN_ID
 from celery_catchup.errors import CronError
-from celery_catchup.store.records import read_json, read_run
-from celery_catchup.store.store import all_scripts
+from celery_catchup.store.store import all_scripts, read_json, read_run
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
 from celery_catchup.timetables.zones import zone_named
 from celery_catchup.worker_plugin.deliveries import LONGEST, read_delivery

@@ -9,10 +9,9 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from celery_catchup.flower.markup import Markup, element, join
-from celery_catchup.model import RunState, Trigger
+from celery_catchup.model import RunState, Trigger, task_id
 from celery_catchup.operations.dead_letters import DeadLetter
 from celery_catchup.operations.runs import Run
-from celery_catchup.store.templates import task_id
 
 LATE = timedelta(seconds=60)
 """A lag from here on is shown in colour."""

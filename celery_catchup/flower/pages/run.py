@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 from celery_catchup.flower.pages.page import Links, Page, Values
-from celery_catchup.model import RunState
+from celery_catchup.model import RunState, task_id
 from celery_catchup.operations import Operator, UnknownRunError
 from celery_catchup.operations.dead_letters import DeadLetter, show_dead
 from celery_catchup.operations.runs import Run, RunDetails, show_run
-from celery_catchup.store.templates import task_id
 
 _LONGEST_NOTE = 4000
 """Characters of a note on the page; the API has all of it."""
