@@ -18,9 +18,8 @@ from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.store import Backfill
-from celery_catchup.store.batches import portions
 from celery_catchup.store.listing import Position, Record, RunFilter
-from celery_catchup.store.store import stored_length, stored_time, time_between
+from celery_catchup.store.store import portions, stored_length, stored_time, time_between
 
 SHORTEST_ID = 4
 """Characters of an id that identify a run, if no other id begins with them."""
