@@ -21,7 +21,14 @@ from celery_catchup.store import Claim
 from celery_catchup.store.connection import explain
 from celery_catchup.store.leases import ClaimOutcome
 from celery_catchup.worker_plugin.context import LeaseWatch, Notebook, RunContext, enter_run
-from celery_catchup.worker_plugin.deliveries import TOKEN, Delivery, delivery_of, header, new_token
+from celery_catchup.worker_plugin.deliveries import (
+    TOKEN,
+    Delivery,
+    delivery_of,
+    header,
+    is_message_of,
+    new_token,
+)
 from celery_catchup.worker_plugin.heartbeat import Execution
 from celery_catchup.worker_plugin.reports import STORE_TROUBLE, UNCLAIMED
 from celery_catchup.worker_plugin.worker_process import WorkerProcess, arrivals, worker_process
@@ -150,7 +157,13 @@ def _without_store(task: Any, process: WorkerProcess, delivery: Delivery, error:
     fields = {"entry": delivery.entry, "run_id": delivery.run_id, "error": explain(error), "action": action}
     logger.warning(logfmt("Run cannot be claimed", **fields))
     if action is OnStoreFailure.RETRY:
-        _hand_back(task, "the store cannot be reached; the message comes again")
+        try:
+            _hand_back(task, "the store cannot be reached; the message comes again")
+        except Reject:
+            if task.acks_late or is_message_of(delivery.run_id, task.request.id):
+                raise
+            # Acknowledged, and beat cannot send it again: it may be a child with the headers of its parent.
+            return
     run = _run_of_headers(task.request, process, delivery)
     if run is not None:
         _start(process, delivery, run, owner=UNCLAIMED)

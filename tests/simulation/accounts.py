@@ -35,6 +35,15 @@ class Accounts:
             )
         return found
 
+    def drains_slowly(self, *, until: int) -> bool:
+        """Whether a chain of countdowns has runs left: it ends one in 100 minutes, however healthy it is."""
+        slow = {one.name for one in self.oracle.entries.values() if "countdown" in one.options}
+        open_states = ("waiting", "queued", "running")
+        return any(
+            run["entry"] in slow and run["state"] in open_states and run["slot"] < until
+            for run in self._ledger().values()
+        )
+
     def conclude(self, *, until: int) -> None:
         """When everything had time to heal: is every slot accounted for?"""
         skips, ledger = self._stored_skips(), self._ledger()

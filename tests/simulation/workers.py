@@ -38,7 +38,7 @@ class Task:
     """A task as the plugin sees it."""
 
     def __init__(self, post: Post | None, delivery: Delivery, token: str, *, late: bool, resend: Any) -> None:
-        self.app, self.acks_late, self._resend = post, late, resend
+        self.app, self.acks_late, self._resend, self.sent_back = post, late, resend, False
         self.name = delivery.headers["task"]
         self.request = Context(
             {
@@ -51,17 +51,21 @@ class Task:
         )
 
     def signature_from_request(self, request: Any, *, countdown: float, retries: int) -> Any:
-        return Sending(self._resend, countdown, retries)
+        return Sending(self, countdown, retries)
+
+    def resend(self, countdown: float, retries: int) -> None:
+        self._resend(countdown, retries)
+        self.sent_back = True
 
 
 @dataclass
 class Sending:
-    resend: Any
+    task: Task
     countdown: float
     retries: int
 
     def apply_async(self) -> None:
-        self.resend(self.countdown, self.retries)
+        self.task.resend(self.countdown, self.retries)
 
 
 @dataclass(eq=False)
@@ -301,9 +305,12 @@ class Worker:
             try:
                 claims.begin(task)
             except Ignore:
-                self.oracle.refused(delivery)
+                if not task.sent_back:
+                    self.oracle.refused(delivery)
                 return False
             except Reject as error:
+                if not late:  # it was acknowledged before, so nobody delivers it again
+                    self.oracle.refused(delivery)
                 return bool(error.requeue)
         if task.name == CHILD:
             self.hub.sleep(MINUTE)

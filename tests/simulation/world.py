@@ -175,6 +175,9 @@ class World:
         self._heal()
         end = START + self.length + HEALING
         self.hub.run(until=end)
+        while self.accounts.drains_slowly(until=end - 6 * HOUR) and end < START + self.length + 3 * HEALING:
+            end += 2 * HOUR
+            self.hub.run(until=end)
         self.accounts.conclude(until=end - 6 * HOUR)
 
     def _heal(self) -> None:
