@@ -116,13 +116,13 @@ class User:
             process.end()
 
 
-def settings(url: str, queue: str) -> str:
+def settings(url: str, queue: str, *, schedule: str = str(EVERY)) -> str:
     """The README's settings, with the addresses, a quick schedule and a queue of this test."""
     (block,) = (block.text for block in blocks(README) if "beat_scheduler =" in block.text)
     for old, new in (
         ("amqp://guest@localhost//", services.RABBITMQ_URL),
         ("redis://localhost:6379/0", url),
-        ("crontab(minute=0)", str(EVERY)),
+        ("crontab(minute=0)", schedule),
         ('"overlap_policy": "all"}', '"overlap_policy": "all", "misfire_threshold": "1s"}'),
     ):
         assert old in block
@@ -186,6 +186,7 @@ def test_a_new_user_needs_less_than_five_minutes(
         user.types(readme("pip install"), cwd=clone)
         installed = time.monotonic()
         play(user, redis_url, rabbit_queue)
+        user.writes(settings(redis_url, rabbit_queue.name, schedule="crontab(minute=0)"))
         user.types(readme("celery -A proj catchup backfill"))
         user.starts(readme("celery -A proj catchup flower")).until_it_says("Visit me at")
     finally:
