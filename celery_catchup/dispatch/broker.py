@@ -11,10 +11,11 @@ import kombu
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from celery_catchup.dispatch.amqp_confirms import ConfirmingChannel, can_pipeline, stop_confirming
 from celery_catchup.dispatch.capture import counting, is_redis, make_recordable, size_of, unacknowledged
-from celery_catchup.dispatch.dispatch_error import publish_error, unreachable, unroutable
+from celery_catchup.dispatch.dispatch_error import DispatchError, publish_error, unreachable, unroutable
 from celery_catchup.dispatch.kombu_entities import restored
-from celery_catchup.error_text import shown
+from celery_catchup.dispatch.prepared_message import PreparedMessage, where
 
 _kombu: Any = kombu  # its classes carry no types
 
@@ -35,6 +36,9 @@ class Broker:
     def __init__(self, app: Any) -> None:
         self._app = app
         self._connection: Any = None
+        self._confirming: ConfirmingChannel | None = None
+        self._event_producer: Any = None
+        self._declared: set[str] = set()
 
     @property
     def connection(self) -> Any:
@@ -78,21 +82,65 @@ class Broker:
         again: a late confirmation would be taken for that of the next message.
         """
         channel = self.connected().default_channel
-        where = _where(publication)
         try:
             with counting(channel) as seen:
                 _publish(channel, publication)
             if seen is not None and not seen.deliveries:
-                raise unroutable(where)
+                raise unroutable(where(publication))
         except BaseException as error:
             self.drop()
             if isinstance(error, Exception):
-                raise publish_error(error, where=where) from error
+                raise publish_error(error, where=where(publication)) from error
             raise
+
+    def confirming(self) -> ConfirmingChannel | None:
+        """Return a channel on which messages can be published before earlier ones are confirmed; None where
+        the driver has none. Raises `DispatchError` when there is no connection."""
+        connection = self.connected()
+        if self._confirming is None and can_pipeline(connection.default_channel):
+            try:
+                self._confirming = ConfirmingChannel(connection.channel())
+            except BaseException as error:
+                self.drop()
+                if isinstance(error, Exception):
+                    raise unreachable(error) from error
+                raise
+        return self._confirming
+
+    def declare(self, message: PreparedMessage) -> DispatchError | None:
+        """Declare the queues and exchanges of a message, once for each connection; return the error when the
+        broker refuses them. Raises `DispatchError` when the connection fails."""
+        if message.declares in self._declared:
+            return None
+        connection = self.connected()
+        try:
+            entities = [restored(description) for description in message.publication["declare"]]
+            # On a channel of its own: AMQP closes a channel when it refuses a declaration.
+            with connection.channel() as channel:
+                for entity in entities:  # not kombu's `maybe_declare`, which knows queues by their names only
+                    entity.bind(channel).declare()
+        except Exception as error:
+            failure = publish_error(error, where=message.where)
+            if failure.temporary:
+                raise failure from error
+            return failure
+        # Queues that expire are declared again for each window.
+        if all(entity.can_cache_declaration for entity in entities):
+            self._declared.add(message.declares)
+        return None
 
     def producer(self) -> Any:
         """Make a producer; raises `DispatchError` when there is no connection."""
         return _kombu.Producer(self.connected().default_channel, auto_declare=False)
+
+    def event_producer(self) -> Any:
+        """Return a producer that waits for no confirmation; raises as `producer` does."""
+        connection = self.connected()
+        if self._event_producer is None:
+            channel = connection.channel()
+            stop_confirming(channel)
+            self._event_producer = _kombu.Producer(channel, auto_declare=False)
+        return self._event_producer
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not say.
@@ -112,6 +160,7 @@ class Broker:
     def drop(self) -> None:
         """Drop the connection without closing it: a dead broker would not answer."""
         connection, self._connection = self._connection, None
+        self._confirming, self._event_producer, self._declared = None, None, set()
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.collect(socket_timeout=TIMEOUT)
@@ -173,11 +222,6 @@ def _publish(channel: Any, publication: Mapping[str, Any]) -> None:
         confirm_timeout=publication["confirm_timeout"] or TIMEOUT,
         **properties,
     )
-
-
-def _where(publication: Mapping[str, Any]) -> str:
-    exchange, key = publication["exchange"], publication["routing_key"]
-    return f"exchange {shown(exchange)}, routing key {shown(key)}" if exchange else f"queue {shown(key)}"
 
 
 def destination(publication: Mapping[str, Any]) -> tuple[str, str]:

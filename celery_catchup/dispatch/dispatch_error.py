@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+
+from amqp.exceptions import FrameSyntaxError  # type: ignore[import-untyped]
 from kombu.exceptions import OperationalError
 from redis.exceptions import (
     ClusterDownError,
@@ -19,6 +22,8 @@ from celery_catchup.store.connection import explain
 _NO_ROUTE, _NOT_FOUND = 312, 404  # no queue takes a mandatory message; no such exchange
 _REFUSALS = (403, 405, 406)  # access refused, resource locked, declared differently before
 _TEMPORARY = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS")
+ENCODING_ERRORS = (FrameSyntaxError, struct.error, OverflowError, LookupError, TypeError, ValueError)
+"""Exceptions about a message that cannot be encoded."""
 _LONGEST = 200  # characters of an exception's text that ours repeats
 
 
@@ -29,6 +34,7 @@ class DispatchError(DispatchFailedError):
     unreachable    the broker does not answer, or not in time; whether it has the
                    message is then unknown: send it again later
     full           the broker accepts no more messages for now: send it again later
+    queue_full     the queue accepts no more messages for now
     unroutable     no queue takes the message
     refused        the broker refuses the queue as it is declared, or the user
     guard_blocked  the task's own guard (celery-singleton, celery-once) dropped it
@@ -75,11 +81,21 @@ def publish_error(error: Exception, *, where: str) -> DispatchError:
     code = getattr(cause, "reply_code", None)
     if code in (_NO_ROUTE, _NOT_FOUND):
         return unroutable(where)
-    if type(cause).__name__ == "MessageNacked" or isinstance(cause, OutOfMemoryError):
+    if type(cause).__name__ == "MessageNacked":
+        return queue_full(where)
+    if isinstance(cause, OutOfMemoryError):
         return DispatchError("full", f"{where} is full; consume from it or raise its limit")
+    if isinstance(cause, ENCODING_ERRORS):
+        what = f"{type(cause).__name__}: {describe(cause)}"
+        return DispatchError("invalid", f"a message to {where} cannot be encoded: {what}")
     if code in _REFUSALS or _refused_by_redis(cause):
         return DispatchError("refused", f"the broker refuses {where}: {describe(error)}")
     return unreachable(error)
+
+
+def queue_full(where: str) -> DispatchError:
+    """Explain that the broker refused the message for its queue; other queues may take theirs."""
+    return DispatchError("queue_full", f"{where} is full; consume from it or raise its limit")
 
 
 def unroutable(where: str) -> DispatchError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -24,6 +25,7 @@ from celery_catchup.dispatch.capture import Capture, can_capture, capture, key_p
 from celery_catchup.dispatch.captured_message import CapturedMessage
 from celery_catchup.dispatch.celery_internals import counted_publications
 from celery_catchup.dispatch.dispatch_error import (
+    ENCODING_ERRORS,
     DispatchError,
     describe,
     is_temporary,
@@ -32,14 +34,17 @@ from celery_catchup.dispatch.dispatch_error import (
     unroutable,
 )
 from celery_catchup.dispatch.header_names import CLAIM_HEADERS
+from celery_catchup.dispatch.prepared_message import OutgoingMessage
+from celery_catchup.dispatch.publishing import WindowPublisher
 from celery_catchup.dispatch.sent_events import SentEvents
 from celery_catchup.dispatch.sentry_checkins import SentryCheckins
 from celery_catchup.dispatch.task_call import TaskCall
 from celery_catchup.dispatch.templates import Templates
+from celery_catchup.engine import Sent
 from celery_catchup.error_text import shown
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, PlannedRun, Trigger
-from celery_catchup.store import Template
+from celery_catchup.store import OutboxRun, Template
 from celery_catchup.store.templates import is_catchup, render
 
 logger = logging.getLogger(__name__)
@@ -268,17 +273,30 @@ class Dispatcher:
     # -- sending -----------------------------------------------------------------------------
 
     def publish(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
-    ) -> None:
-        """Publish a run of the outbox from its stored template; return when the broker has it.
+        self,
+        windows: Iterable[Sequence[OutboxRun]],
+        *,
+        now: Instant,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[list[Sent]]:
+        """Publish runs of the outbox from their stored templates; yield, for each window, which of its runs
+        the broker has, and why it does not have the others, or may not have them (see `Dispatch`)."""
 
-        Raises `DispatchError` when the broker does not have it, or may not have it.
-        """
-        self._publish(_loads(render(template, run_id, run, now)))
+        damaged: deque[list[Sent]] = deque()
+
+        def messages() -> Iterator[list[OutgoingMessage]]:
+            for window in windows:
+                damaged.append([])
+                yield list(_messages(window, now, damaged[-1]))
+
+        for window in WindowPublisher(self._broker, enough).publish(messages()):
+            if self.sent_events.wanted:
+                self.sent_events.published([one.publication for one in window if one.error is None])
+            yield [*(Sent(one.run, one.error) for one in window), *damaged.popleft()]
 
     def _publish(self, publication: Mapping[str, Any]) -> None:
         self._broker.publish(publication)
-        self.sent_events.published(publication)
+        self.sent_events.published([publication])
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not say."""
@@ -296,7 +314,7 @@ class Dispatcher:
             return self._as_sent(entry, run_id, run, now)
         if template.queue is not None and template.db is not None:
             return template.queue, template.db, [render(vars(template), run_id, run, now)]
-        self.publish(vars(template), run_id, run, now=now)
+        self._publish(_loads(render(vars(template), run_id, run, now)))
         return "", 0, []
 
     def _as_sent(
@@ -351,6 +369,17 @@ class EntryDispatch:
             logger.warning(logfmt("Active runs could not be ended", runs=len(task_ids), error=str(error)))
             return False
         return True
+
+
+def _messages(window: Sequence[OutboxRun], now: Instant, damaged: list[Sent]) -> Iterator[OutgoingMessage]:
+    """Fill in the templates of runs; those that cannot be filled in are added to ``damaged``."""
+    for one in window:
+        try:
+            yield OutgoingMessage.of(one, now)
+        except ENCODING_ERRORS as error:
+            what = f"{type(error).__name__}: {describe(error)}"
+            text = f"the stored message of run {one.id} is damaged: {what}"
+            damaged.append(Sent(one, DispatchError("invalid", text)))
 
 
 def _filled(call: TaskCall, text: str, run: Mapping[str, Any], now: Instant) -> str:

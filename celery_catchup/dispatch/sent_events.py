@@ -53,10 +53,10 @@ class SentEvents:
         """Whether the app wants them."""
         return bool(self._app.conf.task_send_sent_event)
 
-    def published(self, publication: Mapping[str, Any]) -> None:
-        """Send the event of a message that the broker has confirmed."""
-        if self.wanted:
-            self._send([_of_publication(publication)])
+    def published(self, publications: Sequence[Mapping[str, Any]]) -> None:
+        """Send the events of messages that the broker has confirmed."""
+        if self.wanted and publications:
+            self._send(map(_of_publication, publications))
 
     def pushed(self, queue: str, messages: Sequence[str]) -> None:
         """Send the events of messages that a script has pushed to a queue of Redis."""
@@ -73,7 +73,7 @@ class SentEvents:
         if time.monotonic() < self._retry_at:
             return
         try:
-            producer = self._broker.producer()
+            producer = self._broker.event_producer()
             for fields in events:
                 if fields["uuid"] is None:
                     continue  # task_protocol 1 has it in the body

@@ -7,7 +7,7 @@ May import planning, store and events; knows no Celery. Start reading in `engine
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
-from celery_catchup.engine.services import Dispatch, DispatchFailedError, Services
+from celery_catchup.engine.services import Dispatch, DispatchFailedError, Sent, Services
 from celery_catchup.engine.tracked_entries import Declared
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Engine",
     "Failures",
     "Reaper",
+    "Sent",
     "Services",
 ]

@@ -10,10 +10,12 @@ from celery_catchup.engine.failures import retry_delay
 from celery_catchup.engine.services import DispatchFailedError, Services
 from celery_catchup.events import EntryFailed
 from celery_catchup.model import Instant
-from celery_catchup.store import Term
+from celery_catchup.store import FencedError, OutboxRun, Term
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
+WINDOW = 250
+"""Runs that are published before the confirmations of earlier ones are waited for."""
 _AT_ONCE = 100
 """Delayed runs, or lanes, of one call, because a script blocks the server."""
 _STEPS = 20
@@ -31,6 +33,8 @@ class Releases:
         self._services, self._settings = services, settings
         self._rejected: dict[str, tuple[int, int]] = {}
         """Runs that the broker rejects: how often, and when to try again."""
+        self._ends = False
+        self._failure: Exception | None = None
 
     def release(self, term: Term, entries: Sequence[str], now: Instant, *, outbox: bool) -> None:
         """Send what can be sent; ``outbox`` when this tick has put something there."""
@@ -52,39 +56,64 @@ class Releases:
                 break
 
     def _publish(self, server_ms: int, now: Instant) -> None:
+        """Publish what is due, window by window; a failure of the broker is raised at the end."""
+        self._ends, self._failure = False, None
+        windows = self._windows(server_ms)
+        for sent in self._services.dispatch.publish(windows, now=now, enough=self._enough):
+            self._services.ledger.published(
+                {one.run.id: one.run.template for one in sent if one.error is None}
+            )
+            for one in sent:
+                if one.error is None:
+                    self._rejected.pop(one.run.id, None)
+                elif one.error.temporary:
+                    self._ends, self._failure = True, one.error
+                else:
+                    self._reject(one.run, one.error, server_ms)
+        if self._failure is not None:
+            raise self._failure
+
+    def _windows(self, server_ms: int) -> Iterator[list[OutboxRun]]:
+        """Yield runs to publish while the lease is certain, the broker works, and live slots do not wait."""
         ledger = self._services.ledger
-        for run_id in self._while_leading(ledger.outbox(self._settings.batch_size)):
-            run = ledger.run(run_id)
-            if run is not None and run.get("handed") and server_ms - run["queued"] < _WORKERS_TIME:
-                continue
-            if self._rejected.get(run_id, (0, 0))[1] > server_ms:
-                continue
-            template = None if run is None else ledger.template(run["template"])
-            if run is None or template is None or self._try(template, run_id, run, server_ms, now):
-                ledger.published({run_id: template or {}})
-                self._rejected.pop(run_id, None)
-
-    def _while_leading(self, run_ids: Sequence[str]) -> Iterator[str]:
-        """Yield the runs while the lease is certain. After a third of the lease the rest is left to the
-        next tick, so that live slots do not wait for a slow broker."""
         self._services.leadership.keep()
-        for run_id in run_ids:
-            yield run_id
-            if self._services.leadership.keep():
-                return
+        ids = self._due(server_ms)
+        while ids and not self._enough():
+            found, missing = ledger.outgoing(ids[:WINDOW])
+            ids = ids[len(found) + len(missing) :]
+            ledger.published({run_id: {} for run_id in missing})  # they can never be sent
+            window = [one for one in found if not _left_to_worker(one.run, server_ms)]
+            if window:
+                yield window
 
-    def _try(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], server_ms: int, now: Instant
-    ) -> bool:
-        """Publish one run; one that the broker rejects is retried with back-off, and the others continue."""
+    def _enough(self) -> bool:
+        """Tell whether the rest is left to the next tick: after a third of the lease, which is renewed then,
+        or when the broker fails, or another beat may lead."""
         try:
-            self._services.dispatch.publish(template, run_id, run, now=now)
-        except DispatchFailedError as error:
-            if error.temporary:
-                raise
-            times = self._rejected.get(run_id, (0, 0))[0] + 1
-            delay = retry_delay(times)
-            self._rejected[run_id] = (times, server_ms + delay)
-            self._services.events.emit(EntryFailed(run["entry"], str(error), delay / 1000))
-            return False
-        return True
+            self._ends = self._services.leadership.keep() or self._ends
+        except FencedError as error:  # what the broker has confirmed is recorded first
+            self._ends, self._failure = True, error
+        return self._ends
+
+    def _due(self, server_ms: int) -> list[str]:
+        """Return the first runs of the outbox, without those that wait for another try."""
+        due, start, limit = list[str](), 0, self._settings.batch_size
+        for _ in range(_STEPS):
+            page = self._services.ledger.outbox(limit, start=start)
+            due += [run_id for run_id in page if self._rejected.get(run_id, (0, 0))[1] <= server_ms]
+            start += len(page)
+            if len(page) < limit or len(due) >= limit:
+                break
+        return due[:limit]
+
+    def _reject(self, one: OutboxRun, error: DispatchFailedError, server_ms: int) -> None:
+        """Retry a run that the broker rejects with back-off; the others continue."""
+        times = self._rejected.get(one.id, (0, 0))[0] + 1
+        delay = retry_delay(times)
+        self._rejected[one.id] = (times, server_ms + delay)
+        self._services.events.emit(EntryFailed(one.run["entry"], str(error), delay / 1000))
+
+
+def _left_to_worker(run: Mapping[str, Any], server_ms: int) -> bool:
+    """Tell whether the worker that released the run still has time to publish it."""
+    return bool(run.get("handed")) and server_ms - run["queued"] < _WORKERS_TIME

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.reaper import Reaper
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, PlannedRun
-from celery_catchup.store import Backfills, Leadership, Ledger, Retention, States, Template
+from celery_catchup.store import Backfills, Leadership, Ledger, OutboxRun, Retention, States, Template
 
 
 class DispatchFailedError(CatchupError):
@@ -33,6 +33,13 @@ class DispatchFailedError(CatchupError):
         return False
 
 
+class Sent(NamedTuple):
+    """A run that was published, or the error because of which the broker does not have it, or may not."""
+
+    run: OutboxRun
+    error: DispatchFailedError | None
+
+
 class Dispatch(Protocol):
     """Builds and publishes messages."""
 
@@ -40,9 +47,13 @@ class Dispatch(Protocol):
         """Return the message of a run, with placeholders where two runs of the entry differ."""
 
     def publish(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
-    ) -> None:
-        """Publish a run of the outbox; return when the broker has confirmed it."""
+        self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, enough: Callable[[], bool]
+    ) -> Iterator[list[Sent]]:
+        """Publish runs of the outbox; yield, for each window, which of its runs the broker has.
+
+        The next window is asked for while the broker confirms the last one. A broker that takes messages one
+        by one is slow: then ``enough`` is called after each, and when it returns True, the rest is left out.
+        """
 
     def end(self, task_ids: list[str], *, terminate: bool) -> bool:
         """Ask the workers to end these tasks; return False when the broker does not accept it."""

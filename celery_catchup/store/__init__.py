@@ -12,7 +12,7 @@ from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
-from celery_catchup.store.ledger import Ledger, StaleWatermarkError
+from celery_catchup.store.ledger import Ledger, OutboxRun, StaleWatermarkError
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
@@ -37,6 +37,7 @@ __all__ = [
     "Ledger",
     "NewRun",
     "Notes",
+    "OutboxRun",
     "Presence",
     "Recovered",
     "Recovery",

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import Batch, Committed, encode
+from celery_catchup.store.batches import MOST_BYTES, Batch, Committed, encode
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.store import Store, StorePart, read_json, read_run
 
 _REMEMBERED = 200_000
 """Most ids of templates that this process remembers as stored."""
+
+
+class OutboxRun(NamedTuple):
+    """A run to publish, with its stored template."""
+
+    id: str
+    run: Mapping[str, Any]
+    template: Mapping[str, Any]
 
 
 class StaleWatermarkError(CatchupError):
@@ -113,9 +121,22 @@ class Ledger(StorePart):
         """Return the entry's skipped spans, oldest first."""
         return [json.loads(span) for span in self._client.zrange(self._keys.skips(entry), 0, -1)]
 
-    def outbox(self, limit: int) -> list[str]:
-        """Return the ids of runs to publish, oldest first."""
-        return [run.decode() for run in self._client.zrange(self._keys.outbox, 0, limit - 1)]
+    def outbox(self, limit: int, *, start: int = 0) -> list[str]:
+        """Return the ids of runs to publish, oldest first, without the first ``start``."""
+        return [run.decode() for run in self._client.zrange(self._keys.outbox, start, start + limit - 1)]
+
+    def outgoing(self, run_ids: Sequence[str]) -> tuple[list[OutboxRun], list[str]]:
+        """Return the first of these runs with their templates, and the ids of those without a readable record
+        or template: all of them together, unless their messages are large."""
+        found = self._store.call("read_outbox", {"most_bytes": MOST_BYTES}, more_args=run_ids)
+        runs, missing, template = list[OutboxRun](), list[str](), None
+        for run_id, stored, text in zip(run_ids, found[::2], found[1::2], strict=False):
+            run, template = read_run(stored), template if text == b"=" else read_json(text)
+            if run is None or template is None:
+                missing.append(run_id)
+            else:
+                runs.append(OutboxRun(run_id, run, template))
+        return runs, missing
 
     def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
         """Remove runs that the broker has confirmed from the outbox, each given with its stored template.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,11 +19,12 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.clock import Clock
-from celery_catchup.dispatch import Dispatcher, DispatchError
+from celery_catchup.dispatch import Dispatcher
+from celery_catchup.engine.releases import WINDOW
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import to_instant
-from celery_catchup.store import Ledger, Store
+from celery_catchup.store import Ledger, OutboxRun, Store
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class ReleasedPublisher:
         self._ledger = Ledger(store)
         self._dispatcher = Dispatcher(app, state=store.client, state_db=store.db)
         self._clock = clock
+        self._released: deque[str] = deque()
         self._lock = threading.Lock()  # a green one under gevent and eventlet, which patch it
         self._trouble = RecurringProblem(
             "Released runs are left in the outbox", logger=logger, monotonic=clock.monotonic
@@ -46,34 +49,36 @@ class ReleasedPublisher:
     def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
         """Publish these runs, and remove them from the outbox. Send events of those that are ``pushed``
         already, where the app wants that."""
-        if pushed and self._dispatcher.sent_events.wanted:
-            with self._turn() as granted:
-                if granted:
-                    self._dispatcher.sent_events.pushed_runs(self._ledger, pushed)
-        for run_id in run_ids:
-            try:
-                self._publish(run_id)
-            except (DispatchError, RedisError, OSError) as error:
-                logger.warning(logfmt("Run left in the outbox", run_id=run_id, error=str(error)))
-
-    def _publish(self, run_id: str) -> None:
-        run = self._ledger.run(run_id)
-        template = None if run is None else self._ledger.template(run["template"])
-        if run is None or template is None:
-            return
+        self._released.extend(run_ids)
         with self._turn() as granted:
+            # Those of other threads that wait for their turn, too.
+            ids = [self._released.popleft() for _ in range(len(self._released))]
             if not granted:
-                logger.debug(logfmt("Run left in the outbox", run_id=run_id))
                 return
+            if pushed and self._dispatcher.sent_events.wanted:
+                self._dispatcher.sent_events.pushed_runs(self._ledger, pushed)
             try:
-                self._dispatcher.publish(template, run_id, run, now=to_instant(self._clock.now()))
-            except DispatchError as error:
-                if not error.temporary:
-                    raise
-                self._retry_at = self._clock.monotonic() + self._trouble.report(str(error))
-                return
-            self._trouble.resolved()
-        self._ledger.published({run_id: template})
+                self._publish(ids)
+            except (RedisError, OSError) as error:
+                logger.warning(logfmt("Runs left in the outbox", runs=len(ids), error=str(error)))
+
+    def _publish(self, run_ids: Sequence[str]) -> None:
+        for sent in self._dispatcher.publish(self._windows(run_ids), now=to_instant(self._clock.now())):
+            self._ledger.published({one.run.id: one.run.template for one in sent if one.error is None})
+            for one in sent:
+                if one.error is None:
+                    self._trouble.resolved()
+                elif one.error.temporary:
+                    self._retry_at = self._clock.monotonic() + self._trouble.report(str(one.error))
+                else:
+                    fields = {"run_id": one.run.id, "error": str(one.error)}
+                    logger.warning(logfmt("Run left in the outbox", **fields))
+
+    def _windows(self, run_ids: Sequence[str]) -> Iterator[list[OutboxRun]]:
+        while run_ids and self._clock.monotonic() >= self._retry_at:
+            found, missing = self._ledger.outgoing(run_ids[:WINDOW])
+            run_ids = run_ids[len(found) + len(missing) :]
+            yield found
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:

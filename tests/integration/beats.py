@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from redis import Redis
 from celery_catchup.config.exclusions import compile_exclusions
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.settings import Settings
-from celery_catchup.engine import Declared, DispatchFailedError, Engine, Reaper, Services
+from celery_catchup.engine import Declared, DispatchFailedError, Engine, Reaper, Sent, Services
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
@@ -23,6 +23,7 @@ from celery_catchup.store import (
     Leadership,
     Leases,
     Ledger,
+    OutboxRun,
     Recovery,
     Retention,
     States,
@@ -95,13 +96,24 @@ class Broker:
         return Template(message, run=made_for, routing_key=QUEUE, queue_name=QUEUE, **self.timing, **place)
 
     def publish(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
-    ) -> None:
+        self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, enough: Callable[[], bool]
+    ) -> Iterator[list[Sent]]:
+        for window in windows:
+            sent = list[Sent]()
+            for one in window:
+                sent.append(Sent(one, self.send(one)))
+                if enough():
+                    break
+            yield sent
+
+    def send(self, one: OutboxRun) -> DispatchFailedError | None:
+        """Publish one message, or return why not."""
         if self.down:
-            raise DispatchFailedError("the broker is down")
-        if run["entry"] in self.unroutable:
-            raise UnroutableError("no queue takes it")
-        self.published.append(to_rfc3339(run["slot"]))
+            return DispatchFailedError("the broker is down")
+        if one.run["entry"] in self.unroutable:
+            return UnroutableError("no queue takes it")
+        self.published.append(to_rfc3339(one.run["slot"]))
+        return None
 
     def end(self, task_ids: list[str], *, terminate: bool) -> bool:
         if self.down:

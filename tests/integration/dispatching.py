@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from celery.beat import ScheduleEntry, Scheduler
 
 from celery_catchup.dispatch import Dispatcher, render
 from celery_catchup.model import Trigger
-from celery_catchup.store import Template
+from celery_catchup.store import OutboxRun, Template
 
 NOW = 1_770_466_920_000  # 2026-02-07T12:22:00Z
 SLOT = 1_770_458_400_000  # 2026-02-07T10:00:00Z
@@ -84,6 +84,16 @@ def a_dispatcher(app: Celery, state_url: str) -> Iterator[Dispatcher]:
             yield dispatcher
         finally:
             dispatcher.close()
+
+
+def publish_run(
+    dispatcher: Dispatcher, template: Mapping[str, Any], run: dict[str, Any] | None = None
+) -> None:
+    """Publish one run of the outbox, or raise what the broker has against it."""
+    one = OutboxRun(RUN_ID, run or a_run(), template)
+    (((_, error),),) = dispatcher.publish([[one]], now=NOW)
+    if error is not None:
+        raise error
 
 
 def rendered(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import SimpleNamespace
@@ -13,8 +13,9 @@ from typing import Any
 
 from celery_catchup.dispatch import DispatchError, Mode, render
 from celery_catchup.dispatch import header_names as names
+from celery_catchup.engine import DispatchFailedError, Sent
 from celery_catchup.model import Instant, Trigger
-from celery_catchup.store import Template
+from celery_catchup.store import OutboxRun, Template
 from tests.simulation.hub import Hub, Process
 from tests.simulation.server import QUEUE
 
@@ -244,9 +245,17 @@ class SimulatedDispatcher:
         return Template(json.dumps(told), routing_key=QUEUE, queue_name=QUEUE, **place)
 
     def publish(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
-    ) -> None:
-        self.broker.publish(render(template, run_id, run, now))
+        self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, **_: Any
+    ) -> Iterator[list[Sent]]:
+        for window in windows:
+            yield [Sent(one, self._send(one, now)) for one in window]
+
+    def _send(self, one: OutboxRun, now: Instant) -> DispatchFailedError | None:
+        try:
+            self.broker.publish(render(one.template, one.id, one.run, now))
+        except DispatchFailedError as error:
+            return error
+        return None
 
     def depth(self, queue: str, routing_key: str) -> int | None:
         return self.broker.depth if self.broker.reachable() else None

@@ -28,6 +28,7 @@ from tests.integration.dispatching import (
     an_entry,
     comparable,
     nothing,
+    publish_run,
     queues,
     rendered,
     stock_send,
@@ -287,7 +288,7 @@ def test_a_message_for_two_queues_waits_in_the_outbox_and_reaches_both(
         assert template.queue is None
         assert queues(redis_url) == {}
 
-        dispatcher.publish(vars(template), RUN_ID, a_run(), now=NOW)
+        publish_run(dispatcher, vars(template))
 
     found = queues(redis_url)
     assert {key: len(messages) for key, messages in found.items()} == {"left": 1, "right": 1}
@@ -305,7 +306,7 @@ def test_a_queue_that_expires_waits_in_the_outbox(redis_url: str) -> None:
         template = dispatcher.template(an_entry(app), policy_entry="hourly")
         if template.queue is not None:
             pytest.skip("this kombu does not know queues that expire")
-        dispatcher.publish(vars(template), RUN_ID, a_run(), now=NOW)
+        publish_run(dispatcher, vars(template))
 
     with redis.Redis.from_url(redis_url) as client:
         assert 0 < client.pttl("brief") <= 60_000
@@ -324,7 +325,7 @@ def test_a_broadcast_waits_in_the_outbox(redis_url: str) -> None:
         assert template.queue is None
         assert listener.get_message(timeout=0.05) is None
 
-        dispatcher.publish(vars(template), RUN_ID, a_run(), now=NOW)
+        publish_run(dispatcher, vars(template))
         told = listener.get_message(timeout=5)
         listener.close()
     assert told is not None

@@ -19,7 +19,7 @@ from greenlet import GreenletExit
 
 from celery_catchup.dispatch import Dispatcher, DispatchError
 from celery_catchup.dispatch.broker import TIMEOUT, Broker
-from tests.integration.dispatching import NOW, RUN_ID, a_dispatcher, a_run, an_app, an_entry
+from tests.integration.dispatching import a_dispatcher, an_app, an_entry, publish_run
 from tests.integration.workers import ROOT
 from tests.services import private_server
 
@@ -91,7 +91,7 @@ def a_line(url: str) -> Iterator[tuple[TrackedEntry, str]]:
 def fails_in_time(dispatcher: Dispatcher, template: dict[str, object]) -> float:
     begun = time.monotonic()
     with pytest.raises(DispatchError, match="broker unreachable") as caught:
-        dispatcher.publish(template, RUN_ID, a_run(), now=NOW)
+        publish_run(dispatcher, template)
     assert caught.value.temporary
     return time.monotonic() - begun
 
@@ -104,7 +104,7 @@ def test_a_rabbitmq_that_falls_silent(rabbitmq_url: str, redis_url: str, declare
         with a_dispatcher(app, redis_url) as dispatcher:
             template = vars(dispatcher.template(an_entry(app), policy_entry="hourly"))
             if declared:
-                dispatcher.publish(template, RUN_ID, a_run(), now=NOW)
+                publish_run(dispatcher, template)
             else:
                 dispatcher._broker.connected()
             line.die()
@@ -112,7 +112,7 @@ def test_a_rabbitmq_that_falls_silent(rabbitmq_url: str, redis_url: str, declare
             taken = fails_in_time(dispatcher, template)
 
             line.revive()
-            dispatcher.publish(template, RUN_ID, a_run(), now=NOW)
+            publish_run(dispatcher, template)
     with kombu.Connection(rabbitmq_url) as connection:
         # The one that was not confirmed may have arrived all the same.
         assert connection.default_channel.queue_delete(queue) >= 1
@@ -188,13 +188,13 @@ def test_a_redis_that_falls_silent(redis_url: str) -> None:
         app = an_app(url)
         with a_dispatcher(app, redis_url) as dispatcher:
             template = vars(dispatcher.template(an_entry(app), policy_entry="hourly"))
-            dispatcher.publish(template, RUN_ID, a_run(), now=NOW)
+            publish_run(dispatcher, template)
             line.die()
 
             taken = fails_in_time(dispatcher, template)
 
             line.revive()
-            dispatcher.publish(template, RUN_ID, a_run(), now=NOW)
+            publish_run(dispatcher, template)
     assert taken < TIMEOUT + SLACK
 
 

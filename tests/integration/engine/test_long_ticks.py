@@ -17,10 +17,10 @@ from redis import Redis
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch.broker import Broker as Connection
-from celery_catchup.engine import catchup
-from celery_catchup.model import Instant, PlannedRun
+from celery_catchup.engine import DispatchFailedError, catchup
+from celery_catchup.model import PlannedRun
 from celery_catchup.planning.planner import survey
-from celery_catchup.store import Batch, FencedError, Keys, Store, Template
+from celery_catchup.store import Batch, FencedError, Keys, OutboxRun, Store, Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat, Broker
 
@@ -41,11 +41,9 @@ class SlowBroker(Broker):
         super().__init__(atomic=atomic)
         self.meanwhile: Callable[[], Any] = lambda: None
 
-    def publish(
-        self, template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], *, now: Instant
-    ) -> None:
+    def send(self, one: OutboxRun) -> DispatchFailedError | None:
         self.meanwhile()
-        super().publish(template, run_id, run, now=now)
+        return super().send(one)
 
     def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
         if self.atomic:
@@ -115,7 +113,9 @@ def test_a_leader_that_was_replaced_within_its_tick_publishes_nothing_more(
 
     assert not leads
     assert pair.standby.engine.leading
-    assert [slot for slot, times in pair.sent().items() if times > 1] == [pair.broker.published[2]]
+    # Nothing is recorded before the end of a window: what it had sent of it is sent again.
+    twice = {slot for slot, times in pair.sent().items() if times > 1}
+    assert twice == {*pair.broker.published[:2], pair.broker.published[-1]}
 
 
 def test_planning_longer_than_the_lease_costs_no_leadership(redis_url: str, clock: FakeClock) -> None:
