@@ -96,6 +96,11 @@ class Trigger(StrEnum):
                 assert_never(self)
 
     @property
+    def takes_lane(self) -> bool:
+        """Whether the run goes to the queue and priority of catch-up runs, out of the way of live ones."""
+        return self in (Trigger.CATCHUP, Trigger.BACKFILL)
+
+    @property
     def is_catchup(self) -> bool:
         """Whether the run makes up for a slot that was missed; tasks get it as ``is_catchup``."""
         return self is Trigger.CATCHUP

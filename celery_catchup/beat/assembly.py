@@ -113,11 +113,13 @@ def assemble(
     )
     dispatch = EntryDispatch(app, sender, schedule)
     leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
+    policies = [one.build(0).policy for one in resolved.declared]
     inspection = WorkerInspection(
         app,
         Workers(store, ttl_ms=run_ttl),
         events,
-        needed=any(_needs_worker_plugin(one.build(0).policy) for one in resolved.declared),
+        needed=any(map(_needs_worker_plugin, policies)),
+        lanes={policy.catch_up.queue for policy in policies if policy.catch_up.queue is not None},
     )
     recovery = Recovery(store, run_ttl_ms=run_ttl)
     retention = Retention(store)

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from celery_catchup.events import Events, MixedFleet
+from celery_catchup.events.command_lines import celery_line
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant
 from celery_catchup.store import Presence, Workers
@@ -50,10 +51,14 @@ def ask_workers(app: Any, *, timeout: float = _ANSWER) -> dict[str, list[str]] |
 
 
 class WorkerInspection:
-    """Inspects the workers for the leader, and warns of those without the plugin."""
+    """Inspects the workers for the leader; warns of those without the plugin, and of queues of catch-up runs
+    that no worker consumes."""
 
-    def __init__(self, app: Any, workers: Workers, events: Events, *, needed: bool) -> None:
+    def __init__(
+        self, app: Any, workers: Workers, events: Events, *, needed: bool, lanes: Collection[str] = ()
+    ) -> None:
         self._app, self._workers, self._events, self._needed = app, workers, events, needed
+        self._lanes = frozenset(lanes)
         self._ask_at = time.monotonic() + _FIRST
         self._asked_at = 0.0
         self._thread: threading.Thread | None = None
@@ -82,6 +87,7 @@ class WorkerInspection:
         if answers is not None:
             self._workers.note_consumers(answers, now=server_ms)
             self._warn(server_ms)
+            self._warn_of_lanes(answers, server_ms)
         now = time.monotonic()
         if now >= self._ask_at and (self._thread is None or not self._thread.is_alive()):
             self._asked_at, self._ask_at = now, now + _EVERY
@@ -102,6 +108,15 @@ class WorkerInspection:
         for queue, names in presence.mixed_since(server_ms - LATELY).items():
             if self._is_news(queue, server_ms):
                 self._events.emit(MixedFleet(queue, tuple(names)))
+
+    def _warn_of_lanes(self, answers: Mapping[str, Sequence[str]], server_ms: Instant) -> None:
+        consumed = {queue for queues in answers.values() for queue in queues}
+        for queue in sorted(self._lanes - consumed):
+            if self._is_news(f"lane {queue}", server_ms):
+                start = celery_line("worker", "-Q", queue)
+                logger.warning(
+                    logfmt("No worker consumes the queue of catch-up runs", queue=queue, start=start)
+                )
 
     def _is_news(self, queue: str, server_ms: Instant) -> bool:
         if server_ms - self._warned.get(queue, -_REPEAT) < _REPEAT:

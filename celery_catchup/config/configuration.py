@@ -13,7 +13,7 @@ from celery_catchup.config.entry_policies import entry_warnings, merge_policy
 from celery_catchup.config.exclusions import dialect_problems, named_calendars
 from celery_catchup.config.fields import text
 from celery_catchup.config.mistakes import Mistakes, config_error
-from celery_catchup.config.policy import Policy
+from celery_catchup.config.policy import Lane, Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, read_schedule
 from celery_catchup.config.settings import ENTRY_PRESETS, PREFIX, Settings, Source
 from celery_catchup.error_text import did_you_mean, path, shown
@@ -157,6 +157,11 @@ class _App:
     def _policy(self, raw: object, *, where: str) -> Policy:
         policy = Policy.from_raw(raw, where=where, timezone=self.timezone)
         preset = ENTRY_PRESETS[self.settings.preset] if self.settings.preset else {}
+        lane = Lane(
+            queue=policy.catch_up.queue or self.settings.queue,
+            priority=self.settings.priority if policy.catch_up.priority is None else policy.catch_up.priority,
+        )
+        policy = policy.model_copy(update={"catch_up": lane})
         defaults = {"hold_above": self.settings.hold_above, **preset}
         return policy.model_copy(
             update={field: value for field, value in defaults.items() if field not in policy.model_fields_set}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -23,12 +24,13 @@ from celery_catchup.config.fields import (
     FieldParser,
     UserModel,
     one_of,
+    text,
     to_utc,
     word,
 )
 from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.overlap_policy import OverlapPolicy
-from celery_catchup.error_text import shown
+from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.timetables.zones import zone_named
 
 
@@ -85,6 +87,47 @@ def _select(value: object) -> Select:
 SELECT = FieldParser(_select, "`all` or `True`, `latest`, `False`")
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where catch-up and backfill runs go: options of `apply_async` instead of the entry's own."""
+
+    queue: str | None = None
+    priority: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def read_priority(value: object) -> int:
+    """Parse a message priority."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= HIGHEST_PRIORITY:
+        return value
+    raise ValueError(f"expected a whole number from 0 to {HIGHEST_PRIORITY}, got {shown(value)}")
+
+
+def _lane(value: object) -> Lane:
+    if isinstance(value, Lane):
+        return value
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(
+            f"expected a mapping such as {{'queue': 'catchup', 'priority': 9}}, got {shown(value)}"
+        )
+    known = ("queue", "priority")
+    for name in value:
+        if name not in known:
+            raise ValueError(
+                f"unknown field {shown(name)}{did_you_mean(name, known) or '; use queue, priority'}"
+            )
+    queue, priority = value.get("queue"), value.get("priority")
+    return Lane(None if queue is None else text(queue), None if priority is None else read_priority(priority))
+
+
+HIGHEST_PRIORITY = 255
+LANE = FieldParser(_lane, "mapping of `queue`, `priority`")
+PRIORITY = FieldParser(read_priority, f"whole number from 0 to {HIGHEST_PRIORITY}")
+
+
 class _Dated(UserModel):
     """The base of policies of entries and of schedules: spellings, and dates in a zone."""
 
@@ -135,6 +178,9 @@ class Policy(_Dated):
     hold_above: Annotated[int | None, COUNT.or_none()] = None
     """A catch-up of more runs than this waits until a person approves or discards it; by default
     `catchup_hold_above`."""
+    catch_up: Annotated[Lane, LANE] = Lane()
+    """The queue and the priority of catch-up and backfill runs; by default `catchup_queue` and
+    `catchup_priority`."""
     max_active_runs: Annotated[int, COUNT] = 1
     """With `overlap_policy: all`, the number of runs of the chain that may be active at once."""
     max_pending: Annotated[int | None, COUNT.or_none()] = None

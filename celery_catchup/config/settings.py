@@ -24,7 +24,7 @@ from celery_catchup.config.fields import (
     text,
     word,
 )
-from celery_catchup.config.policy import Policy
+from celery_catchup.config.policy import PRIORITY, Policy
 from celery_catchup.config.redis_urls import read_redis_url
 from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.timetables.cron_dialects import Dialect
@@ -146,6 +146,10 @@ class Settings(UserModel):
     """Cap on the catch-up runs of all entries together, per restart."""
     hold_above: Annotated[int | None, COUNT.or_none()] = None
     """For entries whose policy does not set it: hold a catch-up of more runs until it is approved."""
+    queue: Annotated[str | None, TEXT.or_none()] = None
+    """Queue of catch-up and backfill runs; by default that of the entry's live runs."""
+    priority: Annotated[int | None, PRIORITY.or_none()] = None
+    """Priority of the messages of catch-up and backfill runs, in the broker's own scale."""
     rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = None
     """Pause between two catch-up dispatches."""
     calendars: Annotated[Mapping[str, Calendar], CALENDARS] = Field({}, repr=False)

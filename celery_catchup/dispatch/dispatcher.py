@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import uuid
 from collections import deque
@@ -356,10 +357,14 @@ class EntryDispatch:
         self._app, self._sender, self._schedule = app, sender, schedule
         self.publish, self.depth = sender.publish, sender.depth
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+    def template(self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any]) -> Template:
         """Build the message of a run."""
         facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
-        return self._sender.template(self._schedule[entry], policy_entry=entry, run_id=run_id, run=facts)
+        declared = self._schedule[entry]
+        if options:
+            declared = copy.copy(declared)
+            declared.options = {**_unrouted(declared.options, options), **options}
+        return self._sender.template(declared, policy_entry=entry, run_id=run_id, run=facts)
 
     def end(self, task_ids: list[str], *, terminate: bool) -> bool:
         """Revoke these tasks; False when the broker fails and the call has to be repeated."""
@@ -380,6 +385,12 @@ def _messages(window: Sequence[OutboxRun], now: Instant, damaged: list[Sent]) ->
             what = f"{type(error).__name__}: {describe(error)}"
             text = f"the stored message of run {one.id} is damaged: {what}"
             damaged.append(Sent(one, DispatchError("invalid", text)))
+
+
+def _unrouted(options: Mapping[str, Any], lane: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an entry without its own route, when the lane has a queue."""
+    route = ("queue", "exchange", "routing_key") if "queue" in lane else ()
+    return {name: value for name, value in options.items() if name not in route}
 
 
 def _filled(call: TaskCall, text: str, run: Mapping[str, Any], now: Instant) -> str:

@@ -63,7 +63,7 @@ def prepare(
     becomes a skip. Runs that may start at ``now`` are committed together with their message. ``busy`` and
     ``after`` are the assumptions of the plan, as in `EntryBatch`.
     """
-    entry, messages, runs = tracked.entry, _Messages(tracked.entry.name, dispatch), list[NewRun]()
+    entry, messages, runs = tracked.entry, _Messages(tracked.entry, dispatch), list[NewRun]()
     held_back: dict[PlannedRun, SkipReason] = {}
     size, last = 0, None
     ascending = len(entry.schedules) == 1 and not plan.skips
@@ -125,8 +125,8 @@ def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:
 class _Messages:
     """The templates of an entry's runs; one that all runs of a trigger share is built once."""
 
-    def __init__(self, entry: str, dispatch: Dispatch) -> None:
-        self._entry, self._dispatch = entry, dispatch
+    def __init__(self, entry: Entry, dispatch: Dispatch) -> None:
+        self._entry, self._dispatch, self._lane = entry.name, dispatch, entry.policy.catch_up.options()
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
         self.shared_size = 0
@@ -134,7 +134,8 @@ class _Messages:
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
-            template = self._dispatch.template(self._entry, planned, run_id)
+            options = self._lane if planned.trigger.takes_lane else {}
+            template = self._dispatch.template(self._entry, planned, run_id, options=options)
             self.templates[template.id] = template
             if template.run is None:
                 self._shared[planned.trigger] = template

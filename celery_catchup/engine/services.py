@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.reaper import Reaper
@@ -43,8 +43,9 @@ class Sent(NamedTuple):
 class Dispatch(Protocol):
     """Builds and publishes messages."""
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
-        """Return the message of a run, with placeholders where two runs of the entry differ."""
+    def template(self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any]) -> Template:
+        """Return the message of a run, with placeholders where two runs of the entry differ; ``options``
+        replace those of the entry."""
 
     def publish(
         self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, enough: Callable[[], bool]

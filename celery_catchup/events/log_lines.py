@@ -8,7 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
@@ -94,8 +93,8 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "window_start": to_rfc3339,
     "window_end": to_rfc3339,
     "duration": "{:.1f}s".format,
-    "approve": partial(command_line, "approve"),
-    "discard": partial(command_line, "discard"),
+    "approve": lambda entry: command_line("approve", entry),
+    "discard": lambda entry: command_line("discard", entry),
     "retry_in": "{:g}s".format,
     "workers": ", ".join,
     "state": lambda state: str(state or "retry"),

@@ -325,6 +325,38 @@ def an_incompatible_flower(stage: Stage) -> None:
     stage.printed += html.unescape("".join(shown))
 
 
+@prints(
+    "cli/preview_table.py: approve …", "cli/status.py: approve --all -n", "events/log_lines.py: approve …"
+)
+def a_held_catch_up(stage: Stage) -> None:
+    project = stage.project({NAME: {**ALL, "hold_above": 1}})
+    stage.clock.set(datetime.now(UTC) - timedelta(hours=4))
+    project.tick()
+    stage.clock.set(datetime.now(UTC))
+    stage.show(project, "preview", NAME)
+    project.tick()
+    stage.log()
+    stage.show(project, "status")
+
+
+@prints("events/log_lines.py: discard …")
+def another_held_catch_up(stage: Stage) -> None:
+    stage.outage(stage.project({NAME: {**ALL, "hold_above": 1}}))
+    stage.log()
+
+
+@prints("beat/worker_inspection.py: celery worker -Q …")
+def a_queue_of_catch_ups_without_workers(stage: Stage) -> None:
+    project = stage.project({"etl": ALL}, catchup_queue="late")
+    with project.beat() as beat:
+        beat.tick()
+        assert beat._work is not None
+        inspection = beat._work.worker_inspection
+        inspection._answers = {"celery@here": ["celery"]}
+        inspection.poll(1)
+    stage.log()
+
+
 # -- the tests -------------------------------------------------------------------------------
 
 

@@ -76,7 +76,7 @@ class Broker:
     def depth(self, queue: str, routing_key: str) -> int | None:
         return self.held
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+    def template(self, entry: str, run: PlannedRun, run_id: str, **options: Any) -> Template:
         if entry in self.guarded:
             raise KeptBackError(entry)
         if entry in self.failing:

@@ -11,7 +11,8 @@ import redis
 
 from celery_catchup.events import StateSuspect
 from celery_catchup.model import PlannedRun, RunState
-from celery_catchup.store import Keys, Template, retention, scripts
+from celery_catchup.store import Keys, Template, retention
+from celery_catchup.store import store as store_module
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
 from tests.simulation.server import CLOCK, on_simulated_time
@@ -39,8 +40,8 @@ class Release(Broker):
         super().__init__()
         self.number, self.hooked = number, hooked
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
-        one = super().template(entry, run, run_id)
+    def template(self, entry: str, run: PlannedRun, run_id: str, **options: Any) -> Template:
+        one = super().template(entry, run, run_id, **options)
         message = json.dumps({**json.loads(one.message), "release": self.number})
         return Template(message, queue=one.queue, db=one.db, run=one.run)
 
@@ -51,8 +52,8 @@ class Years:
     def __init__(self, url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.url, self.clock, self.settings = url, clock, settings
         self.beat: Any = None
-        timed = on_simulated_time(scripts.all_scripts())
-        monkeypatch.setattr(scripts, "all_scripts", lambda: timed)
+        timed = on_simulated_time(store_module.all_scripts())
+        monkeypatch.setattr(store_module, "all_scripts", lambda: timed)
         self._client = redis.Redis.from_url(url)
         self.tell_time()
 

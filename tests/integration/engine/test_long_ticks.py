@@ -45,10 +45,10 @@ class SlowBroker(Broker):
         self.meanwhile()
         return super().send(one)
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
+    def template(self, entry: str, run: PlannedRun, run_id: str, **options: Any) -> Template:
         if self.atomic:
             self.meanwhile()
-        return super().template(entry, run, run_id)
+        return super().template(entry, run, run_id, **options)
 
 
 class Pair:

@@ -222,8 +222,8 @@ class LargeBroker(Broker):
         super().__init__()
         self.size, self.hooked = size, hooked
 
-    def template(self, entry: str, run: PlannedRun, run_id: str) -> Template:
-        small = super().template(entry, run, run_id)
+    def template(self, entry: str, run: PlannedRun, run_id: str, **options: Any) -> Template:
+        small = super().template(entry, run, run_id, **options)
         message = json.dumps({**json.loads(small.message), "blob": "x" * self.size})
         return Template(message, queue=small.queue, db=small.db, run=small.run)
 

@@ -23,6 +23,7 @@ ONE_OF_EACH: dict[str, Any] = {
     "max_runs": 5,
     "keep": "newest",
     "hold_above": 100,
+    "catch_up": {"queue": "late", "priority": 9},
     "max_active_runs": 2,
     "max_pending": 3,
     "on_failure": "stop",
