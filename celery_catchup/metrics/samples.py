@@ -53,7 +53,7 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         "retries_waiting": counts["retries"],
         "outbox_length": counts["outbox"],
         "dead_letters": counts["dead"],
-        "leader_terms": int(epoch or 0),
+        "leader_terms": int(epoch) if epoch is not None and epoch.isdigit() else 0,
         "workers": workers,
         "entries_paused": sum(not one.get("held") for one in pauses),
         "entries_held": sum(bool(one.get("held")) for one in pauses),

@@ -29,7 +29,7 @@ from celery_catchup.operations.runs import (
 )
 from celery_catchup.store import Replay
 from celery_catchup.store.leases import ReportOutcome
-from celery_catchup.store.listing import Record
+from celery_catchup.store.listing import UNREADABLE, Record
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,8 @@ def _handle(
     operator.read_for_change()
     handled = []
     for record in records:
-        outcome, reason = handle(record)
+        unreadable = (Outcome.REFUSED, "its record cannot be read")
+        outcome, reason = unreadable if UNREADABLE in record else handle(record)
         slot = to_datetime(int(record["slot"]))
         handled.append(HandledRun(record["id"], record["entry"], slot, outcome, reason))
         if progress is not None:
@@ -262,12 +263,16 @@ def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
         category=Category(category) if category in list(Category) else Category.UNKNOWN,
         decision=decision_of(record),
         last_checkpoint=None,
-        exception=letter.get("type"),
-        traceback=letter.get("traceback"),
+        exception=_text(letter.get("type")),
+        traceback=_text(letter.get("traceback")),
         details={
             name: value for name, value in letter.items() if name not in ("category", "type", "traceback")
         },
     )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _text_of(letter: DeadLetter) -> str:

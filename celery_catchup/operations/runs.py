@@ -19,7 +19,14 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, RunFilter
-from celery_catchup.store.store import portions, stored_length, stored_time, time_between
+from celery_catchup.store.store import (
+    NUMBER_ERRORS,
+    portions,
+    stored_instant,
+    stored_length,
+    stored_time,
+    time_between,
+)
 
 SHORTEST_ID = 4
 """Characters of an id that identify a run, if no other id begins with them."""
@@ -281,23 +288,29 @@ def run_of(record: Mapping[str, Any]) -> Run:
         lag=time_between(record["slot"], record.get("started")),
         duration=time_between(record.get("attempt_started"), record.get("finished")),
         attempt=int(record.get("attempt", 1)),
-        worker=record.get("worker"),
-        error=record.get("error"),
+        worker=_text(record.get("worker")),
+        error=_text(record.get("error")),
         backfill=lane.removeprefix(_LANE) if lane.startswith(_LANE) else None,
-        replays=int(record.get("replays", 0)),
-        requested_by=record.get("by"),
-        tenant=record.get("tenant") or None,
-        logic_version=record.get("logic_version") or None,
+        replays=stored_instant(record.get("replays")) or 0,
+        requested_by=_text(record.get("by")),
+        tenant=_text(record.get("tenant")),
+        logic_version=_text(record.get("logic_version")),
     )
+
+
+def _text(value: object) -> str | None:
+    """Return a stored text; None if it is missing, empty, or something else."""
+    return value if isinstance(value, str) and value else None
 
 
 def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> Checkpoint | None:
     """Return the last checkpoint that the run's task noted, with its value."""
     noted = record.get("checkpoint")
-    if not isinstance(noted, Mapping):
+    at = stored_time(noted.get("at")) if isinstance(noted, Mapping) else None
+    if noted is None or at is None:
         return None
-    name = str(noted["name"])
-    return Checkpoint(name, notes.get("checkpoints", {}).get(name), to_datetime(int(noted["at"])))
+    name = str(noted.get("name"))
+    return Checkpoint(name, notes.get("checkpoints", {}).get(name), at)
 
 
 def decision_of(record: Mapping[str, Any]) -> Decision | None:
@@ -306,18 +319,21 @@ def decision_of(record: Mapping[str, Any]) -> Decision | None:
     retried = state is RunState.WAITING and not record.get("failures")
     if state not in _DECIDED or retried or not isinstance(decided, Mapping):
         return None
-    return Decision(
-        decided_at=to_datetime(int(decided["at"])),
-        failures=int(decided.get("failures", 0)),
-        losses=int(decided.get("losses", 0)),
-        next_attempt_at=stored_time(decided.get("next")),
-        reason=decided.get("reason"),
-        max_attempts=int(decided.get("max_attempts", 1)),
-        retry_delay=timedelta(milliseconds=decided.get("retry_delay_ms", 0)),
-        retry_backoff=float(decided.get("retry_backoff", 1)),
-        retry_max_delay=stored_length(decided.get("retry_max_delay_ms")),
-        on_failure=str(decided.get("on_failure", "continue")),
-    )
+    try:
+        return Decision(
+            decided_at=to_datetime(int(decided["at"])),
+            failures=int(decided.get("failures", 0)),
+            losses=int(decided.get("losses", 0)),
+            next_attempt_at=stored_time(decided.get("next")),
+            reason=_text(decided.get("reason")),
+            max_attempts=int(decided.get("max_attempts", 1)),
+            retry_delay=timedelta(milliseconds=decided.get("retry_delay_ms", 0)),
+            retry_backoff=float(decided.get("retry_backoff", 1)),
+            retry_max_delay=stored_length(decided.get("retry_max_delay_ms")),
+            on_failure=str(decided.get("on_failure", "continue")),
+        )
+    except (KeyError, *NUMBER_ERRORS):
+        return None
 
 
 def _format(value: timedelta) -> str:
@@ -328,13 +344,13 @@ def _heartbeat(operator: Operator, record: Record) -> datetime | None:
     """Return when the worker last renewed the lease; while the run is running, the lease itself says so."""
     if record["state"] != RunState.RUNNING:
         return stored_time(record.get("heartbeat"))
-    lease, length = operator.ledger.lease(record["id"]), record.get("lease_ms")
+    lease, length = operator.ledger.lease(record["id"]), stored_instant(record.get("lease_ms"))
     return None if lease is None or length is None else stored_time(lease - length)
 
 
 def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
     """Yield the last attempts of a run, the oldest first, the present or final one last."""
-    past = list(record.get("past", ()))
+    past = [one for one in record.get("past", ()) if isinstance(one, Mapping)]
     if record.get("attempt_started") is not None:
         failed = RunState(record["state"]).failed
         past.append(
@@ -349,12 +365,12 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
         )
     for one in past:
         yield Attempt(
-            attempt=int(one["attempt"]),
+            attempt=stored_instant(one.get("attempt")) or 0,
             started_at=stored_time(one.get("started")),
             ended_at=stored_time(one.get("ended")),
-            worker=one.get("worker"),
-            outcome=str(one["outcome"]),
-            error=one.get("error"),
+            worker=_text(one.get("worker")),
+            outcome=str(one.get("outcome", "unknown")),
+            error=_text(one.get("error")),
         )
 
 

@@ -293,5 +293,8 @@ def _progress(scheduler: Mapping[str, str]) -> CatchupProgress | None:
     if scheduler.get("catchup_running") != "1":
         return None
     return CatchupProgress(
-        *(int(scheduler.get(f"catchup_{name}", "0")) for name in ("total", "dispatched", "skipped"))
+        *(
+            stored_instant(scheduler.get(f"catchup_{name}")) or 0
+            for name in ("total", "dispatched", "skipped")
+        )
     )

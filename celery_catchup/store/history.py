@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from celery_catchup.model import Instant, SkipReason, Trigger
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import NUMBER_ERRORS, StorePart, is_instant
 
 _HOUR = 3_600_000
 _LAG, _PLACE = "lag", "hour"
@@ -69,16 +69,14 @@ class History(StorePart):
         return {
             name.decode().removeprefix(_EVER): int(count)
             for name, count in self._client.hgetall(self._keys.hours).items()
-            if name.startswith(_EVER.encode())
+            if name.startswith(_EVER.encode()) and count.isdigit()
         }
 
     def outages(self, *, since: Instant) -> list[tuple[Instant, Instant]]:
         """Return the times without a leader that ended after ``since``, oldest first."""
         found = self._client.zrangebyscore(self._keys.outages, f"({since}", "+inf")
         pairs = (text.split() for text in found)
-        return [
-            (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(bytes.isdigit, pair))
-        ]
+        return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(_is_time, pair))]
 
 
 def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
@@ -87,16 +85,21 @@ def last_catchup(scheduler: Mapping[str, str]) -> LastCatchup | None:
         name: scheduler.get(f"last_catchup_{name}", "")
         for name in ("ended", "first", "last", "dispatched", "skipped")
     }
-    if not all(text.isdecimal() for text in texts.values()):
+    if not all(_is_time(text) for text in texts.values()):
         return None
     return LastCatchup(**{name: int(text) for name, text in texts.items()})
+
+
+def _is_time(text: str | bytes) -> bool:
+    """Whether a text is a number of milliseconds that can be converted to a time."""
+    return text.isdigit() and len(text) < 20 and is_instant(int(text))
 
 
 def _page(text: bytes) -> dict[str, int]:
     """Decode the counts of an hour; empty for a count since the beginning, and for a damaged record."""
     try:
         page = {str(name): int(count) for name, count in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
+    except (*NUMBER_ERRORS, AttributeError, RecursionError):
         return {}
     return page if _PLACE in page else {}
 

@@ -177,6 +177,6 @@ def standbys(store: Store) -> dict[str, tuple[Instant, Instant | None]]:
     found: dict[str, tuple[Instant, Instant | None]] = {}
     for beat, record in texts(store.client.hgetall(store.keys.standbys)).items():
         seen, since, *_ = [*record.split(" "), ""]
-        if seen.isdecimal():
+        if seen.isdecimal() and len(seen) < 16 and len(since) < 16:
             found[beat] = int(seen), int(since) if since.isdecimal() else None
     return found

@@ -5,7 +5,6 @@ Every call is bounded: it reads a limited number of runs, and returns where it s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -13,7 +12,16 @@ from itertools import count, islice
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, Trigger
-from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_json, read_run, texts
+from celery_catchup.store.store import (
+    AT_ONCE,
+    StorePart,
+    is_instant,
+    portions,
+    read_json,
+    read_run,
+    read_span,
+    texts,
+)
 
 LOOKED_AT = 10_000
 """Runs that one call reads; the cursor of the page leads to the others."""
@@ -25,6 +33,18 @@ _IDS_PAGE = 10_000
 _SKIPS = 1000
 
 _TRIGGERS = tuple(Trigger)  # compared, not hashed: a damaged record may hold a list
+
+UNREADABLE = "unreadable"
+"""A member of a record that takes the place of one which cannot be read."""
+_UNREADABLE = {
+    UNREADABLE: True,
+    "entry": "?",
+    "state": str(RunState.FAILED),
+    "trigger": str(Trigger.MANUAL),
+    "slot": 0,
+    "attempt": 1,
+    "error": "the record of this run cannot be read: another program has changed it",
+}
 
 Record = dict[str, Any]
 Position = tuple[Instant, str]
@@ -53,7 +73,7 @@ class RunFilter:
     def takes(self, record: Record) -> bool:
         """Whether a run matches."""
         return (
-            (not self.entries or record["entry"] in self.entries)
+            (not self.entries or record["entry"] in self.entries or UNREADABLE in record)
             and (not self.triggers or record["trigger"] in self.triggers)
             and (not self.states or record["state"] in self.states)
             and (self.lane is None or record.get("lane") == self.lane)
@@ -110,7 +130,9 @@ class Listing(StorePart):
         positions = self._positions(wanted)
         while looked_at < LOOKED_AT and (part := list(islice(positions, AT_ONCE))):
             looked_at += len(part)
-            for record in self.records([run_id for _, run_id in part], having=wanted.words):
+            slots = {run_id: slot for slot, run_id in part}
+            for record in self.records(list(slots), having=wanted.words):
+                record["slot"] = slots[record["id"]]  # the place in the list, also of an unreadable one
                 if wanted.takes(record):
                     found.append(record)
                     if len(found) > wanted.limit:
@@ -130,14 +152,15 @@ class Listing(StorePart):
         for start in count(0, AT_ONCE):
             part = self._client.zrevrangebyscore(key, top, bottom, start, AT_ONCE, withscores=True)
             for run_id, slot in part:
-                position = (int(slot), run_id.decode())
+                position = (int(slot) if is_instant(slot) else 0, run_id.decode())
                 if wanted.after is None or position < wanted.after:
                     yield position
             if len(part) < AT_ONCE:
                 return
 
     def records(self, ids: Sequence[str], *, having: Sequence[Sequence[bytes]] = ()) -> list[Record]:
-        """Return the records of these runs, with their ids; missing and unreadable ones are left out.
+        """Return the records of these runs, with their ids; missing ones are left out, and an unreadable one
+        is a failed run that says so.
 
         With ``having``, a record must contain a word of each group; this saves decoding most of the others.
         """
@@ -201,7 +224,9 @@ class Listing(StorePart):
             ),
         )
         return {
-            name: [span for span in map(json.loads, spans) if until is None or span["first"] <= until]
+            name: [
+                span for span in map(read_span, spans) if span and (until is None or span["first"] <= until)
+            ]
             for name, spans in answers.items()
         }
 
@@ -237,8 +262,11 @@ def _has(text: bytes | None, groups: Sequence[Sequence[bytes]]) -> bool:
 
 
 def _decoded(ids: Sequence[str], stored: Sequence[bytes | None]) -> list[Record]:
-    """Decode records, with their ids; leave out missing and unreadable ones."""
-    runs = zip(ids, map(read_run, stored), strict=True)
-    return [
-        {"id": run_id, **run} for run_id, run in runs if run is not None and run.get("trigger") in _TRIGGERS
-    ]
+    """Decode records, with their ids; leave out missing ones."""
+    found = []
+    for run_id, text in zip(ids, stored, strict=True):
+        if text is not None:
+            run = read_run(text)
+            readable = run is not None and run.get("trigger") in _TRIGGERS
+            found.append({"id": run_id, **(run if run is not None and readable else _UNREADABLE)})
+    return found

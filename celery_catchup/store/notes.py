@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from celery_catchup.errors import LeaseLostError
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import StorePart, read_json
 
 LONGEST_NOTE = 64 * 1024
 """Most characters of one value as JSON; store a longer one elsewhere and keep its address here."""
@@ -17,14 +17,25 @@ MOST_BYTES = 512 * 1024
 """Most bytes of all stored values of one run together."""
 
 
+def _value(text: str) -> Any:
+    """Decode a value; None if it is unreadable."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
 class Notes(StorePart):
     """Checkpoints, snapshots, outputs and progress, kept as long as their run."""
 
     def read(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return all notes of a run: by kind, then by name."""
         stored = self._client.hget(self._keys.notes, run_id)
-        pages = json.loads(stored) if stored else {}
-        return {kind: {name: json.loads(text) for name, text in page.items()} for kind, page in pages.items()}
+        return {
+            kind: {name: _value(text) for name, text in page.items()}
+            for kind, page in (read_json(stored) or {}).items()
+            if isinstance(page, dict)
+        }
 
     def write(self, run_id: str, kind: str, name: str, value: Any, *, owner: str, once: bool = False) -> Any:
         """Keep a value, and return the kept one: with ``once`` that is the first.

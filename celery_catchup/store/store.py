@@ -26,6 +26,9 @@ from celery_catchup.store.keys import Keys
 AT_ONCE = 500
 """Entries that one command reads or writes."""
 _STATES = tuple(RunState)  # compared, not hashed: a damaged record may hold a list
+_LAST_INSTANT = 253_402_300_799_999  # the end of the year 9999
+NUMBER_ERRORS = (TypeError, ValueError, OverflowError)
+"""What a conversion of a stored value to a number raises."""
 
 Item = TypeVar("Item", bound=Hashable)
 Part = TypeVar("Part")
@@ -164,7 +167,7 @@ def read_json(text: bytes | str | None) -> dict[str, Any] | None:
     """Decode a stored mapping; None if it is missing or unreadable."""
     try:
         found = json.loads(text or b"null")
-    except ValueError:  # also bytes that are not text
+    except (ValueError, RecursionError):  # also bytes that are not text
         return None
     return found if isinstance(found, dict) else None
 
@@ -175,7 +178,19 @@ def read_run(text: bytes | str | None) -> dict[str, Any] | None:
     if run is None or run.get("state") not in _STATES or not isinstance(run.get("entry"), str):
         return None
     numbers = (run.get("slot"), run.get("schedule", 0), run.get("attempt"))
-    return run if all(isinstance(number, int | float) for number in numbers) else None
+    return run if all(isinstance(number, int | float) and is_instant(number) for number in numbers) else None
+
+
+def read_span(text: bytes) -> dict[str, Any] | None:
+    """Decode a span of skipped slots; None if it is unreadable."""
+    span = read_json(text) or {}
+    numbers = [span.get(name) for name in ("first", "last", "count", "schedule")]
+    return span if all(isinstance(number, int) and is_instant(number) for number in numbers) else None
+
+
+def is_instant(number: float) -> bool:
+    """Whether a number can be converted to a time; one that is not finite cannot."""
+    return -_LAST_INSTANT <= number <= _LAST_INSTANT
 
 
 def texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:
@@ -184,8 +199,10 @@ def texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def stored_instant(value: Any) -> Instant | None:
-    """Return the stored instant; None if it is missing or not a number."""
-    return int(value) if isinstance(value, int | float) or (value or "").isdecimal() else None
+    """Return the stored instant; None if it is missing, not a number, or out of range."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    return int(value) if isinstance(value, int | float) and is_instant(value) else None
 
 
 def stored_time(value: Any) -> datetime | None:
@@ -195,8 +212,9 @@ def stored_time(value: Any) -> datetime | None:
 
 
 def stored_length(milliseconds: float | None) -> timedelta | None:
-    """Return the stored length."""
-    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
+    """Return the stored length; None if it is missing, not a number, or out of range."""
+    found = stored_instant(milliseconds)
+    return None if found is None else timedelta(milliseconds=found)
 
 
 def time_between(begin: Any, end: Any) -> timedelta | None:
