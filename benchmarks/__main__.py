@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     scale = SCALES["quick" if options.quick else options.scale]
     found, begun, failed = Findings(), time.monotonic(), False
-    with EmbeddedServer() as server, tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+    with EmbeddedServer(password="") as server, tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         stage = Stage(scale, server, Path(folder))
         for name in options.only or BENCHMARKS:
             print(f"== {name}: {BENCHMARKS[name]}", file=sys.stderr, flush=True)

@@ -19,6 +19,11 @@ DIRECTION_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 """Characters that change the direction of the text after them, so that it reads as something else."""
 
 
+def with_visible_controls(text: str) -> str:
+    """Show characters that change the direction of text as escapes."""
+    return DIRECTION_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def shown(value: object) -> str:
     """Format a value so that the user recognises it: quoted, on one line, cut if it is long."""
     if isinstance(value, str):

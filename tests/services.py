@@ -38,4 +38,5 @@ def why_rabbitmq_is_silent(url: str = RABBITMQ_URL) -> str | None:
 def private_server(**options: Any) -> EmbeddedServer:
     """A server of our own, not yet started; CATCHUP_TEST_REDIS_SERVER names another binary to use."""
     binary = os.environ.get("CATCHUP_TEST_REDIS_SERVER") or None
-    return EmbeddedServer(binary=binary, **options)
+    # Without a password: proxies and other clients of the tests know only the port.
+    return EmbeddedServer(binary=binary, **{"password": "", **options})

@@ -199,6 +199,8 @@ class Settings(UserModel):
     """Port on which beat serves metrics for Prometheus; needs the extra `metrics`."""
     metrics_address: Annotated[str, TEXT] = "127.0.0.1"
     """Address on which beat serves metrics; `0.0.0.0` for scrapes from other hosts."""
+    metrics_public: Annotated[bool, FLAG] = False
+    """Whether Flower's `/metrics` has these metrics without a login, where Flower has one."""
 
     @classmethod
     def unknown(cls, name: object) -> str:

@@ -12,6 +12,7 @@ from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
 from celery_catchup import events
+from celery_catchup.error_text import with_visible_controls
 from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
 from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, Severity, SkipReason, to_rfc3339
@@ -113,7 +114,7 @@ def logfmt(msg: str, **fields: object) -> str:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.fullmatch(text) else with_visible_controls(json.dumps(text, ensure_ascii=False))
 
 
 def log_at_info() -> None:

@@ -1,4 +1,4 @@
-"""Redact secrets in errors and tracebacks before they are stored.
+"""Redact secrets: in errors and tracebacks before they are stored, in notes of tasks before they are shown.
 
 Every pattern is bounded, so that the time grows with the length of the text and not faster: a task may raise
 an error of any size.
@@ -7,10 +7,14 @@ an error of any size.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from celery_catchup.error_text import masked
 
 _HIDDEN = "***"
+_DEEPEST = 30
+"""Levels of a value that are shown; one that is deeper is for programs."""
 _SECRET_PARTS = (
     "password", "passwd", "passphrase", "token", "secret", "cookie", "apikey", "privatekey", "accesskey",
     "credential", "authorization", "sessionid", "signature",
@@ -34,6 +38,19 @@ def redacted(text: str) -> str:
     """Return the text with ``***`` for values named like a secret, and for passwords in URLs."""
     text = _BEARER.sub(rf"\1{_HIDDEN}", _without_named_values(text))
     return "\n".join(masked(line) if "://" in line else line for line in text.split("\n"))
+
+
+def redacted_value(value: Any, *, name: str = "", depth: int = 0) -> Any:
+    """Return a value of JSON with ``***`` for what is named like a secret, and for secrets in texts."""
+    if (is_secret(name) and value is not None and not isinstance(value, bool)) or depth > _DEEPEST:
+        return _HIDDEN
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {key: redacted_value(one, name=str(key), depth=depth + 1) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_value(one, depth=depth + 1) for one in value]
+    return value
 
 
 def _without_named_values(text: str) -> str:

@@ -38,21 +38,15 @@ class StoreCollector(Collector):
         self._opened: Any = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="catchup-metrics")
         self._reading: Future[Samples] | None = None
-        self._fresh: Samples | None = None
         self._problem = ""
 
     def describe(self) -> Iterator[Metric]:
         """Describe the metrics without reading the store."""
         return _families({}, "")
 
-    def refresh(self) -> None:
-        """Read the samples that the next `collect` returns, for a caller that must not wait there."""
-        self._fresh = self._samples()
-
     def collect(self) -> Iterator[Metric]:
         """Return the samples of this moment."""
-        samples, self._fresh = self._fresh or self._samples(), None
-        return _families(samples, "" if self._store is None else self._store.namespace)
+        return _families(self._samples(), "" if self._store is None else self._store.namespace)
 
     def close(self) -> None:
         """Close the store; a later scrape opens it again."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from celery_catchup.error_text import shown
 from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.events.log_lines import logfmt
+from celery_catchup.events.redaction import redacted_value
 from celery_catchup.model import RunState, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError, UnknownRunError
@@ -25,6 +26,7 @@ from celery_catchup.operations.runs import (
     find_record,
     last_checkpoint,
     position_of,
+    read_notes,
     run_of,
 )
 from celery_catchup.store import Replay
@@ -121,7 +123,7 @@ def show_dead(operator: Operator, beginning: str) -> DeadLetter:
     found = operator.listing.dead_run(record["id"])
     if found is None:
         raise UnknownRunError(f"run {record['id']} is not a dead letter, it is {record['state']}")
-    checkpoint = last_checkpoint(record, operator.notes.read(record["id"]))
+    checkpoint = last_checkpoint(record, read_notes(operator, record["id"]))
     return replace(_letter(*found), last_checkpoint=checkpoint)
 
 
@@ -266,7 +268,9 @@ def _letter(record: Record, letter: Record, died: int) -> DeadLetter:
         exception=_text(letter.get("type")),
         traceback=_text(letter.get("traceback")),
         details={
-            name: value for name, value in letter.items() if name not in ("category", "type", "traceback")
+            name: redacted_value(value, name=name)
+            for name, value in letter.items()
+            if name not in ("category", "type", "traceback")
         },
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
+from celery_catchup.events.redaction import redacted_value
 from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
@@ -246,7 +247,7 @@ def list_skips(
 def show_run(operator: Operator, beginning: str) -> RunDetails:
     """Show the run with this id, or the only one whose id begins with it."""
     record = find_record(operator, beginning)
-    notes = operator.notes.read(record["id"])
+    notes = read_notes(operator, record["id"])
     return RunDetails(
         run=run_of(record),
         last_heartbeat=_heartbeat(operator, record),
@@ -256,6 +257,12 @@ def show_run(operator: Operator, beginning: str) -> RunDetails:
         attempts=tuple(_attempts(record)),
         inputs=_inputs(operator.ledger.template(str(record.get("template", "")))),
     )
+
+
+def read_notes(operator: Operator, run_id: str) -> dict[str, dict[str, Any]]:
+    """Return what the run's task noted, by kind and name, without values that are named like a secret."""
+    notes = operator.notes.read(run_id)
+    return {kind: redacted_value(page) for kind, page in notes.items()}
 
 
 def find_record(operator: Operator, beginning: str) -> Record:

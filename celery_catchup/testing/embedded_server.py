@@ -8,13 +8,17 @@ It listens on this machine only, keeps its files in its own directory, and ends 
 
 from __future__ import annotations
 
+import json
+import secrets
 import shutil
 import socket as sockets
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
@@ -59,7 +63,8 @@ class EmbeddedServer:
 
     It listens on ``port`` (a free one unless given) or on a Unix socket at the path ``socket``. Nothing is
     written to disk unless ``appendonly`` is on; then ``restart()`` finds the data again, after ``kill()``
-    too. The caller's ``data_dir`` is kept at the end, our own is removed.
+    too. The caller's ``data_dir`` is kept at the end, our own is removed. The ``password`` is a random one
+    unless given, so that other users of the machine cannot connect; ``""`` is none.
     """
 
     def __init__(
@@ -70,7 +75,9 @@ class EmbeddedServer:
         data_dir: Path | str | None = None,
         appendonly: bool = False,
         binary: Path | str | None = None,
+        password: str | None = None,
     ) -> None:
+        self.password = secrets.token_urlsafe(18) if password is None else password
         self.socket = Path(socket) if socket is not None else None
         self.appendonly = appendonly
         self._port = port
@@ -117,10 +124,11 @@ class EmbeddedServer:
         return Path(self._own_dir.name)
 
     def url(self, db: int = 0) -> str:
-        """Return the URL of the database ``db``."""
+        """Return the URL of the database ``db``, with the password."""
+        login = f":{quote(self.password, safe='')}@" if self.password else ""
         if self.socket is not None:
-            return f"unix://{self.socket}?db={db}"
-        return f"redis://127.0.0.1:{self.port}/{db}"
+            return f"unix://{login}{self.socket}?db={db}"
+        return f"redis://{login}127.0.0.1:{self.port}/{db}"
 
     def start(self) -> None:
         """Start the process and return when it answers; do nothing when it already runs."""
@@ -192,17 +200,23 @@ class EmbeddedServer:
         }
         if self.socket is not None:
             settings |= {"unixsocket": str(self.socket), "unixsocketperm": "700"}
-        arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        if self.password:
+            settings["requirepass"] = self.password
+        # From stdin: everybody can read the arguments of a process.
+        lines = "".join(f"{name} {json.dumps(value)}\n" for name, value in settings.items())
         try:
             with self._log.open("wb") as log:
                 # Its own session: Ctrl-C in the terminal reaches only us, and we stop it in order.
                 self._process = subprocess.Popen(
-                    [str(binary), *arguments],
-                    stdin=subprocess.DEVNULL,
+                    [str(binary), "-"],
+                    stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError), self._process.stdin as stdin:
+                stdin.write(lines.encode())
         except OSError as error:
             raise EmbeddedServerError(f"{binary} cannot be started: {error}") from error
 
@@ -218,6 +232,7 @@ class EmbeddedServer:
         """Return whether our process answers there, with its data loaded."""
         client = redis.Redis(
             port=port,
+            password=self.password or None,
             unix_socket_path=str(self.socket) if self.socket is not None else None,
             socket_timeout=1,
             retry=Retry(NoBackoff(), 0),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
@@ -27,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
-from celery_catchup.error_text import DIRECTION_CONTROLS
+from celery_catchup.error_text import with_visible_controls
 from celery_catchup.errors import CatchupError
 from celery_catchup.flower import host
 from celery_catchup.flower.api.endpoint import Endpoint, Sent
@@ -210,8 +209,7 @@ def encode(value: object) -> bytes:
     """Encode a value as JSON that can also be embedded in a script element, and reads as it is written:
     characters that change the direction of text are escaped."""
     text = json.dumps(as_json(value), ensure_ascii=False).replace("</", "<\\/")
-    text = re.sub(DIRECTION_CONTROLS, lambda found: f"\\u{ord(found[0]):04x}", text)
-    return text.encode(errors="backslashreplace")  # lone surrogates as JSON escapes
+    return with_visible_controls(text).encode(errors="backslashreplace")  # lone surrogates as JSON escapes
 
 
 def _cross_site(request: Any) -> str | None:

@@ -13,7 +13,7 @@ from tornado.web import HTTPError, authenticated
 
 from celery_catchup import __version__
 from celery_catchup.config.times import parse_time
-from celery_catchup.error_text import did_you_mean, listed, shown
+from celery_catchup.error_text import did_you_mean, listed, shown, with_visible_controls
 from celery_catchup.errors import CatchupError, ConfigurationError
 from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
@@ -46,6 +46,11 @@ class AuthenticatedHandler(CatchupHandler, _FlowerPageHandler):  # type: ignore[
     @authenticated
     def _check_login(self) -> None:
         """Let Tornado redirect to the login page."""
+
+    def render_string(self, template_name: str, **values: Any) -> bytes:
+        """Render a template, with characters that change the direction of text shown as escapes."""
+        rendered: bytes = super().render_string(template_name, **values)
+        return with_visible_controls(rendered.decode()).encode()
 
 
 class StaticFile(AuthenticatedHandler):

@@ -323,3 +323,33 @@ def test_flower_exports_them_with_its_own(project: Project) -> None:
     assert found["store_up"] == 1
     assert found["slots_dispatched_total"] == {"scheduler": 0, "catchup": 3, "backfill": 0, "manual": 0}
     assert any(family.name.startswith("flower_") for family in found.families)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "shown"),
+    [
+        ({}, {}, False),
+        ({}, {"catchup_metrics_public": True}, True),
+        ({"basic_auth": []}, {}, True),
+        (
+            {
+                "basic_auth": [],
+                "auth": "ada@example.com",
+                "auth_provider": "flower.views.auth.GoogleAuth2LoginHandler",
+            },
+            {},
+            False,
+        ),
+    ],
+    ids=["a login is needed", "the setting opens them", "no authentication", "OAuth"],
+)
+def test_without_a_login_flower_shows_them_only_where_it_has_none(
+    project: Project, options: dict[str, Any], settings: dict[str, Any], shown: bool
+) -> None:
+    project.app.conf.update(settings)
+    with flower(project.app, **options) as site:
+        answer = site.ask("/metrics", headers={})
+
+    assert answer.status == 200
+    assert "flower_" in answer.text
+    assert ("celery_catchup_" in answer.text) is shown

@@ -45,6 +45,20 @@ def test_it_answers_at_its_url_and_is_gone_afterwards() -> None:
     assert not files.exists()
 
 
+def test_it_answers_only_to_those_who_know_its_password() -> None:
+    with EmbeddedServer() as server:
+        with redis.Redis.from_url(server.url()) as client:
+            assert client.ping()
+        with redis.Redis(port=server.port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes().decode()
+        assert server.password
+        assert server.password not in arguments
+        server.restart()
+        with redis.Redis.from_url(server.url()) as client:
+            assert client.ping()
+
+
 def test_two_servers_do_not_share_anything() -> None:
     with private_server() as one, private_server() as other:
         with redis.Redis.from_url(one.url()) as client:
