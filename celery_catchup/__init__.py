@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Scheduler": "celery_catchup.beat.scheduler",
     "current_run": "celery_catchup.worker_plugin.context",
+    "entries": "celery_catchup.stored_entries.entries",
     "install": "celery_catchup.worker_plugin.installation",
     "run_headers": "celery_catchup.operations.manual_runs",
     "trigger": "celery_catchup.operations.manual_runs",

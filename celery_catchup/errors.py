@@ -7,6 +7,10 @@
     ├── DurationError           text that is not a duration such as 2d12h   (a ValueError)
     ├── CronError               text that is not a cron expression          (a ValueError)
     ├── ScheduleError           a schedule that cannot be enumerated        (a ValueError)
+    ├── EntryError              a stored entry cannot be changed; nothing was written
+    │   ├── EntryExistsError    the name is taken, by a stored or a declared entry
+    │   ├── EntryChangedError   the entry has another revision than expected
+    │   └── EntryMissingError   no stored entry has this name
     ├── BackfillError           a range that cannot be backfilled; ``code`` says why
     ├── TooManySlotsError       a request about more slots than one request may have
     ├── LeaseLostError          another worker has claimed this run; raised by ``run.check()``
@@ -38,6 +42,22 @@ class CronError(CatchupError, ValueError):
 
 class ScheduleError(CatchupError, ValueError):
     """The schedule cannot say when it runs, so its slots cannot be enumerated."""
+
+
+class EntryError(CatchupError):
+    """A stored entry cannot be changed; nothing was written."""
+
+
+class EntryExistsError(EntryError):
+    """The name is taken, by a stored or a declared entry."""
+
+
+class EntryChangedError(EntryError):
+    """The entry has another revision than the caller expected: someone else has changed it."""
+
+
+class EntryMissingError(EntryError):
+    """No stored entry has this name."""
 
 
 class BackfillError(CatchupError):

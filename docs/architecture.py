@@ -25,6 +25,7 @@ SAYS = {
     "metrics": "Prometheus",
     "dispatch": "a run becomes a message",
     "engine": "the leader's work",
+    "stored_entries": "entries made at run time",
     "store": "all of Redis, in Lua scripts",
     "events": "log lines, signals",
     "planning": "what happens to each slot",

@@ -48,6 +48,7 @@ from celery_catchup.operations import (
 )
 from celery_catchup.operations import status as states
 from celery_catchup.operations.json_form import camel
+from celery_catchup.stored_entries.stored_entry import EntryFields
 from docs import http_api
 
 HERE = Path(__file__).resolve().parent
@@ -144,11 +145,23 @@ def meaning(field: FieldInfo) -> str:
 
 def default(field: FieldInfo) -> str:
     """Describe the default of a field."""
-    if field.default is None or field.default == {}:
+    if field.default is None or field.default in ({}, []):
         return "none"
     if isinstance(field.default, timedelta):
         return f"`{format_duration(field.default)}`"
     return f"`{field.default}`" if field.default != "" else "empty"
+
+
+# -- stored entries --------------------------------------------------------------------------
+
+
+def stored_entries_page() -> str:
+    """Return the page about stored entries."""
+    rows = [
+        [f"`{name}`", values(field), "needed" if field.is_required() else default(field), meaning(field)]
+        for name, field in EntryFields.model_fields.items()
+    ]
+    return fill("stored-entries", {"{fields}": table(["Field", "Values", "Default", "Meaning"], rows)})
 
 
 # -- skip reasons ----------------------------------------------------------------------------
@@ -362,6 +375,7 @@ def fill(page: str, parts: Mapping[str, str]) -> str:
 
 PAGES = {
     "settings": settings_page,
+    "stored-entries": stored_entries_page,
     "run-states": run_states_page,
     "metrics": metrics_page,
     "events": events_page,

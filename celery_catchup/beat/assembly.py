@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from celery.beat import ScheduleEntry
 
 from celery_catchup.beat.resolved_entries import ResolvedEntries, destination_of
+from celery_catchup.beat.stored_source import StoredSource
 from celery_catchup.beat.worker_inspection import WorkerInspection
 from celery_catchup.clock import Clock
 from celery_catchup.config.configuration import Configuration
@@ -27,6 +28,7 @@ from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.store import (
     Backfills,
     Batch,
+    EntryRecords,
     Leadership,
     Ledger,
     Recovery,
@@ -50,6 +52,7 @@ class Assembly:
     states: States
     engine: Engine
     sender: Dispatcher
+    stored_entries: StoredSource
     worker_inspection: WorkerInspection
     watermark_file: WatermarkFile | None
     allow_eviction: bool
@@ -101,25 +104,30 @@ def assemble(
     configuration: Configuration,
     resolved: ResolvedEntries,
     *,
-    schedule: Mapping[str, ScheduleEntry],
+    schedule: MutableMapping[str, ScheduleEntry],
     clock: Clock,
 ) -> Assembly:
-    """Assemble the parts of a beat for this app and its entries."""
+    """Assemble the parts of a beat for this app and its entries; stored entries join and leave the schedule
+    during its ticks."""
     settings, events = configuration.settings, process_events()
     store = open_store(app, settings)
+    stored_entries = StoredSource(app, EntryRecords(store), schedule)
     ttl, run_ttl = to_milliseconds(settings.lease_ttl), to_milliseconds(settings.run_lease_ttl)
     sender = Dispatcher(
         app, state=store.client, state_db=store.db, mark_tasks=settings.mark_tasks, checkins=settings.checkins
     )
     dispatch = EntryDispatch(app, sender, schedule)
     leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
-    policies = [one.build(0).policy for one in resolved.declared]
+
+    def policies() -> Iterator[Policy]:
+        return (one.build(0).policy for one in engine.declared)
+
     inspection = WorkerInspection(
         app,
         Workers(store, ttl_ms=run_ttl),
         events,
-        needed=any(map(_needs_worker_plugin, policies)),
-        lanes={policy.catch_up.queue for policy in policies if policy.catch_up.queue is not None},
+        needed=lambda: any(map(_needs_worker_plugin, policies())),
+        lanes=lambda: {one.catch_up.queue for one in policies() if one.catch_up.queue is not None},
     )
     recovery = Recovery(store, run_ttl_ms=run_ttl)
     retention = Retention(store)
@@ -140,6 +148,7 @@ def assemble(
         backfills=Backfills(store),
         retention=retention,
         schedule=schedule.keys(),
+        stored_entries=stored_entries,
         read_watermark_file=file.recall if file else lambda: None,
     )
     engine = Engine(
@@ -150,7 +159,9 @@ def assemble(
         records=resolved.records,
         destination=destination_of(app),
     )
-    return Assembly(store, services.states, engine, sender, inspection, file, settings.allow_eviction)
+    return Assembly(
+        store, services.states, engine, sender, stored_entries, inspection, file, settings.allow_eviction
+    )
 
 
 def _needs_worker_plugin(policy: Policy) -> bool:

@@ -10,18 +10,15 @@ from celery.beat import ScheduleEntry
 from celery.schedules import BaseSchedule, schedstate
 
 from celery_catchup.beat.celery_schedules import timetable_of
-from celery_catchup.config.configuration import UNSET, Declaration
+from celery_catchup.config.configuration import DECLARED, UNSET, Declaration
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import EXPECTED_SCHEDULE, ScheduleSpec, read_schedule
 from celery_catchup.error_text import describe_error, did_you_mean, path, shown
 from celery_catchup.errors import ConfigurationError, Mistake
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
-from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.timetable import OneSlot, Timetable
 from celery_catchup.timetables.zones import usable_zone
-
-BACKEND_CLEANUP = "celery.backend_cleanup"
-"""The name of Celery's own entry, which a policy for "every other entry" does not apply to."""
 
 
 class ConfiguredSchedule(BaseSchedule):  # type: ignore[misc]
@@ -75,9 +72,11 @@ class ConfiguredSchedule(BaseSchedule):  # type: ignore[misc]
 def spec_timetable(
     spec: ScheduleSpec, *, zone: tzinfo, dialect: Dialect, anchor: Instant, name: str
 ) -> Timetable:
-    """Build the timetable of a cron string or of a Celery schedule."""
+    """Build the timetable of a cron string, of a single time, or of a Celery schedule."""
     if isinstance(spec.source, str):
         return parse_cron(spec.source, zone=usable_zone(zone), dialect=dialect)
+    if isinstance(spec.source, datetime):
+        return OneSlot(to_instant(spec.source))
     return timetable_of(spec.source, zone=zone, anchor=anchor, name=name)
 
 
@@ -102,6 +101,14 @@ class CatchupEntry(ScheduleEntry):  # type: ignore[misc]
         """Return the entry as the configuration reads it."""
         schedule = self.schedule.written if isinstance(self.schedule, ConfiguredSchedule) else self.schedule
         return Declaration(schedule, self.catchup)
+
+
+class StoredScheduleEntry(CatchupEntry):
+    """An entry that was created at run time, with its revision; it always has a policy."""
+
+    def __init__(self, *args: Any, revision: int = 0, **fields: Any) -> None:
+        self.revision = revision
+        super().__init__(*args, **fields)
 
 
 def declaration_of(entry: ScheduleEntry) -> Declaration:
@@ -133,7 +140,7 @@ def build_entries(
                 built[name] = build(name, fields)
         except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
             problem = f"cannot build the entry ({describe_error(error)}); correct its fields"
-            found.append(Mistake(path("beat_schedule", name), problem))
+            found.append(Mistake(path(DECLARED, name), problem))
         if found and refused is not None:
             refused[name] = "; ".join(map(str, found))
         else:
@@ -143,21 +150,9 @@ def build_entries(
     return built
 
 
-def mistakes_by_entry(mistakes: Iterable[Mistake], names: Iterable[str]) -> dict[str, str]:
-    """Map the entries that these mistakes are in to what is wrong with each."""
-    places = {path("beat_schedule", name): name for name in names}
-    found: dict[str, list[str]] = {}
-    for mistake in mistakes:
-        holding = [p for p in places if f"{mistake.where}.".startswith((f"{p}.", f"{p}["))]
-        if holding:
-            # A name may have dots, and begin like another one.
-            found.setdefault(places[max(holding, key=len)], []).append(str(mistake))
-    return {name: "; ".join(texts) for name, texts in found.items()}
-
-
 def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:
     """Find fields that Celery would refuse without saying where, or would accept and never run."""
-    place = path("beat_schedule", name)
+    place = path(DECLARED, name)
     # An entry that is built already has its fields as attributes.
     given = fields if isinstance(fields, Mapping) else getattr(fields, "__dict__", {})
     for key, (expected, kind) in _TYPES.items():

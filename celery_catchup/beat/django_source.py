@@ -22,10 +22,10 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 from kombu.utils import json as kombu_json
 
-from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP, CatchupEntry
+from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.beat.entry_sources import EntrySource
 from celery_catchup.clock import SystemClock
-from celery_catchup.config.configuration import Declaration
+from celery_catchup.config.configuration import BACKEND_CLEANUP, Declaration
 from celery_catchup.errors import ScheduleError, SourceError
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import Instant, to_datetime, to_instant

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -82,6 +82,8 @@ def _with_role(role: Role, spec: ScheduleSpec, policy: Policy | None, zone: tzin
 
 
 def _of_spec(spec: ScheduleSpec, zone: tzinfo) -> str:
+    if isinstance(spec.source, datetime):
+        return f"at {to_rfc3339(to_instant(spec.source))}"
     return f"{spec.source}@{zone}" if isinstance(spec.source, str) else fingerprint(spec.source, zone=zone)
 
 

@@ -20,7 +20,7 @@ from celery_catchup.beat.fingerprints import (
 )
 from celery_catchup.beat.simulated_schedules import NotReplayableError
 from celery_catchup.beat.startup_checks import app_mistakes, entry_mistakes, entry_warnings
-from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.configuration import DECLARED, Configuration
 from celery_catchup.config.drift import record_of
 from celery_catchup.config.exclusions import compile_exclusions, named_calendars
 from celery_catchup.config.policy import Policy
@@ -36,7 +36,7 @@ from celery_catchup.store.opening import key_prefix
 from celery_catchup.timetables.cron_table import CronTable
 from celery_catchup.timetables.exclusions import Exclusions
 from celery_catchup.timetables.forward_only import ForwardOnlyTable
-from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.timetable import OneSlot, Timetable
 from celery_catchup.timetables.zones import usable_zone, zone_named
 
 
@@ -56,9 +56,14 @@ class ResolvedEntries:
 
 
 def resolve_entries(
-    entries: Mapping[str, ScheduleEntry], configuration: Configuration, *, timezone: tzinfo
+    entries: Mapping[str, ScheduleEntry],
+    configuration: Configuration,
+    *,
+    timezone: tzinfo,
+    place: str = DECLARED,
 ) -> ResolvedEntries:
-    """Resolve the entries; one whose schedule cannot be replayed loses its policy.
+    """Resolve the entries, which are written in ``place``; one whose schedule cannot be replayed loses its
+    policy.
 
     Schedules that are too frequent for beat to observe, or that have no slots, are mistakes.
     """
@@ -76,14 +81,14 @@ def resolve_entries(
             continue
         builder = _EntryBuilder(name, form, policy, zone, configuration.settings)
         try:
-            mistakes += [*builder.mistakes(), *entry_mistakes(entry)]
+            mistakes += [*builder.mistakes(), *entry_mistakes(entry, place=path(place, name))]
             declared.append(builder.declared(str(entry.task), fingerprint))
             warnings += entry_warnings(builder.build(0), form, entry.options)
         except NotReplayableError as error:
             unmanaged.append(name)
             not_replayable.append(str(error))
         except ScheduleError as error:
-            mistakes.append(Mistake(f"{path('beat_schedule', name)}.schedule", str(error)))
+            mistakes.append(Mistake(f"{path(place, name)}.schedule", str(error)))
     if declared:
         mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
@@ -118,7 +123,7 @@ class _EntryBuilder:
 
     @cached_property
     def _is_fixed(self) -> bool:
-        return all(isinstance(schedule.timetable, CronTable) for schedule in self._sample.schedules)
+        return all(isinstance(schedule.timetable, CronTable | OneSlot) for schedule in self._sample.schedules)
 
     def _build(self, anchors: Anchors) -> Entry:
         schedules = tuple(

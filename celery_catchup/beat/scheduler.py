@@ -15,11 +15,10 @@ from celery import beat
 
 from celery_catchup.beat.assembly import Assembly, assemble
 from celery_catchup.beat.catchup_entry import (
-    BACKEND_CLEANUP,
     CatchupEntry,
+    StoredScheduleEntry,
     build_entries,
     declaration_of,
-    mistakes_by_entry,
 )
 from celery_catchup.beat.celery_internals import build_entry, missing_internals
 from celery_catchup.beat.config_cache import load_entries
@@ -30,7 +29,7 @@ from celery_catchup.beat.startup_checks import app_warnings
 from celery_catchup.beat.unmanaged import UnmanagedEntries
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
-from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.configuration import BACKEND_CLEANUP, Configuration, mistakes_by_entry
 from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.engine import DispatchFailedError
 from celery_catchup.errors import ConfigurationError, DriftError, SourceError, StoreError, UnfitStoreError
@@ -195,6 +194,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             if reload:
                 self.install_default_entries(self.schedule)
             _, resolved = self._load_configuration(lenient=True)
+            work.stored_entries.rejoin()
         except (SourceError, ConfigurationError) as error:
             self.schedule = before
             logger.error(logfmt("Entries changed, but cannot be used", error=str(error)))
@@ -221,7 +221,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
     def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, ResolvedEntries]:
         declared = {
-            name: declaration_of(entry) for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
+            name: declaration_of(entry)
+            for name, entry in self.schedule.items()
+            if name != BACKEND_CLEANUP and not isinstance(entry, StoredScheduleEntry)
         }
         raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.collect():
@@ -292,7 +294,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         now = engine.now()
         if not self._started:
             work.check_namespace()
-        if not engine.lead(now):
+        revision = work.stored_entries.revision
+        leads = engine.lead(now)
+        if work.stored_entries.revision != revision:
+            self._seen = dict(self.schedule)
+        if not leads:
             return self._longest_sleep
         self._start_term(work, unmanaged, now)
         engine.advance(now)

@@ -14,13 +14,12 @@ from celery.beat import BeatLazyFunc, ScheduleEntry
 from celery.schedules import BaseSchedule
 from kombu.serialization import dumps
 
-from celery_catchup.config.configuration import Configuration
+from celery_catchup.config.configuration import RESERVED_OPTIONS, Configuration
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Select
 from celery_catchup.config.schedule_syntax import ScheduleForm
 from celery_catchup.config.settings import Settings
-from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
-from celery_catchup.error_text import describe_error, path, shown
+from celery_catchup.error_text import describe_error, shown
 from celery_catchup.errors import Mistake
 from celery_catchup.model import Instant, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.planning.entry import Entry, Role
@@ -40,9 +39,8 @@ _NO_ARGUMENTS: tuple[Any, ...] = ([], {}, {})
 # -- an entry with a policy ----------------------------------------------------------------------
 
 
-def entry_mistakes(entry: ScheduleEntry) -> Iterator[Mistake]:
+def entry_mistakes(entry: ScheduleEntry, *, place: str) -> Iterator[Mistake]:
     """Find options and arguments that no message can be built from, by trying."""
-    place = path("beat_schedule", str(entry.name))
     for name in RESERVED_OPTIONS:
         if name in entry.options:
             yield Mistake(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -55,10 +55,16 @@ class WorkerInspection:
     that no worker consumes."""
 
     def __init__(
-        self, app: Any, workers: Workers, events: Events, *, needed: bool, lanes: Collection[str] = ()
+        self,
+        app: Any,
+        workers: Workers,
+        events: Events,
+        *,
+        needed: Callable[[], bool],
+        lanes: Callable[[], set[str]] = set,
     ) -> None:
         self._app, self._workers, self._events, self._needed = app, workers, events, needed
-        self._lanes = frozenset(lanes)
+        self._lanes = lanes
         self._ask_at = time.monotonic() + _FIRST
         self._asked_at = 0.0
         self._thread: threading.Thread | None = None
@@ -101,7 +107,7 @@ class WorkerInspection:
     def _warn(self, server_ms: Instant) -> None:
         """Warn of workers without the plugin: at once, and every hour while it lasts."""
         presence = self._workers.presence()
-        without = self._needed and not presence.plugin and not self._workers.seen_since(0)
+        without = not presence.plugin and not self._workers.seen_since(0) and self._needed()
         if without and self._is_news("", server_ms):
             advice = 'add imports += ["celery_catchup.worker"] to the workers\' settings'
             logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
@@ -111,7 +117,7 @@ class WorkerInspection:
 
     def _warn_of_lanes(self, answers: Mapping[str, Sequence[str]], server_ms: Instant) -> None:
         consumed = {queue for queues in answers.values() for queue in queues}
-        for queue in sorted(self._lanes - consumed):
+        for queue in sorted(self._lanes() - consumed):
             if self._is_news(f"lane {queue}", server_ms):
                 start = celery_line("worker", "-Q", queue)
                 logger.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import islice
@@ -22,6 +22,10 @@ from celery_catchup.timetables.cron_dialects import parse_cron
 from celery_catchup.timetables.zones import usable_zone, zone_named
 
 ENTRIES = PREFIX + "entries"
+DECLARED = "beat_schedule"
+"""Where declared entries are written, for messages about mistakes."""
+BACKEND_CLEANUP = "celery.backend_cleanup"
+"""The name of Celery's own entry, which a policy for "every other entry" does not apply to."""
 EVERY_OTHER = "*"
 """The name in ``catchup_entries`` of the policy for entries without one of their own."""
 
@@ -31,6 +35,8 @@ _NAMES_SHOWN = 4
 _LEDGER_SPARE = timedelta(days=1)
 
 
+RESERVED_OPTIONS = ("task_id", "producer", "publisher", "connection")
+"""Options that an entry cannot set: they decide the id of a run and how it reaches the broker."""
 UNSET: Final = object()
 """Stands for "nothing was written", which differs from None."""
 
@@ -60,14 +66,21 @@ class Configuration:
     settings: Settings
     policies: Mapping[str, Policy | None]
     forms: Mapping[str, ScheduleForm]
+    longest_window: timedelta = timedelta()
+    """The ledger must keep runs longer than this."""
     warnings: tuple[str, ...] = ()
     """Valid settings whose effect may not be what the user expects."""
 
 
 def load(
-    raw: Mapping[str, object], *, declared: Mapping[str, Declaration], timezone: tzinfo
+    raw: Mapping[str, object],
+    *,
+    declared: Mapping[str, Declaration],
+    timezone: tzinfo,
+    place: str = DECLARED,
 ) -> Configuration:
-    """Load the ``catchup_*`` settings and the declared entries of an app in ``timezone``.
+    """Load the ``catchup_*`` settings and the entries of an app in ``timezone``; ``place`` is where the
+    entries are written.
 
     Raises one `ConfigurationError` that holds every mistake.
     """
@@ -77,10 +90,10 @@ def load(
         settings = Settings.read(raw)
     zone = usable_zone(timezone)
     policies = raw.get(ENTRIES)  # `Settings` reports it if it is not a mapping
-    app = _App(settings or Settings(), policies if isinstance(policies, Mapping) else {}, zone)
+    app = _App(settings or Settings(), policies if isinstance(policies, Mapping) else {}, zone, place)
     # Deleting a row of a database must not keep beat from starting.
     whole = app.settings.source is Source.SETTINGS
-    mistakes += _strange_names(app.given if whole else {}, declared)
+    mistakes += _strange_names(app.given if whole else {}, declared, place)
     entries = app.entries(declared, mistakes)
     # Windows are compared with the real setting only, not with the default.
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
@@ -89,8 +102,23 @@ def load(
         _with_ledger_ttl(app.settings, entries),
         policies={name: entry.policy for name, entry in entries.items()},
         forms={name: entry.form for name, entry in entries.items()},
+        longest_window=_longest_window(entries)[0],
         warnings=tuple(warning for entry in entries.values() for warning in entry.warnings),
     )
+
+
+def mistakes_by_entry(
+    mistakes: Iterable[Mistake], names: Iterable[str], *, place: str = DECLARED
+) -> dict[str, str]:
+    """Map the entries that these mistakes are in to what is wrong with each."""
+    places = {path(place, name): name for name in names}
+    found: dict[str, list[str]] = {}
+    for mistake in mistakes:
+        holding = [p for p in places if f"{mistake.where}.".startswith((f"{p}.", f"{p}["))]
+        if holding:
+            # A name may have dots, and begin like another one.
+            found.setdefault(places[max(holding, key=len)], []).append(str(mistake))
+    return {name: "; ".join(texts) for name, texts in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +138,7 @@ class _App:
     settings: Settings
     given: Mapping[str, object]
     timezone: tzinfo
+    place: str
 
     def entries(self, declared: Mapping[str, Declaration], mistakes: Mistakes) -> dict[str, _Entry]:
         """Parse every declared entry; collect the mistakes of those that cannot be parsed."""
@@ -125,7 +154,7 @@ class _App:
 
     def _entry(self, name: str, declaration: Declaration, *, default: Policy | None) -> _Entry:
         mistakes = Mistakes()
-        place = path("beat_schedule", name)
+        place = path(self.place, name)
         raw, where = self._written(name, declaration, place=place)
         policy = default
         with mistakes.collect():
@@ -177,11 +206,13 @@ def _bounded(policy: Policy | None, declaration: Declaration) -> Policy | None:
     return policy.model_copy(update=missing) if missing else policy
 
 
-def _strange_names(given: Mapping[str, object], declared: Mapping[str, Declaration]) -> Iterator[Mistake]:
+def _strange_names(
+    given: Mapping[str, object], declared: Mapping[str, Declaration], place: str
+) -> Iterator[Mistake]:
     for name in declared:
-        problem = _name_problem(name)
+        problem = name_problem(name)
         if problem:
-            yield Mistake(path("beat_schedule", name), problem)
+            yield Mistake(path(place, name), problem)
     for name in given:
         if name not in declared and name != EVERY_OTHER:
             known = f"(known: {_some(declared)})" if declared else "(it is empty)"
@@ -189,7 +220,7 @@ def _strange_names(given: Mapping[str, object], declared: Mapping[str, Declarati
             yield Mistake(path(ENTRIES, name), problem)
 
 
-def _name_problem(name: object) -> str | None:
+def name_problem(name: object) -> str | None:
     """Return why a name cannot be used in keys and log lines."""
     try:
         text(name)

@@ -138,7 +138,7 @@ class _Dated(UserModel):
     @field_validator("start_date", "end_date", check_fields=False)
     @classmethod
     def _in_utc(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
-        return None if value is None else to_utc(value, zone=_zone_of(info))
+        return None if value is None else to_utc(value, zone=zone_of(info))
 
     @field_validator("end_date", check_fields=False)
     @classmethod
@@ -151,7 +151,7 @@ class _Dated(UserModel):
         return value
 
 
-def _zone_of(info: ValidationInfo) -> tzinfo:
+def zone_of(info: ValidationInfo) -> tzinfo:
     """Return the entry's own zone, else the app's."""
     name = info.data.get("timezone")
     default: tzinfo = (info.context or {}).get("timezone", UTC)

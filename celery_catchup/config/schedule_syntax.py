@@ -3,6 +3,7 @@
 - a cron string, or anything Celery takes: a schedule object, a `timedelta`, seconds;
 - a list of these, each a schedule of its own;
 - ``{"cron": …, "id": …, "select": …, "window": …}``, or a list of these: schedules with their own policy;
+  ``{"every": "15m"}`` is an interval, and ``{"at": "2026-12-01T09:00:00Z"}`` has that one slot;
 - ``{"start": …, "stop": …, "restart": …}`` around any of the above.
 
 Only the form is parsed here. Celery's own schedules are passed on unchanged.
@@ -13,13 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any, TypeAlias
 
+from pydantic import ValidationInfo, field_validator
+
 from celery_catchup.config.durations import FINE_UNITS, parse_duration
-from celery_catchup.config.fields import FieldParser, text
+from celery_catchup.config.fields import MOMENT, PAUSE, FieldParser, text, to_utc
 from celery_catchup.config.mistakes import Mistakes, config_error
-from celery_catchup.config.policy import Policy, SchedulePolicy
+from celery_catchup.config.policy import Policy, SchedulePolicy, zone_of
 from celery_catchup.error_text import did_you_mean, nearest, path, shown
 
 _ROLES = ("start", "stop", "restart")
@@ -40,8 +43,8 @@ def _cron(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """One schedule: a cron string or a Celery schedule, the policy fields it overrides, where it was written,
-    and the ``id`` that replaces its position, if it has one."""
+    """One schedule: a cron string, a time in UTC or a Celery schedule; the policy fields it overrides, where
+    it was written, and the ``id`` that replaces its position, if it has one."""
 
     source: object
     overrides: SchedulePolicy | None = None
@@ -58,9 +61,19 @@ def _id(value: object) -> str:
     return name
 
 
-class _CronMapping(SchedulePolicy):
-    cron: Annotated[str, FieldParser(_cron, "cron string")]
+_KINDS = ("cron", "every", "at")
+
+
+class _ScheduleMapping(SchedulePolicy):
+    cron: Annotated[str | None, FieldParser(_cron, "cron string")] = None
+    every: Annotated[timedelta | None, PAUSE] = None
+    at: Annotated[datetime | None, MOMENT] = None
     id: Annotated[str | None, FieldParser(_id, "short text", optional=True)] = None
+
+    @field_validator("at")
+    @classmethod
+    def _at_in_utc(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
+        return None if value is None else to_utc(value, zone=zone_of(info))
 
     @classmethod
     def unknown(cls, name: object) -> str:
@@ -71,7 +84,7 @@ class _CronMapping(SchedulePolicy):
         return f"{field!r} applies to the whole entry; set it in the entry's policy, in catchup_entries"
 
 
-_NAMES = (*_ROLES, *_CronMapping.spellings())
+_NAMES = (*_ROLES, *_ScheduleMapping.spellings())
 
 
 Specs: TypeAlias = tuple[ScheduleSpec, ...]
@@ -115,7 +128,7 @@ def _check_ids(form: ScheduleForm) -> None:
 def _means_roles(raw: Mapping[Any, object]) -> bool:
     """Return whether the mapping has start, stop or restart, or a misspelling of one."""
     return any(role in raw for role in _ROLES) or (
-        "cron" not in raw and any(nearest(str(key), _NAMES) in _ROLES for key in raw)
+        not any(kind in raw for kind in _KINDS) and any(nearest(str(key), _NAMES) in _ROLES for key in raw)
     )
 
 
@@ -134,7 +147,7 @@ def _roles(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> Schedu
 def _unknown_keys(raw: Mapping[Any, object], *, where: str) -> Mistakes:
     mistakes = Mistakes()
     for key in (key for key in raw if key not in _ROLES):
-        if key in _CronMapping.spellings():
+        if key in _ScheduleMapping.spellings():
             problem = f"cannot be combined with {_given(raw)}; put it inside start, as {{'cron': …}}"
         else:
             problem = f"unknown field{did_you_mean(key, _ROLES) or '; use start, stop and restart'}"
@@ -196,7 +209,7 @@ def _item(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
 
 def _spec(raw: object, *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if isinstance(raw, Mapping):
-        return _cron_mapping(raw, where=where, timezone=timezone)
+        return _mapping(raw, where=where, timezone=timezone)
     if isinstance(raw, str):
         _refuse_intervals(raw, where=where)
         return ScheduleSpec(raw, where=where)
@@ -225,12 +238,24 @@ def _is_native(raw: object) -> bool:
     return isinstance(raw, int | float | timedelta) or callable(getattr(raw, "is_due", None))
 
 
-def _cron_mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleSpec:
+def _mapping(raw: Mapping[Any, object], *, where: str, timezone: tzinfo) -> ScheduleSpec:
     if not raw:
         raise config_error(where, "the mapping is empty, got {}; write {'cron': …} or {'start': …}")
     if _CRONTAB_ARGUMENTS.issuperset(raw):
         raise config_error(where, f"got {shown(raw)}; write crontab(…) with these, or a cron string")
-    mapping = _CronMapping.read(raw, where=where, timezone=timezone)
-    given = mapping.model_dump(exclude={"cron", "id"}, exclude_unset=True)
-    overrides = SchedulePolicy.read(given) if given else None
-    return ScheduleSpec(mapping.cron, overrides, where=where, id=mapping.id)
+    mapping = _ScheduleMapping.read(raw, where=where, timezone=timezone)
+    given = [kind for kind in _KINDS if kind in raw]
+    if len(given) != 1:
+        problem = (
+            f"has {' and '.join(given)}; keep one of them"
+            if given
+            else "missing; add 'cron', 'every' or 'at'"
+        )
+        raise config_error(where if given else path(where, "cron"), problem)
+    overrides = mapping.model_dump(exclude={*_KINDS, "id"}, exclude_unset=True)
+    return ScheduleSpec(
+        getattr(mapping, given[0]),
+        SchedulePolicy.read(overrides) if overrides else None,
+        where=where,
+        id=mapping.id,
+    )

@@ -25,9 +25,9 @@ from celery.app.routes import MapRoute, Router
 from celery.beat import BeatLazyFunc, ScheduleEntry
 from kombu.messaging import Producer
 
+from celery_catchup.config.configuration import RESERVED_OPTIONS
 from celery_catchup.dispatch.badges import RECEIVER
 from celery_catchup.dispatch.capture import is_deterministic
-from celery_catchup.dispatch.header_names import RESERVED_OPTIONS
 
 _SIGNALS = (signals.before_task_publish, signals.after_task_publish, signals.task_sent)
 

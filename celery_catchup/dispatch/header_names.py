@@ -1,4 +1,4 @@
-"""Names of the headers that this package adds to messages, and of options that no entry may set."""
+"""Names of the headers that this package adds to messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,3 @@ DATA_INTERVAL_END = "data_interval_end"
 
 CLAIM_HEADERS = frozenset({RUN_ID, ENTRY, DATA_INTERVAL_START, DATA_INTERVAL_END})
 """Headers of messages that belong to a run; without them no worker can claim it."""
-
-RESERVED_OPTIONS = ("task_id", "producer", "publisher", "connection")
-"""Options that an entry cannot set: they decide the id of a run and how it reaches the broker."""

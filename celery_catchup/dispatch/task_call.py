@@ -11,6 +11,7 @@ from typing import Any
 
 from celery.beat import BeatLazyFunc, ScheduleEntry
 
+from celery_catchup.config.configuration import RESERVED_OPTIONS
 from celery_catchup.dispatch import header_names as names
 from celery_catchup.dispatch.celery_internals import expires_option
 from celery_catchup.dispatch.dispatch_error import DispatchError
@@ -109,7 +110,7 @@ class TaskCall:
 
 
 def _check(app: Any, entry: ScheduleEntry) -> None:
-    for name in names.RESERVED_OPTIONS:
+    for name in RESERVED_OPTIONS:
         if name in entry.options:
             raise DispatchError(
                 "invalid",

@@ -7,7 +7,7 @@ May import planning, store and events; knows no Celery. Start reading in `engine
 from celery_catchup.engine.engine import Engine
 from celery_catchup.engine.failures import Failures
 from celery_catchup.engine.reaper import Reaper
-from celery_catchup.engine.services import Dispatch, DispatchFailedError, Sent, Services
+from celery_catchup.engine.services import Dispatch, DispatchFailedError, Sent, Services, StoredChanges
 from celery_catchup.engine.tracked_entries import Declared
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "Reaper",
     "Sent",
     "Services",
+    "StoredChanges",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from celery_catchup.config.durations import format_duration
@@ -205,9 +205,14 @@ class Catchup:
             self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
             self.progress = None
 
-    def carry_over(self, entries: TrackedEntries, now: Instant) -> None:
-        """Continue with entries that were read again; one that is gone or paused leaves the catch-up."""
+    def carry_over(
+        self, entries: TrackedEntries, now: Instant, *, only: Collection[str] | None = None
+    ) -> None:
+        """Continue with entries that were read again, all or only these; one that is gone or paused leaves
+        the catch-up."""
         for name, former in list(self._running.items()):
+            if only is not None and name not in only:
+                continue
             tracked = entries.by_name.get(name)
             if tracked is None or tracked.state.paused:
                 del self._running[name]

@@ -14,7 +14,7 @@ from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.releases import Releases
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.services import Services
+from celery_catchup.engine.services import Services, StoredChanges
 from celery_catchup.engine.standby import Standby
 from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, StateLoss
 from celery_catchup.engine.takeover import (
@@ -55,7 +55,10 @@ class Engine:
         records: Mapping[str, str],
         destination: str = "",
     ) -> None:
-        self.services, self.declared, self.settings, self.namespace = services, declared, settings, namespace
+        self.services, self.settings, self.namespace = services, settings, namespace
+        self._declared = {one.name: one for one in declared}
+        self._stored: dict[str, Declared] = {}
+        self._refused: dict[str, str] = {}
         self.records, self._destination, self._redeclared = records, destination, False
         self._declares = digest(records, destination)
         self.leading, self.epoch, self.terms = False, -1, 0
@@ -84,6 +87,11 @@ class Engine:
         self._advance = Advance(services, self.catchup, self._revocations, settings, namespace, self.failures)
 
     @property
+    def declared(self) -> Sequence[Declared]:
+        """Every entry with a policy; a declared one wins over a stored one of the same name."""
+        return tuple((self._stored | self._declared).values())
+
+    @property
     def entries(self) -> TrackedEntries:
         """Every entry with its state."""
         return self._advance.entries
@@ -110,6 +118,7 @@ class Engine:
         known = self.leading and self._version >= 0 and self._reread_at is None
         watermark = now if known and self.entries.settled(now) else None
         term = self.services.leadership.lead(now=now, watermark=watermark)
+        changes = self._read_stored_entries(term)
         if term.lost:
             self._loss.notice(self.entries, self._advance.watermark, leading=self.leading)
             self.epoch = -1
@@ -125,7 +134,51 @@ class Engine:
                 self._take_over(term.epoch, term.version, now)
             except FencedError:
                 self._stand_by("another beat")
+        elif changes is not None:
+            self._version = -1  # if this fails, everything is read again
+            try:
+                self._use(changes, now)
+            except FencedError:
+                self._stand_by("another beat")
+            else:
+                self._version = term.version
         return self.leading
+
+    def _read_stored_entries(self, term: Term) -> StoredChanges | None:
+        """Read the stored entries that changed since the last tick; a standby does, too, so that it can take
+        over at once. Return None without changes."""
+        source = self.services.stored_entries
+        if term.entries == source.revision and not term.lost:
+            return None
+        changes = source.read_changes(term.entries, reload=term.lost)
+        self._stored |= {one.name: one for one in changes.declared}
+        for name in (*changes.gone, *changes.refused):
+            self._stored.pop(name, None)
+        for name in (*changes.gone, *(one.name for one in changes.declared)):
+            self._refused.pop(name, None)
+        self._refused |= changes.refused
+        self.housekeeping.keep_for(changes.longest_window)
+        return changes
+
+    def _use(self, changes: StoredChanges, now: Instant) -> None:
+        """Let the changed entries take part, without those that did not change."""
+        services, present = self.services, [one for one in changes.declared if one.name not in self._declared]
+        gone = [name for name in (*changes.gone, *changes.refused) if name not in self._declared]
+        names = [*(one.name for one in present), *gone]
+        stored = services.states.load(names=names)
+        match = self.settings.first_start is FirstStart.MATCH
+        loaded = load_entries(present, stored, now=now, match_first=match, events=services.events)
+        if not adopt(services.states, services.leadership, loaded, stored, declares=self._declares):
+            self._stand_by("another beat")
+            return
+        self.entries.replace(loaded.entries.by_name, names)
+        self.catchup.carry_over(self.entries, now, only=set(names))
+        for name in names:
+            self.failures.over(name)
+        for name, reason in changes.refused.items():
+            self.failures.record(name, reason, now=now)
+        for name, error in loaded.unreadable.items():
+            self.failures.record(name, describe(error), now=now)
 
     def _check_clock(self, now: Instant) -> None:
         """Read everything again when the clock went back, and when an unreadable entry is to be retried.
@@ -172,6 +225,8 @@ class Engine:
             report_moved_schedules(loaded.entries, stored, services.events)
             self.failures.clear()
             self._reported = None
+        for name in (name for name in self._refused if name not in self.failures):
+            self.failures.record(name, self._refused[name], now=now)
         self._reread_at = self._retry_unreadable(loaded, stored, now)
         self._backfills.load()
         self.catchup.carry_over(loaded.entries if not new_term else TrackedEntries({}), now)
@@ -211,7 +266,8 @@ class Engine:
 
     def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
         """Use other entries from the next tick on; a running catch-up continues."""
-        self.declared, self.records, self._version, self._redeclared = declared, records, -1, True
+        self._declared = {one.name: one for one in declared}
+        self.records, self._version, self._redeclared = records, -1, True
         self._declares = digest(records, self._destination)
         self.failures.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 
 from celery_catchup.config.settings import Settings
@@ -35,6 +36,10 @@ class Housekeeping:
         self._more_to_sweep = False
         self._told_at: dict[str, int] = {}
 
+    def keep_for(self, window: timedelta) -> None:
+        """Keep runs longer than this window, which a stored entry has."""
+        self._ttl = max(self._ttl, to_milliseconds(window) + _DAY if window else 0)
+
     def step(self, server_ms: int, now: Instant, *, entries: Sequence[str]) -> None:
         """Do a bounded part of what is due; ``entries`` are those with a policy."""
         self.sweep(server_ms, now, entries=entries)
@@ -50,7 +55,7 @@ class Housekeeping:
         elif server_ms >= self._next_round:
             self._next_round = max(self._retention.tidied_at() + _DAY, server_ms + _MINUTE)
             if self._next_round == server_ms + _MINUTE:
-                self._round = self._go_through(server_ms, entries)
+                self._round = self._go_through(server_ms, now, entries)
 
     def sweep(self, server_ms: int, now: Instant, *, entries: Sequence[str]) -> None:
         """Once a minute, forget runs and skips that are too old, and dead letters beyond their cap.
@@ -99,10 +104,11 @@ class Housekeeping:
                 StateSuspect(f"{what} ({setting}); those that ended first are forgotten")
             )
 
-    def _go_through(self, server_ms: int, entries: Sequence[str]) -> Iterator[None]:
+    def _go_through(self, server_ms: int, now: Instant, entries: Sequence[str]) -> Iterator[None]:
         """Go through the store once; every step is bounded, and may be repeated."""
         yield from self._templates(server_ms)
         yield from self._backfills(server_ms)
+        self._services.stored_entries.delete_finished(entries, before=now - self._ttl)
         yield from self._removed(server_ms, {*entries, *self._services.schedule})
         yield from self._too_many(server_ms, entries)
         self._retention.note_tidied(server_ms)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from celery_catchup.clock import Clock
 from celery_catchup.engine.reaper import Reaper
+from celery_catchup.engine.tracked_entries import Declared
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, PlannedRun
@@ -64,6 +66,44 @@ class Dispatch(Protocol):
 
 
 @dataclass(frozen=True)
+class StoredChanges:
+    """Changes of the stored entries: those to use, those that are gone, and those that cannot be used, with
+    the reasons; and the longest window of those to use."""
+
+    declared: Sequence[Declared] = ()
+    gone: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    longest_window: timedelta = timedelta()
+
+
+class StoredEntrySource(Protocol):
+    """The entries that are created at run time."""
+
+    revision: int
+    """The latest one that was read; -1 before the first."""
+
+    def read_changes(self, revision: int, *, reload: bool) -> StoredChanges:
+        """Read what has changed up to this revision; with ``reload``, read everything again."""
+
+    def delete_finished(self, names: Iterable[str], *, before: Instant) -> None:
+        """Delete those of these entries whose only slot was earlier."""
+
+
+class NoStoredEntries:
+    """A source without entries."""
+
+    revision = 0
+
+    def read_changes(self, revision: int, *, reload: bool) -> StoredChanges:
+        """Return no changes."""
+        self.revision = revision
+        return StoredChanges()
+
+    def delete_finished(self, names: Iterable[str], *, before: Instant) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
 class Services:
     """The engine's collaborators."""
 
@@ -78,5 +118,7 @@ class Services:
     retention: Retention
     schedule: Collection[str] = ()
     """Names of all entries, including those without a policy."""
+    stored_entries: StoredEntrySource = field(default_factory=NoStoredEntries)
+    """The entries that are created at run time."""
     read_watermark_file: Callable[[], dict[str, Instant] | None] = lambda: None
     """Returns up to where each entry was decided; None without a file."""

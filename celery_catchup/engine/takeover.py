@@ -186,7 +186,8 @@ def _removals(loaded: LoadedEntries, stored: StoredState) -> Iterator[tuple[str,
 def _watermark(stored: StoredState, now: Instant, events: Events) -> Instant | None:
     """Return the stored watermark; None, and report it, when there is none that can be right."""
     if stored.watermark is None:
-        if stored.first_seen or stored.last_runs:
+        # Entries may be stored before the first beat starts.
+        if not stored.fresh and (stored.first_seen or stored.last_runs):
             events.emit(StateSuspect("the scheduler's watermark is missing; nothing is replayed"))
         return None
     value = parse_instant(stored.watermark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +16,8 @@ from celery_catchup.planning.planner import most_active, most_unfinished
 from celery_catchup.planning.scope import Scope, replay
 
 _DAY = 86_400_000
+_SPARE = 1000
+"""Outdated places in the heap that do no harm."""
 
 Anchors: TypeAlias = Instant | Mapping[str, Instant]
 """Where schedules count from: one instant for all, or under "" that of the entry's intervals, and the last
@@ -131,6 +133,7 @@ class TrackedEntries:
     def __init__(self, by_name: Mapping[str, TrackedEntry]) -> None:
         self.by_name = dict(by_name)
         self.names = tuple(self.by_name)
+        """Their names, for loops that go on in later ticks."""
         self.live: deque[TrackedEntry] = deque()
         self.behind: deque[TrackedEntry] = deque()
         self.behind_at: Instant = 0
@@ -144,6 +147,27 @@ class TrackedEntries:
     def __iter__(self) -> Iterator[TrackedEntry]:
         return iter(self.by_name.values())
 
+    def replace(self, changed: Mapping[str, TrackedEntry], gone: Iterable[str]) -> None:
+        """Use other entries in place of some, between two ticks; those that are gone leave."""
+        touched = {*changed, *gone}
+        self.live = deque(one for one in self.live if one.entry.name not in touched)
+        self.behind = deque(one for one in self.behind if one.entry.name not in touched)
+        self._unsettled -= touched
+        for name in touched:
+            self.by_name.pop(name, None)
+        self.by_name |= changed
+        self.names = tuple(self.by_name)
+        for name, tracked in changed.items():
+            self.wake(name, tracked.wake_at)
+        if len(self._heap) > 2 * len(self.by_name) + _SPARE:
+            self._heap = [place for place in set(self._heap) if self._is_current(place)]
+            heapq.heapify(self._heap)
+
+    def _is_current(self, place: tuple[Instant, str]) -> bool:
+        """Tell whether a place in the heap is that of its entry; an entry may have moved, or be gone."""
+        at, name = place
+        return name in self.by_name and self.by_name[name].wake_at == at
+
     def wake(self, name: str, at: Instant | None) -> None:
         """Look at the entry at that time; None for not until something changes."""
         self.by_name[name].wake_at = at
@@ -155,9 +179,9 @@ class TrackedEntries:
         """Take the entries that are due, those that wait longest first."""
         found: dict[str, TrackedEntry] = {}
         while self._heap and self._heap[0][0] <= now:
-            at, name = heapq.heappop(self._heap)
-            if self.by_name[name].wake_at == at:
-                found[name] = self.by_name[name]
+            place = heapq.heappop(self._heap)
+            if self._is_current(place):
+                found[place[1]] = self.by_name[place[1]]
         self._taken.update(found)
         return list(found.values())
 
@@ -179,7 +203,7 @@ class TrackedEntries:
 
     def next_wake(self) -> Instant | None:
         """Return when the next entry must be looked at."""
-        while self._heap and self.by_name[self._heap[0][1]].wake_at != self._heap[0][0]:
+        while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         times = [self._heap[0][0]] if self._heap else []
         if self.live and self.live[0].wake_at is not None:
@@ -203,7 +227,7 @@ class TrackedEntries:
     def oldest_due(self, now: Instant) -> Instant | None:
         """Return the oldest slot that is due and undecided, except of entries that are being caught up."""
         waiting = [tracked.wake_at for tracked in self.live if tracked.wake_at is not None]
-        waiting += [at for at, name in self._heap[:1] if at <= now and self.by_name[name].wake_at == at]
+        waiting += [place[0] for place in self._heap[:1] if place[0] <= now and self._is_current(place)]
         return min(waiting, default=None)
 
     def certain(self, watermark: Instant) -> dict[str, Instant]:

@@ -222,8 +222,9 @@ def _describe(entry: CatchupEntry) -> str:
 
 def _describe_written(written: object) -> str:
     if isinstance(written, Mapping):
-        if "cron" in written:
-            return str(written["cron"])
+        for kind, before in (("cron", ""), ("every", "every "), ("at", "once at ")):
+            if kind in written:
+                return f"{before}{written[kind]}"
         return "; ".join(f"{role}: {_describe_written(part)}" for role, part in written.items())
     if isinstance(written, list | tuple):
         return ", ".join(map(_describe_written, written))

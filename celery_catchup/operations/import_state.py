@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP
+from celery_catchup.config.configuration import BACKEND_CLEANUP
 from celery_catchup.config.policy import OnResume
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP, CatchupEntry, build_entries
+from celery_catchup.beat.catchup_entry import CatchupEntry, build_entries
 from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
 from celery_catchup.beat.resolved_entries import ResolvedEntries, destination_of, resolve_entries
+from celery_catchup.beat.stored_source import ResolvedStored, resolve_stored
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.app_settings import misplaced_settings, raw_settings, read_settings
-from celery_catchup.config.configuration import ENTRIES, EVERY_OTHER, Configuration, Declaration, load
+from celery_catchup.config.configuration import (
+    BACKEND_CLEANUP,
+    ENTRIES,
+    EVERY_OTHER,
+    Configuration,
+    Declaration,
+    load,
+)
 from celery_catchup.config.drift import digest, is_current
 from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.config.settings import PREFIX, FirstStart
@@ -29,7 +38,17 @@ from celery_catchup.errors import ConfigurationError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
-from celery_catchup.store import Backfills, Controls, Leases, Ledger, Notes, States, Store, StoredState
+from celery_catchup.store import (
+    Backfills,
+    Controls,
+    EntryRecords,
+    Leases,
+    Ledger,
+    Notes,
+    States,
+    Store,
+    StoredState,
+)
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import open_store
@@ -76,8 +95,23 @@ class Operator:
     # -- what is declared ------------------------------------------------------------------
 
     @cached_property
-    def schedule(self) -> Mapping[str, CatchupEntry]:
-        """The entries of the beat schedule by name. Like beat, it imports the app's modules for them."""
+    def schedule(self) -> dict[str, CatchupEntry]:
+        """All entries by name: those that are declared, then those that were created at run time."""
+        return {**self.declared_schedule, **self.stored.entries}
+
+    @cached_property
+    def stored(self) -> ResolvedStored:
+        """The entries that were created at run time and can be used."""
+        declared = self.declared_schedule
+        if self._only is None:
+            records = self.entry_records.read_all()
+        else:
+            records = {} if self._only in declared else self.entry_records.read([self._only])
+        return resolve_stored(self.app, records, taken=declared.__contains__)[0]
+
+    @cached_property
+    def declared_schedule(self) -> dict[str, CatchupEntry]:
+        """The declared entries by name. Like beat, it imports the app's modules for them."""
         self.app.loader.import_default_modules()
         self.app.finalize()
         entries = self.source.entries()
@@ -99,21 +133,45 @@ class Operator:
         return CatchupEntry(**{**fields, "name": name, "app": self.app})
 
     @cached_property
+    def declared_configuration(self) -> Configuration:
+        """The configuration without stored entries; raises `ConfigurationError` with all its mistakes."""
+        return self._load(self.declared_schedule, {})
+
+    @cached_property
     def configuration(self) -> Configuration:
         """The whole configuration; raises `ConfigurationError` with all its mistakes."""
-        return self.configured({})
+        declared, stored = self.declared_configuration, self.stored.configuration
+        if stored is None:
+            return declared
+        policies, forms = {**declared.policies, **stored.policies}, {**declared.forms, **stored.forms}
+        return replace(declared, policies=policies, forms=forms)
+
+    @cached_property
+    def declared_resolved(self) -> ResolvedEntries:
+        """Declared entries with a policy, and those without."""
+        return resolve_entries(
+            self.declared_schedule, self.declared_configuration, timezone=self.app.timezone
+        )
 
     @cached_property
     def resolved(self) -> ResolvedEntries:
         """Entries with a policy, and those without."""
-        return self.resolve(self.configuration)
+        declared = self.declared_resolved
+        return replace(declared, declared=(*declared.declared, *self.stored.declared))
 
     def configured(self, policies: Mapping[str, object], *, poll_interval: object = None) -> Configuration:
         """Load the configuration with other policies for these entries, or with another poll interval."""
+        return self._load(self.schedule, policies, poll_interval=poll_interval)
+
+    def _load(
+        self,
+        schedule: Mapping[str, CatchupEntry],
+        policies: Mapping[str, object],
+        *,
+        poll_interval: object = None,
+    ) -> Configuration:
         raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
-        declared = {
-            name: entry.declaration() for name, entry in self.schedule.items() if name != BACKEND_CLEANUP
-        }
+        declared = {name: entry.declaration() for name, entry in schedule.items() if name != BACKEND_CLEANUP}
         written: Any = raw.get(ENTRIES) or {}
         if self._only in declared and isinstance(written, Mapping):
             written = raw[ENTRIES] = {
@@ -154,8 +212,9 @@ class Operator:
     @cached_property
     def store(self) -> Store:
         """The app's store; it connects with the first command."""
-        return open_store(self.app, self.configuration.settings)
+        return open_store(self.app, self.declared_configuration.settings)
 
+    entry_records = _part(EntryRecords)
     states = _part(States)
     ledger = _part(Ledger)
     listing = _part(Listing)

@@ -9,6 +9,7 @@ from celery_catchup.store.backfills import Backfill, Backfills
 from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, UnmanagedBatch
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
+from celery_catchup.store.entry_records import EntryRecords
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
@@ -29,6 +30,7 @@ __all__ = [
     "Controls",
     "Ends",
     "EntryBatch",
+    "EntryRecords",
     "Evidence",
     "FencedError",
     "Keys",

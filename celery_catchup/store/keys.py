@@ -26,6 +26,10 @@ class Keys:
     leader: _Hash  # owner, epoch, beat, ttl_ms of the leader's lease
     scheduler: _Hash  # watermark, last tick, progress of the catch-up
     version: _String  # counter of changes from outside; the leader reads the state again when it has grown
+    entries: _Hash  # stored entry -> its fields as JSON
+    revisions: _SortedSet  # stored entries by the revision of their last change; negative for deleted ones
+    entries_version: _String  # the latest revision; the leader reads what changed when it has grown
+    staged: _SortedSet  # parts of changes that are not in force yet, by the id of their call
     first_seen: _Hash  # entry -> first sight (ms)
     anchors: _Hash  # entry -> phase of its intervals, or last slot
     fingerprints: _Hash  # entry -> fingerprint of its schedule

@@ -35,7 +35,8 @@ class FencedError(CatchupError):
 class Term:
     """The answer to `Leadership.lead`: who leads, and whether something waits to be sent.
 
-    ``lost``: the server has lost writes that it had acknowledged to this process.
+    ``lost``: the server has lost writes that it had acknowledged to this process. ``entries`` is the latest
+    revision of stored entries.
     """
 
     leads: bool
@@ -47,6 +48,7 @@ class Term:
     delayed: Instant | None
     overdue: int
     lost: bool = False
+    entries: int = 0
 
 
 class Leadership(StorePart):
@@ -72,7 +74,7 @@ class Leadership(StorePart):
         begun = self._clock.monotonic()
         seen, since = self._observed
         stale = seen and begun - since >= self._length / 1000
-        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue = self._store.call(
+        answer = self._store.call(
             "lead",
             {
                 "owner": self.owner,
@@ -85,6 +87,7 @@ class Leadership(StorePart):
                 "run_ttl_ms": self._run_ttl_ms,
             },
         )
+        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue, entries = answer
         owner = name.decode()
         self.epoch = epoch if leads else 0
         self._renewed_at = begun
@@ -92,7 +95,7 @@ class Leadership(StorePart):
         self._observe(f"{owner} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), renewed=bool(leads))
         first = None if delayed < 0 else delayed
-        return Term(bool(leads), epoch, owner, version, server_ms, outbox, first, overdue, lost)
+        return Term(bool(leads), epoch, owner, version, server_ms, outbox, first, overdue, lost, entries)
 
     def _observe(self, record: str, at: float, ttl_ms: int) -> None:
         if self._observed[0] != record:

@@ -98,3 +98,30 @@ class IntervalTable:
     def minimum_distance(self) -> int | None:
         """Return the interval, rounded down to whole milliseconds."""
         return self._step // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OneSlot:
+    """A timetable with a single slot."""
+
+    at: Instant
+
+    def slots(self, after: Instant, until: Instant, *, newest_first: bool = False) -> Iterator[Instant]:
+        """Yield the slot if it is in ``(after, until]``."""
+        return iter((self.at,) if after < self.at <= until else ())
+
+    def count(self, after: Instant, until: Instant) -> int:
+        """Count the slot if it is in ``(after, until]``."""
+        return int(after < self.at <= until)
+
+    def next_after(self, instant: Instant) -> Instant | None:
+        """Return the slot if it is later than the instant."""
+        return self.at if self.at > instant else None
+
+    def previous_before(self, instant: Instant) -> Instant | None:
+        """Return the slot if it is earlier than the instant."""
+        return self.at if self.at < instant else None
+
+    def minimum_distance(self) -> int | None:
+        """Return None: there are no two slots."""
+        return None

@@ -16,7 +16,15 @@ import celery_catchup
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = {
-    "celery_catchup": ["Scheduler", "__version__", "current_run", "install", "run_headers", "trigger"],
+    "celery_catchup": [
+        "Scheduler",
+        "__version__",
+        "current_run",
+        "entries",
+        "install",
+        "run_headers",
+        "trigger",
+    ],
     "celery_catchup.beat": ["Scheduler"],
     "celery_catchup.embedded": ["EmbeddedServer"],
     "celery_catchup.errors": [

@@ -76,7 +76,7 @@ def _versions(operator: Operator) -> Results:
 
 def _configuration(operator: Operator) -> Results:
     try:
-        resolved = operator.resolved
+        resolved = operator.declared_resolved
     except ConfigurationError as error:
         for mistake in error.mistakes:
             yield failure(str(mistake), "correct it: beat does not start with a mistake")
@@ -86,7 +86,9 @@ def _configuration(operator: Operator) -> Results:
     )
     for text in resolved.not_replayable:
         yield warning(text, "use a schedule that can be replayed, or remove the policy")
-    of_the_app = app_warnings(operator.app, operator.schedule, operator.configuration, now=operator.now())
+    of_the_app = app_warnings(
+        operator.app, operator.declared_schedule, operator.declared_configuration, now=operator.now()
+    )
     for text in (*resolved.warnings, *of_the_app):
         yield warning(text, "change it, unless you intend it")
     if operator.app.conf.task_always_eager and resolved.declared:

@@ -3,6 +3,7 @@
 -- KEYS leader        hash  owner, epoch
 -- KEYS removed       hash  entry -> since when it is not declared (ms, server's clock)
 -- KEYS first_seen, anchors, fingerprints, policies, changed, decided, paused, manual, last_runs, stopped, left_off
+-- KEYS revisions     zset  stored entries by revision; negative for deleted ones
 -- KEYS own           zset  the entry's runs by slot (ms)
 -- KEYS active        zset  the entry's active runs
 -- KEYS chain         zset  the entry's waiting runs
@@ -22,4 +23,5 @@ for _, key in ipairs({
   redis.call('HDEL', key, args.entry)
 end
 redis.call('DEL', keys.skips, keys.entry_hours)
+if tonumber(redis.call('ZSCORE', keys.revisions, args.entry) or '0') < 0 then redis.call('ZREM', keys.revisions, args.entry) end
 return 1

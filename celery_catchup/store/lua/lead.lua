@@ -8,6 +8,7 @@
 -- KEYS meta       hash    schema and the last epoch, which outlives the leader's record
 -- KEYS scheduler  hash    watermark, last_tick
 -- KEYS version    string  counter of changes from outside
+-- KEYS entries_version string  the latest revision of stored entries
 -- KEYS outbox     zset    runs to publish
 -- KEYS delayed    zset    runs to send later, by time (ms)
 -- KEYS leases     zset    active runs by lease expiry (ms)
@@ -25,7 +26,8 @@
 -- ARGV now_ms             slot time of this tick
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
---          when the first delayed run may go (0 while a lane is unreleased) or -1, number of runs that are lost or to retry}
+--          when the first delayed run may go (0 while a lane is unreleased) or -1, number of runs that are lost or to retry,
+--          the latest revision of stored entries}
 local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
 local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
 local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
@@ -37,6 +39,7 @@ local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', lea
 local free = not record[1] or not record[2]
 local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') or 0
 local changes = tonumber(redis.call('GET', version) or '0') or 0
+local revision = tonumber(redis.call('GET', keys.entries_version) or '0') or 0
 local server = server_now('0')
 note_contact(server, tonumber(args.run_ttl_ms))
 local outbox = redis.call('ZCARD', keys.outbox)
@@ -45,7 +48,7 @@ local delayed = redis.call('ZCARD', keys.unreleased) > 0 and 0 or tonumber(first
 local overdue = redis.call('ZCOUNT', keys.leases, '-inf', server) + redis.call('ZCOUNT', keys.retries, '-inf', server)
 
 if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then
-  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue }
+  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue, revision }
 end
 
 local forgotten = record[1] ~= owner or term < known_epoch or (term == known_epoch and beats < known_beat)
@@ -67,4 +70,4 @@ redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)
 end
-return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue }
+return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue, revision }

@@ -22,8 +22,8 @@ import redis
 from celery import _state
 from celery.schedules import crontab
 
-from celery_catchup.beat.catchup_entry import BACKEND_CLEANUP
 from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.config.configuration import BACKEND_CLEANUP
 from celery_catchup.dispatch.header_names import IS_CATCHUP, SCHEDULED_TIME, TRIGGER_TYPE
 from celery_catchup.testing import FakeClock
 from tests.integration.django_projects import DjangoProject, let_django_read

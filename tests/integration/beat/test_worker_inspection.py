@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +49,7 @@ def test_a_worker_with_the_plugin_says_which_queues_it_consumes_and_that_is_reme
 def test_the_leader_learns_from_the_workers_themselves_who_lacks_the_plugin(site: Site) -> None:
     heard: list[Event] = []
     workers = Workers(Store(site.store, NAMESPACE))
-    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
+    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=lambda: True)
     with Worker(site, name="with"), Worker(site, name="without", env=PLAIN):
         until(lambda: workers.presence().ever_claimed("celery"))
         answers = until(lambda: (found := ask_workers(site.app)) and len(found) == 2 and found)
@@ -71,7 +72,7 @@ def test_a_mixed_queue_is_reported_at_once_and_every_hour_while_it_lasts(
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
-    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=True)
+    inspection = WorkerInspection(site.app, workers, Events(heard.append), needed=lambda: True)
     workers.record_alive("celery@with", ["celery"])
 
     for minutes in range(0, 150, 5):
@@ -128,7 +129,7 @@ def test_no_worker_with_the_plugin_is_a_warning_when_a_policy_needs_one(
     site: Site, workers: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     for needed in (True, False):
-        inspection = WorkerInspection(site.app, workers, Events(), needed=needed)
+        inspection = WorkerInspection(site.app, workers, Events(), needed=partial(bool, needed))
         inspection._answers = {}
         inspection.poll(NOW)
 
@@ -145,7 +146,7 @@ def test_workers_are_asked_outside_the_tick(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(worker_inspection, "ask_workers", slow)
     workers = Workers(Store(site.store, NAMESPACE))
-    inspection = WorkerInspection(site.app, workers, Events(), needed=False)
+    inspection = WorkerInspection(site.app, workers, Events(), needed=lambda: False)
     inspection.presence()
 
     begun = time.monotonic()
@@ -162,7 +163,7 @@ def test_before_the_workers_were_asked_nothing_is_known_of_those_without_the_plu
     site: Site, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_inspection, "ask_workers", lambda app: {"celery@without": ["celery"]})
-    inspection = WorkerInspection(site.app, workers, Events(), needed=False)
+    inspection = WorkerInspection(site.app, workers, Events(), needed=lambda: False)
     workers.record_alive("celery@with", ["celery"])
     before = inspection.presence()
 

@@ -119,7 +119,7 @@ def test_a_schedule_knows_where_it_was_written() -> None:
         ([{"start": HOURLY}], "[0]: has start inside a list; write the list inside start instead"),
         ({"crn": HOURLY}, ".crn: unknown field; did you mean 'cron'?"),
         ({"cron": HOURLY, "windw": "6h"}, ".windw: unknown field; did you mean 'window'?"),
-        ({"window": "6h"}, ".cron: missing; add 'cron'"),
+        ({"window": "6h"}, ".cron: missing; add 'cron', 'every' or 'at'"),
         ({"cron": 5}, ".cron: expected a cron string such as '0 * * * *', got 5"),
         (
             {"minute": 0, "hour": 5},

@@ -1,0 +1,170 @@
+"""Follow the entries that are created at run time: read what changed, and resolve it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, MutableMapping
+from datetime import timedelta
+from typing import Any
+
+from celery.beat import ScheduleEntry
+
+from celery_catchup.beat.catchup_entry import StoredScheduleEntry
+from celery_catchup.beat.resolved_entries import resolve_entries
+from celery_catchup.config.app_settings import raw_settings
+from celery_catchup.config.configuration import ENTRIES, Configuration, load, mistakes_by_entry
+from celery_catchup.config.settings import PREFIX
+from celery_catchup.engine import Declared, StoredChanges
+from celery_catchup.error_text import path, shown
+from celery_catchup.errors import ConfigurationError
+from celery_catchup.events.log_lines import log_configuration_warnings, logfmt
+from celery_catchup.model import Instant
+from celery_catchup.store import EntryRecords
+from celery_catchup.store.entry_records import ConflictError, RecordChange
+from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry, decode
+from celery_catchup.stored_entries.validation import PLACE
+from celery_catchup.timetables.zones import LAST_INSTANT
+
+logger = logging.getLogger(__name__)
+
+_LEDGER_TTL = PREFIX + "ledger_ttl"
+
+
+class StoredSource:
+    """The enabled stored entries: they join ``schedule``, and leave it when they are deleted or disabled.
+
+    An entry that cannot be used is left out and reported; it affects no other. A declared entry wins over a
+    stored one of the same name.
+    """
+
+    def __init__(self, app: Any, records: EntryRecords, schedule: MutableMapping[str, ScheduleEntry]) -> None:
+        self._app, self._records, self._schedule = app, records, schedule
+        self.revision = -1
+        self.entries: dict[str, StoredScheduleEntry] = {}
+        """The entries in use."""
+        self._shadowed: set[str] = set()
+
+    def read_changes(self, revision: int, *, reload: bool) -> StoredChanges:
+        """Read what has changed up to this revision; with ``reload``, or after the server went back, read
+        everything again."""
+        known = self.revision
+        if known < 0 or reload or revision < known:
+            records = self._records.read_all() if revision or known > 0 else {}
+            touched = {*records, *self.entries}
+        else:
+            touched = set(self._records.changed(known, revision))
+            records = self._records.read(touched)
+        found, refused = resolve_stored(self._app, records, taken=self._taken)
+        self._shadowed = (self._shadowed - touched) | {name for name in refused if self._taken(name)}
+        gone = [name for name in touched if name not in found.entries and name not in refused]
+        self._replace(found.entries, [*gone, *refused])
+        self.revision = revision
+        if touched and known >= 0:
+            logger.info(logfmt("Entries changed", stored=len(self.entries), changed=len(touched)))
+        return StoredChanges(found.declared, gone, refused, found.longest_window)
+
+    def rejoin(self) -> None:
+        """Let the stored entries join a schedule that was filled again."""
+        for name, entry in self.entries.items():
+            self._schedule.setdefault(name, entry)
+        if not all(map(self._taken, self._shadowed)):
+            self.revision = -1  # the declared entry is gone
+
+    def _taken(self, name: str) -> bool:
+        return name in self._schedule and not isinstance(self._schedule[name], StoredScheduleEntry)
+
+    def _replace(self, changed: Mapping[str, StoredScheduleEntry], gone: Iterable[str]) -> None:
+        for name in gone:
+            if self.entries.pop(name, None) is not None and not self._taken(name):
+                del self._schedule[name]
+        self.entries |= changed
+        self._schedule.update(changed)
+
+    def delete_finished(self, names: Iterable[str], *, before: Instant) -> None:
+        """Delete those of these entries whose only slot was earlier, unless they change meanwhile."""
+        for name in names:
+            entry = self.entries.get(name)
+            only = None if entry is None else _only_slot(entry)
+            if entry is not None and only is not None and only < before:
+                try:
+                    self._records.write([RecordChange(name, entry.revision)], now=before)
+                except ConflictError:
+                    continue
+
+
+class ResolvedStored:
+    """Stored entries that can be used, with their policies and schedules."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, StoredScheduleEntry] = {}
+        self.declared: tuple[Declared, ...] = ()
+        self.configuration: Configuration | None = None
+
+    @property
+    def longest_window(self) -> timedelta:
+        """The longest window of all of them."""
+        return timedelta() if self.configuration is None else self.configuration.longest_window
+
+
+def resolve_stored(
+    app: Any, records: Mapping[str, tuple[int, str]], *, taken: Any = lambda name: False
+) -> tuple[ResolvedStored, dict[str, str]]:
+    """Resolve the enabled entries of these records; return them, and the reasons for those that cannot be
+    used."""
+    found, refused = ResolvedStored(), dict[str, str]()
+    for name, (revision, text) in records.items():
+        try:
+            entry = decode(name, revision, text)
+            if not entry.enabled:
+                continue
+            if taken(name):
+                refused[name] = f"a declared entry has the name {shown(name)}, and wins; delete one of them"
+            else:
+                found.entries[name] = build_stored(app, entry)
+        except (ConfigurationError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            refused[name] = f"{path(PLACE, name)}: cannot be used ({error}); correct it, or delete it"
+    # The ledger's lifetime follows the windows of stored entries, so it is in conflict with none of them.
+    raw = {name: value for name, value in raw_settings(app).items() if name not in (ENTRIES, _LEDGER_TTL)}
+    while found.entries:
+        try:
+            declared = {name: entry.declaration() for name, entry in found.entries.items()}
+            configuration = load(raw, declared=declared, timezone=app.timezone, place=PLACE)
+            resolved = resolve_entries(found.entries, configuration, timezone=app.timezone, place=PLACE)
+        except ConfigurationError as error:
+            wrong = mistakes_by_entry(error.mistakes, found.entries, place=PLACE)
+            # A mistake of the settings themselves is in no entry: beat has not started with it.
+            wrong = wrong or dict.fromkeys(found.entries, str(error))
+            refused |= wrong
+            for name in wrong:
+                del found.entries[name]
+        else:
+            log_configuration_warnings(resolved.warnings)
+            found.declared, found.configuration = resolved.declared, configuration
+            break
+    return found, refused
+
+
+def build_stored(app: Any, entry: StoredEntry) -> StoredScheduleEntry:
+    """Build an entry of the beat schedule from a stored one."""
+    written = {name: getattr(entry, name) for name in EntryFields.model_fields}
+    policy = EntryFields.model_construct(**written).policy()
+    return StoredScheduleEntry(
+        name=entry.name,
+        task=entry.task,
+        schedule=entry.schedule,
+        args=tuple(entry.args),
+        kwargs=entry.kwargs,
+        options=entry.options,
+        catchup=policy,
+        revision=entry.revision,
+        app=app,
+    )
+
+
+def _only_slot(entry: StoredScheduleEntry) -> Instant | None:
+    """Return the slot of an entry that runs once."""
+    written = entry.declaration().schedule
+    if not isinstance(written, Mapping) or "at" not in written:
+        return None
+    slot: Instant | None = entry.schedule.newest(LAST_INSTANT)
+    return slot

@@ -1,0 +1,144 @@
+"""Records of entries that are created at run time: written all or none, and read again when they change."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from celery_catchup.model import Instant
+from celery_catchup.store.batches import AT_ONCE, portions
+from celery_catchup.store.states import SCHEMA, newer_schema
+from celery_catchup.store.store import StorePart
+
+_PARTS_PER_SECOND = 4_000_000
+"""Ids of calls for each second: a call takes one by chance, so that no two share one."""
+_FORGET_AFTER = 600
+"""Seconds after which the parts of a call that never ended are removed."""
+
+
+class Effect(StrEnum):
+    """The effect of a change on the slots of an entry."""
+
+    NONE = "none"
+    BEGIN = "begin"
+    RESCHEDULE = "reschedule"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """A change of one record; ``expected`` is its revision, 0 for a new one. Without a text it is deleted."""
+
+    name: str
+    expected: int
+    text: str = ""
+    effect: Effect = Effect.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A record that is not as a change expects: ``why`` is exists, missing, changed or declared."""
+
+    name: str
+    why: str
+    revision: int
+
+
+class ConflictError(Exception):
+    """Some records are not as the changes expect; nothing was written."""
+
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+        super().__init__(f"{len(conflicts)} records are not as expected")
+        self.conflicts = tuple(conflicts)
+
+
+class EntryRecords(StorePart):
+    """Reads and writes the records. A record is a text; its revision is the number of its last change."""
+
+    def version(self) -> int:
+        """Return the latest revision of all records; 0 before the first."""
+        answer: Any = self._client.get(self._keys.entries_version)
+        return int(answer or 0)
+
+    def read(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
+        """Return these records with their revisions; those that do not exist are left out."""
+        found: dict[str, tuple[int, str]] = {}
+        for part in portions(dict.fromkeys(names)):
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.hmget(self._keys.entries, part)
+                for name in part:
+                    pipe.zscore(self._keys.revisions, name)
+                texts, *revisions = pipe.execute()
+            for name, text, revision in zip(part, texts, revisions, strict=True):
+                if text is not None:
+                    found[name] = int(revision or 0), text.decode(errors="replace")
+        return found
+
+    def read_all(self) -> dict[str, tuple[int, str]]:
+        """Return every record with its revision. One that changes meanwhile may have its new revision with
+        its old text; the reader learns of the change by the latest revision."""
+        texts = dict(self._client.hscan_iter(self._keys.entries, count=AT_ONCE))
+        revisions: dict[bytes, float] = {}
+        while texts and (some := self._revisions(len(revisions))):
+            revisions |= some
+        return {
+            name.decode(errors="replace"): (int(revisions.get(name, 0)), text.decode(errors="replace"))
+            for name, text in texts.items()
+        }
+
+    def _revisions(self, start: int) -> dict[bytes, float]:
+        answer: Any = self._client.zrange(self._keys.revisions, start, start + AT_ONCE - 1, withscores=True)
+        return dict(answer)
+
+    def changed(self, after: int, until: int) -> list[str]:
+        """Return the names of the records that were last changed in ``(after, until]``, deleted ones too."""
+        # Deleted ones have negative revisions.
+        ranges = ((f"({after}", until), (-until, f"(-{after}"))
+        return [name for lowest, highest in ranges for name in self._between(lowest, highest)]
+
+    def _between(self, lowest: str | int, highest: str | int) -> list[str]:
+        names: list[str] = []
+        while True:
+            some: Any = self._client.zrangebyscore(
+                self._keys.revisions, lowest, highest, start=len(names), num=AT_ONCE
+            )
+            names += [name.decode(errors="replace") for name in some]
+            if len(some) < AT_ONCE:
+                return names
+
+    def write(self, changes: Sequence[RecordChange], *, now: Instant) -> int:
+        """Write all changes in one step, and return their revision; `ConflictError` if any is in conflict.
+
+        Many changes are staged in parts first. Parts of a call that never ended are removed by a later one.
+        """
+        parts = [_encode(part) for part in portions(changes)]
+        args = {"schema": SCHEMA, "now_ms": now, "id": "", "parts": 0, "changes": ""}
+        if len(parts) > 1:
+            seconds = now // 1000
+            oldest = (seconds - _FORGET_AFTER) * _PARTS_PER_SECOND
+            call = seconds * _PARTS_PER_SECOND + secrets.randbelow(_PARTS_PER_SECOND)
+            for number, part in enumerate(parts):
+                given = {"schema": SCHEMA, "id": call, "part": number, "changes": part, "oldest": oldest}
+                answer = self._store.call("stage_entries", given)
+                if answer != 1:
+                    raise newer_schema(answer.decode())
+            args |= {"id": call, "parts": len(parts)}
+        elif parts:
+            args["changes"] = parts[0]
+        done, *answer = self._store.call("write_entries", args)
+        if done:
+            return int(answer[0])
+        found = [
+            Conflict(name.decode(), why.decode(), int(revision))
+            for name, why, revision in zip(answer[::3], answer[1::3], answer[2::3], strict=True)
+        ]
+        if found[0].why == "schema":
+            raise newer_schema(str(found[0].revision))
+        raise ConflictError(found)
+
+
+def _encode(changes: Iterable[RecordChange]) -> str:
+    """Encode changes for the script. Names are printable and records are JSON, so neither has a newline."""
+    return "".join(f"{one.expected} {one.effect}\n{one.name}\n{one.text}\n" for one in changes)

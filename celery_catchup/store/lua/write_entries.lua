@@ -1,0 +1,90 @@
+-- Create, change and delete stored entries: all of the changes, or none of them.
+--
+-- A new entry counts from now on, and one with a new schedule from where the scheduler is: both are written like the
+-- end of a pause, because the scheduler's watermark may pass their first slots before the leader knows them.
+--
+-- KEYS entries          hash    stored entry -> its fields as JSON
+-- KEYS revisions        zset    stored entries by the revision of their last change; negative for deleted ones
+-- KEYS entries_version  string  the latest revision
+-- KEYS staged           zset    parts of changes by the id of their call
+-- KEYS accepted         hash    declared entry -> record
+-- KEYS meta             hash    schema version of the stored state
+-- KEYS scheduler        hash    the scheduler's watermark
+-- KEYS first_seen       hash    entry -> instant (ms)
+-- KEYS paused           hash    entry -> {paused, at, …} as JSON
+-- KEYS left_off, removed
+-- ARGV schema
+-- ARGV now_ms                   slot time of the change
+-- ARGV id, parts                the staged parts of this call, or "" and 0
+-- ARGV changes                  three lines for each change: expected revision (0: must not exist) and effect ("begin":
+--                               it counts from now on, "reschedule", or "none"); name; record, or nothing to delete it
+-- RETURNS {1, revision}, or {0, name, why, revision, …} for the first conflicts ("exists", "missing", "changed",
+--         "declared"), or {0, "", "unstaged", 0}, or {0, "", "schema", version}; nothing is written then
+local newer = newer_schema()
+if newer then return { 0, '', 'schema', newer } end
+local names, records, expected, effects = {}, {}, {}, {}
+local function read(lines)
+  for revision, effect, name, record in string.gmatch(lines, '(%d+) (%l+)\n([^\n]*)\n([^\n]*)\n') do
+    local i = #names + 1
+    names[i], records[i], expected[i], effects[i] = name, record, tonumber(revision), effect
+  end
+end
+if args.id ~= '' then
+  local parts = redis.call('ZRANGEBYSCORE', keys.staged, args.id, args.id)
+  if #parts ~= tonumber(args.parts) then return { 0, '', 'unstaged', 0 } end
+  for _, part in ipairs(parts) do read(string.sub(part, 6)) end
+else
+  read(args.changes)
+end
+
+local declared = fields_of(keys.accepted, names)
+local conflicts = { 0 }
+for i, name in ipairs(names) do
+  local revision = tonumber(redis.call('ZSCORE', keys.revisions, name) or '0')
+  local exists, why = revision > 0, nil
+  if expected[i] == 0 then
+    why = exists and 'exists' or (declared[i] and 'declared')
+  elseif revision ~= expected[i] then
+    why = exists and 'changed' or 'missing'
+  end
+  if why and #conflicts < 30 then
+    for _, value in ipairs({ name, why, math.max(revision, 0) }) do table.insert(conflicts, value) end
+  end
+end
+if #conflicts > 1 then return conflicts end
+
+local revision = redis.call('INCR', keys.entries_version)
+local now = tonumber(args.now_ms)
+local begun = cjson.encode({ paused = false, at = now, resumed = now })
+local since = decided_until(now)
+local rescheduled = cjson.encode({ paused = false, at = since, resumed = since })
+local pauses, first_seen = fields_of(keys.paused, names), fields_of(keys.first_seen, names)
+local texts, revisions, gone, back, seen, pausing, resuming = {}, {}, {}, {}, {}, {}, {}
+local function put(list, name, value) list[#list + 1], list[#list + 2] = name, value end
+for i, name in ipairs(names) do
+  local effect = effects[i]
+  put(revisions, records[i] == '' and -revision or revision, name)
+  if records[i] == '' then
+    gone[#gone + 1] = name
+    if pauses[i] then resuming[#resuming + 1] = name end
+  else
+    put(texts, name, records[i])
+    if effect == 'begin' then
+      back[#back + 1] = name
+      if not first_seen[i] then put(seen, name, args.now_ms) end
+      if not (pauses[i] and read_json(pauses[i]).paused) then put(pausing, name, begun) end
+    elseif effect == 'reschedule' and not pauses[i] then
+      put(pausing, name, rescheduled)
+    end
+  end
+end
+write('HSET', keys.entries, texts)
+write('HDEL', keys.entries, gone)
+write('ZADD', keys.revisions, revisions)
+write('HSET', keys.first_seen, seen)
+write('HSET', keys.paused, pausing)
+write('HDEL', keys.paused, resuming)
+write('HDEL', keys.left_off, back)
+write('HDEL', keys.removed, back)
+if args.id ~= '' then redis.call('ZREMRANGEBYSCORE', keys.staged, args.id, args.id) end
+return { 1, revision }

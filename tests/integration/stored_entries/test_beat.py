@@ -1,0 +1,311 @@
+"""Stored entries under beat: seen at the next tick, without a restart, each from its creation to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.model import to_datetime
+from celery_catchup.operations import Operator
+from celery_catchup.store import EntryRecords, Keys, Ledger, States, Store
+from celery_catchup.store.entry_records import RecordChange
+from celery_catchup.stored_entries.entries import Entries, entries
+from celery_catchup.testing import FakeClock
+from tests.integration.operating import Project
+
+KEYS = Keys("proj")
+ALL = {"window": "1d", "overlap_policy": "all"}
+EVERY_MINUTE = {"task": "proj.etl", "schedule": "* * * * *"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    found = FakeClock("2026-02-07T09:05:30Z")
+    monkeypatch.setattr(Entries, "clock", found)
+    monkeypatch.setattr(Operator, "clock", found)
+    return found
+
+
+@pytest.fixture
+def project(redis_url: str, clock: FakeClock) -> Project:
+    return Project(redis_url, clock, catchup_ledger_ttl="30d")
+
+
+@pytest.fixture
+def stored(project: Project) -> Entries:
+    return entries(project.app, by="alice")
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as found:
+        yield found
+
+
+@pytest.fixture
+def beat(project: Project) -> Iterator[Scheduler]:
+    with project.beat() as scheduler:
+        scheduler.tick()
+        yield scheduler
+
+
+def run_for(beat: Scheduler, clock: FakeClock, *, seconds: int) -> None:
+    for _ in range(seconds):
+        clock.advance(seconds=1)
+        beat.tick()
+
+
+def slots(client: redis.Redis, entry: str) -> list[str]:
+    """The slots of the entry's runs, as hours and minutes."""
+    runs = Ledger(Store(client, "proj")).runs_of(entry)
+    return [f"{to_datetime(run['slot']):%H:%M:%S}" for run in runs]
+
+
+def test_a_new_entry_runs_from_the_next_tick_on(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+
+    run_for(beat, clock, seconds=100)
+
+    assert slots(client, "sync") == ["09:06:00", "09:07:00"]
+
+
+def test_a_change_costs_no_more_than_what_changed(
+    beat: Scheduler, stored: Entries, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.apply([{**EVERY_MINUTE, "name": f"sync-{i}", "schedule": "0 0 1 1 *"} for i in range(50)])
+    run_for(beat, clock, seconds=2)
+    asked: list[list[str] | None] = []
+    stock = States.load
+
+    def load(self: States, *, any_schema: bool = False, names: Any = None) -> Any:
+        asked.append(None if names is None else list(names))
+        return stock(self, any_schema=any_schema, names=names)
+
+    monkeypatch.setattr(States, "load", load)
+    stored.update("sync-7", schedule="0 0 2 1 *")
+    run_for(beat, clock, seconds=3)
+
+    assert asked == [["sync-7"]]
+
+
+def test_an_idle_tick_is_one_call(
+    beat: Scheduler, stored: Entries, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    run_for(beat, clock, seconds=2)
+    calls: list[str] = []
+    stock = Store.call
+    monkeypatch.setattr(
+        Store,
+        "call",
+        lambda self, name, *args, **more: calls.append(name) or stock(self, name, *args, **more),  # type: ignore[func-returns-value]
+    )
+
+    run_for(beat, clock, seconds=3)
+
+    assert calls == ["lead"] * 3
+
+
+def test_slots_between_the_creation_and_the_next_tick_run(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    clock.advance(seconds=29, milliseconds=900)  # 09:05:59.9
+    stored.create("sync", **EVERY_MINUTE)
+    clock.advance(seconds=1)
+    beat.tick()
+
+    assert slots(client, "sync") == ["09:06:00"]
+
+
+def test_slots_since_the_creation_survive_a_leader_that_dies_before_it_decides_them(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with project.beat() as beat:
+        beat.tick()
+        clock.advance(seconds=29, milliseconds=900)
+        stored.create("sync", **EVERY_MINUTE)
+        clock.advance(seconds=1)
+        monkeypatch.setattr(type(beat._work.engine), "advance", lambda *_: None)
+        beat.tick()
+        monkeypatch.undo()
+    monkeypatch.setattr(Entries, "clock", clock)
+    clock.advance(seconds=1)
+    project.tick()
+
+    assert slots(client, "sync") == ["09:06:00"]
+
+
+def test_an_entry_that_was_created_while_beat_was_down_is_caught_up_from_its_creation(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    project.tick()
+    clock.advance(hours=1)
+    stored.create("sync", task="proj.etl", schedule="*/10 * * * *", catchup=ALL)
+    clock.advance(minutes=30)
+    project.tick()
+
+    assert slots(client, "sync") == ["10:10:00", "10:20:00", "10:30:00"]
+
+
+def test_a_new_schedule_is_in_force_at_once(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    stored.create("sync", task="proj.etl", schedule="0 0 1 1 *")
+    run_for(beat, clock, seconds=29)  # 09:05:59
+    clock.advance(milliseconds=900)
+    stored.update("sync", schedule="* * * * *")
+    clock.advance(seconds=1)
+    beat.tick()
+
+    assert slots(client, "sync") == ["09:06:00"]
+
+
+def test_a_deleted_entry_stops_and_keeps_its_history_and_watermark(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    run_for(beat, clock, seconds=40)
+
+    stored.delete("sync")
+    run_for(beat, clock, seconds=120)
+
+    assert slots(client, "sync") == ["09:06:00"]
+    assert client.hget(KEYS.decided, "sync")
+    assert "sync" not in beat.schedule
+
+
+def test_an_entry_that_is_created_again_has_no_slots_from_before(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    fields: dict[str, Any] = {**EVERY_MINUTE, "catchup": ALL}
+    stored.create("sync", **fields)
+    run_for(beat, clock, seconds=40)
+    stored.delete("sync")
+    run_for(beat, clock, seconds=120)
+
+    stored.create("sync", **fields)
+    run_for(beat, clock, seconds=60)
+
+    assert slots(client, "sync") == ["09:06:00", "09:09:00"]
+
+
+def test_a_disabled_entry_rests_until_it_is_enabled(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    stored.create("sync", **EVERY_MINUTE, enabled=False)
+    run_for(beat, clock, seconds=40)
+    stored.update("sync", enabled=True)
+    run_for(beat, clock, seconds=60)
+    stored.update("sync", enabled=False)
+    run_for(beat, clock, seconds=60)
+
+    assert slots(client, "sync") == ["09:07:00"]
+
+
+def test_a_standby_knows_the_entries_before_it_takes_over(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    with project.beat() as leader, project.beat() as standby:
+        leader.tick()
+        standby.tick()
+        stored.create("sync", **EVERY_MINUTE)
+        run_for(leader, clock, seconds=1)
+        standby.tick()
+        assert "sync" in standby.schedule
+        stored.create("late", **EVERY_MINUTE)
+        leader.tick()
+        leader.close()
+        clock.advance(seconds=40)
+        standby.tick()
+
+    assert slots(client, "sync") == slots(client, "late") == ["09:06:00"]
+    assert not client.hlen(KEYS.left_off)
+
+
+def test_an_entry_that_cannot_be_used_fails_alone(
+    beat: Scheduler, project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    good = stored.create("good", **EVERY_MINUTE)
+    records = EntryRecords(Store(client, "proj"))
+    for name, text in (("torn", "{"), ("odd", '{"task":"t","schedule":"x y"}')):
+        records.write([RecordChange(name, 0, text)], now=0)
+
+    run_for(beat, clock, seconds=40)
+
+    assert slots(client, "good") == ["09:06:00"]
+    failing = {one["entry"]: one["reason"] for one in project.json("status")["failing"]}
+    assert failing.keys() == {"torn", "odd"}
+    assert "entries.odd.schedule" in failing["odd"]
+    records.write([RecordChange("torn", good.revision + 1)], now=0)
+    run_for(beat, clock, seconds=2)
+    assert [one["entry"] for one in project.json("status")["failing"]] == ["odd"]
+
+
+def test_a_declared_entry_wins_over_a_stored_one_of_its_name(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    project.app.conf.beat_schedule["sync"] = {"task": "proj.other", "schedule": "* * * * *", "catchup": "1h"}
+    with caplog.at_level(logging.WARNING), project.beat() as beat:
+        beat.tick()
+        run_for(beat, clock, seconds=40)
+        assert beat.schedule["sync"].task == "proj.other"
+        assert "a declared entry has the name 'sync', and wins" in caplog.text
+
+        del beat.schedule["sync"]
+        run_for(beat, clock, seconds=60)
+        assert beat.schedule["sync"].task == "proj.etl"
+
+    runs = Ledger(Store(client, "proj")).runs_of("sync")
+    assert [run["task"] for run in runs] == ["proj.other", "proj.etl"]
+
+
+def test_operators_see_stored_entries_as_they_see_declared_ones(
+    project: Project, stored: Entries, clock: FakeClock
+) -> None:
+    stored.create("sync", **EVERY_MINUTE, catchup=ALL)
+    project.tick()
+    clock.advance(minutes=3)
+
+    assert "sync" in project.text("entries")
+    assert "3 runs would be dispatched" in project.text("preview", "sync")
+    project.catchup("pause", "sync")
+    project.tick()
+    assert project.json("entries")["entries"][1]["paused"]
+    assert project.json("drift", code=0)["differences"] == []
+
+
+def test_a_one_off_runs_once_and_is_gone_after_the_ledgers_lifetime(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    stored.create("once", task="proj.etl", schedule={"at": "2026-02-07T11:00+01:00"})
+    stored.update("once", schedule={"at": "2026-02-07T12:00+01:00"})
+    project.tick()
+    clock.advance(hours=4)  # beat is down meanwhile
+    project.tick()
+    project.tick()
+    stored.update("once", description="It has run, and may still be described.")
+
+    assert slots(client, "once") == ["11:00:00"]
+    clock.advance(days=29)
+    with project.beat() as beat:
+        beat.tick()
+        engine = beat._work.engine
+
+        def sweep() -> None:
+            month = engine.now() - 30 * 86_400_000
+            engine.services.stored_entries.delete_finished(["once"], before=month)
+
+        sweep()
+        assert stored.list()
+        clock.advance(days=2)
+        sweep()
+    assert stored.list() == []
+    assert slots(client, "once") == ["11:00:00"]
