@@ -48,7 +48,8 @@ from celery_catchup.operations import (
 )
 from celery_catchup.operations import status as states
 from celery_catchup.operations.json_form import camel
-from celery_catchup.stored_entries.stored_entry import EntryFields
+from celery_catchup.stored_entries import changes
+from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry
 from docs import http_api
 
 HERE = Path(__file__).resolve().parent
@@ -58,6 +59,8 @@ PRINTED: dict[str, tuple[str, type]] = {
     "preview": ("previews", previews.Preview),
     "status": ("", states.Status),
     "entries": ("entries", entries.EntryView),
+    "entries add, edit": ("", StoredEntry),
+    "entries delete, apply, and all of them with -n": ("", changes.Applied),
     "runs": ("", runs.Runs),
     "runs --state skipped": ("skipped", runs.Skipped),
     "runs --follow": ("", runs.Run),

@@ -112,7 +112,7 @@ def resolve_stored(
     """Resolve the enabled entries of these records; return them, and the reasons for those that cannot be
     used."""
     found, refused = ResolvedStored(), dict[str, str]()
-    for name, (revision, text) in records.items():
+    for name, (revision, text) in sorted(records.items()):
         try:
             entry = decode(name, revision, text)
             if not entry.enabled:

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as SilentError
 from celery_catchup.cli.command import EX_FAILURE, EX_UNAVAILABLE, EX_USAGE
 from celery_catchup.cli.screen import CommandError
 from celery_catchup.engine import DispatchFailedError
-from celery_catchup.errors import CatchupError, ConfigurationError
+from celery_catchup.errors import CatchupError, ConfigurationError, EntryMissingError
 from celery_catchup.operations import UnknownEntryError
 from celery_catchup.store.connection import explain
 from celery_catchup.store.opening import masked_url
@@ -28,7 +28,7 @@ def readable_errors(ctx: click.Context) -> Iterator[None]:
         app = ctx.find_root().params.get("app")
         hint = "" if app else "\n  (no app was named: add -A proj after celery)"
         raise CommandError(f"{error}{hint}", code=EX_USAGE, prefix="") from None
-    except UnknownEntryError as error:
+    except (UnknownEntryError, EntryMissingError) as error:
         raise CommandError(str(error), code=EX_USAGE) from None
     except DispatchFailedError as error:
         raise CommandError(str(error), code=EX_UNAVAILABLE if error.temporary else EX_FAILURE) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule
+from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule, StoredScheduleEntry
 from celery_catchup.beat.fingerprints import describe
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
@@ -20,6 +20,7 @@ from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import StoredState
 from celery_catchup.store.states import OpenRuns
 from celery_catchup.store.store import read_json, stored_length, stored_time
+from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
 
@@ -31,7 +32,8 @@ class EntryView:
     under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
     for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
     present, ``failing_since`` since when. ``held`` is the number of runs for which its catch-up waits for an
-    approval (`hold_above`); it is paused until then."""
+    approval (`hold_above`); it is paused until then. A ``stored`` entry was created at run time; it is
+    ``finished`` if it runs once, and that time has passed."""
 
     name: str
     task: str
@@ -52,6 +54,9 @@ class EntryView:
     failing: str | None = None
     failing_since: datetime | None = None
     held: int | None = None
+    stored: bool = False
+    revision: int | None = None
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,16 @@ def _view(
         failing=None if failing is None else failing.reason,
         failing_since=None if failing is None else failing.since,
         held=pause.get("held") if pause.get("paused") else None,
+        stored=isinstance(declared, StoredScheduleEntry),
+        revision=declared.revision if isinstance(declared, StoredScheduleEntry) else None,
+        finished=entry is not None and _is_over(entry, now),
     )
+
+
+def _is_over(entry: Entry, now: Instant) -> bool:
+    """Return whether the entry runs once, and that time has passed."""
+    tables = [schedule.timetable for schedule in entry.schedules]
+    return all(isinstance(table, OneSlot) and table.at <= now for table in tables)
 
 
 def _lag(row: EntryRow, tracked: TrackedEntry | None, now: Instant) -> timedelta | None:

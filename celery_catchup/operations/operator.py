@@ -54,6 +54,7 @@ from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import open_store
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.workers import Workers
+from celery_catchup.stored_entries.entries import Entries
 
 _POLL_INTERVAL = PREFIX + "poll_interval"
 _ANY_INTERVAL = "1ms"
@@ -224,6 +225,11 @@ class Operator:
     backfills = _part(Backfills)
     workers = _part(Workers)
     notes = _part(Notes)
+
+    @cached_property
+    def stored_entries(self) -> Entries:
+        """Creates and changes entries at run time."""
+        return Entries(self.app, self.store, by=self.by)
 
     @cached_property
     def leases(self) -> Leases:

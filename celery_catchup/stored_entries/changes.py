@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.store.entry_records import Effect
-from celery_catchup.stored_entries.stored_entry import StoredEntry
+from celery_catchup.stored_entries.stored_entry import DEFAULTS, EntryFields, StoredEntry
 
 
 class Action(StrEnum):
@@ -48,10 +48,11 @@ class Applied:
 
 def compare(before: StoredEntry | None, after: StoredEntry | None) -> EntryChange | None:
     """Compare two states of an entry; None if they are the same."""
-    was, now = (before.fields() if before else {}), (after.fields() if after else {})
+    was = DEFAULTS | before.fields() if before else {}
+    now = DEFAULTS | after.fields() if after and before else after.fields() if after else {}
     changed = tuple(
         FieldChange(name, was.get(name), now.get(name))
-        for name in {**was, **now}
+        for name in EntryFields.model_fields
         if was.get(name) != now.get(name) and name != "name"
     )
     entry = before or after

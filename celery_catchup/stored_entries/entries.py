@@ -24,7 +24,7 @@ from celery_catchup.model import to_instant
 from celery_catchup.store import EntryRecords, Store
 from celery_catchup.store.entry_records import Conflict, ConflictError, Effect, RecordChange
 from celery_catchup.store.opening import open_store
-from celery_catchup.stored_entries.changes import Applied, EntryChange, compare, covered, effect_of
+from celery_catchup.stored_entries.changes import Action, Applied, EntryChange, compare, covered, effect_of
 from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry, decode, encode
 from celery_catchup.stored_entries.validation import (
     PLACE,
@@ -71,8 +71,18 @@ class Entries:
         """Return an entry; `EntryMissingError` if there is none of this name."""
         found = self._read([name]).get(name)
         if found is None:
-            raise EntryMissingError(f"no stored entry has the name {shown(name)}")
+            raise self._missing(name)
         return found
+
+    def check_free(self, name: str) -> None:
+        """Raise `EntryExistsError` if an entry could not be created because its name is taken."""
+        if name in self._read([name]):
+            raise _exists(name)
+
+    def _missing(self, name: str) -> EntryMissingError:
+        declared = name in self._app.conf.beat_schedule
+        advice = "; the declared entry of this name is changed in the settings" if declared else ""
+        return EntryMissingError(f"no stored entry has the name {shown(name)}{advice}")
 
     def list(
         self, *, prefix: str = "", labels: Mapping[str, str] | None = None, task: str | None = None
@@ -128,6 +138,19 @@ class Entries:
                     raise
             else:
                 return
+
+    def delete_many(self, names: Iterable[str], *, dry_run: bool = False) -> Applied:
+        """Delete these entries, all or none; `EntryMissingError` if one does not exist."""
+        wanted = builtins.list(dict.fromkeys(names))
+        found = self._read(wanted)
+        for name in wanted:
+            if name not in found:
+                raise self._missing(name)
+        changes = tuple(EntryChange(name, Action.DELETED) for name in wanted)
+        if dry_run:
+            return Applied(changes, 0, self._records.version())
+        revision = self._write([RecordChange(name, found[name].revision) for name in wanted])
+        return Applied(changes, 0, revision)
 
     def apply(
         self,
@@ -265,9 +288,7 @@ def _present(changes: Iterable[EntryChange], wanted: Mapping[str, object]) -> in
 def _conflict(found: Conflict, expected: Mapping[str, int]) -> Exception:
     match found.why:
         case "exists":
-            return EntryExistsError(
-                f"a stored entry has the name {shown(found.name)}; update it, or choose another"
-            )
+            return _exists(found.name)
         case "declared":
             return _taken(found.name)
         case "missing":
@@ -276,6 +297,10 @@ def _conflict(found: Conflict, expected: Mapping[str, int]) -> Exception:
             return _changed(found, expected[found.name])
         case _:
             return EntryError("the call took too long and was not finished; repeat it")
+
+
+def _exists(name: str) -> EntryExistsError:
+    return EntryExistsError(f"a stored entry has the name {shown(name)}; update it, or choose another")
 
 
 def _taken(name: str) -> EntryExistsError:

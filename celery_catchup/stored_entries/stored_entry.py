@@ -192,11 +192,11 @@ class StoredEntry:
     def fields(self) -> dict[str, Any]:
         """Return the fields that a user writes, without those at their defaults."""
         found = {name: getattr(self, name) for name in EntryFields.model_fields}
-        return {name: value for name, value in found.items() if value != _DEFAULTS.get(name, _REQUIRED)}
+        return {name: value for name, value in found.items() if value != DEFAULTS.get(name, _REQUIRED)}
 
 
 _REQUIRED = object()
-_DEFAULTS = {name: one.default for name, one in EntryFields.model_fields.items() if not one.is_required()}
+DEFAULTS = {name: one.default for name, one in EntryFields.model_fields.items() if not one.is_required()}
 _TIMES = ("created_at", "changed_at")
 
 
