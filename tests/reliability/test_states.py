@@ -125,7 +125,7 @@ def test_zone_rules_that_change_while_beat_is_down_give_new_slots_and_repeat_no_
                 Policy.from_raw(ALLOW, where="etl"),
             )
 
-        made.engine.declared = [Declared("etl", "proj.etl", "0 11,12,13 * * *", build)]
+        made.engine._declared = {"etl": Declared("etl", "proj.etl", "0 11,12,13 * * *", build)}
         made.engine.records = dict(map(record, made.engine.declared))
         return made
 

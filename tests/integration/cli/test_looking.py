@@ -232,6 +232,9 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "failing": None,
                 "failingSince": None,
                 "held": None,
+                "stored": False,
+                "revision": None,
+                "finished": False,
             }
         ]
     }

@@ -102,10 +102,8 @@ def test_an_entry_that_cannot_even_be_built_stops_nobody(
 
     with project.beat() as beat:
         work: Any = beat._work
-        declared = list(work.engine.declared)
-        work.engine.declared = [
-            replace(one, build=broken) if one.name == "custom" else one for one in declared
-        ]
+        declared = dict(work.engine._declared)
+        work.engine._declared["custom"] = replace(declared["custom"], build=broken)
         beat.tick()
         run_for(beat, desk_clock, minutes=2)
         with project.operator() as operator:
@@ -114,7 +112,7 @@ def test_an_entry_that_cannot_even_be_built_stops_nobody(
             ]
         assert count(project, "good") == 2
 
-        work.engine.declared = declared
+        work.engine._declared = declared
         run_for(beat, desk_clock, minutes=3)
 
         assert count(project, "custom") > 0
