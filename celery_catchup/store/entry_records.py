@@ -9,9 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.model import Instant
-from celery_catchup.store.batches import AT_ONCE, portions
 from celery_catchup.store.states import SCHEMA, newer_schema
-from celery_catchup.store.store import StorePart
+from celery_catchup.store.store import AT_ONCE, StorePart, portions
 
 _PARTS_PER_SECOND = 4_000_000
 """Ids of calls for each second: a call takes one by chance, so that no two share one."""
