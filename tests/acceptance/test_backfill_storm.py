@@ -12,6 +12,7 @@ from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.store import Backfill, Backfills, Store, connect
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import NAMESPACE, Site
+from tests.integration.ledgers import new_backfill
 from tests.results import Recorder
 
 MINUTE = 60_000
@@ -38,16 +39,18 @@ def begin(site: Site, backfills: Backfills, slots: int) -> tuple[Process, Backfi
     now = to_instant(site.now())
     end = now - now % MINUTE - 60 * MINUTE
     asked = backfills.create(
-        {
-            "entry": "storm",
-            "start": end - (slots - 1) * MINUTE,
-            "end": end,
-            "reprocess": "none",
-            "newest_first": False,
-            "max_active": 1,
-            "created": now,
-            "total": slots,
-        }
+        new_backfill(
+            {
+                "entry": "storm",
+                "start": end - (slots - 1) * MINUTE,
+                "end": end,
+                "reprocess": "none",
+                "newest_first": False,
+                "max_active": 1,
+                "created": now,
+                "total": slots,
+            }
+        )
     )
     return beat, asked
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from celery_catchup.model import Instant, RunState, SkipReason, Slot, Trigger, run_id
 from celery_catchup.operations import Operator
+from celery_catchup.store import Backfill
 
 HOUR = 3_600_000
 _TRIGGERS = (*[Trigger.SCHEDULER] * 8, Trigger.CATCHUP, Trigger.BACKFILL)
+
+
+def new_backfill(fields: Mapping[str, Any]) -> Backfill:
+    """Return a backfill with these fields and an id of its own."""
+    return Backfill(id=secrets.token_hex(4), **fields)
 
 
 def fill(operator: Operator, *, runs_each: int, dead_every: int = 50, every: int = HOUR) -> int:

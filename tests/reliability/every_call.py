@@ -37,6 +37,7 @@ from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
+from tests.integration.ledgers import new_backfill
 from tests.integration.servers import a_scheduler
 
 NINE, TEN, NOON = "2026-02-07T09:04:00Z", "2026-02-07T10:00:00Z", "2026-02-07T12:00:30Z"
@@ -176,7 +177,7 @@ def backfill(url: str, fault: Fault) -> None:
         "max_active": 10, "created": beat.engine.now(), "total": 4,
     }  # fmt: skip
     fault.into(beat.client)
-    _repeated(lambda: beat.backfills.create(fields))
+    _repeated(lambda: beat.backfills.create(new_backfill(fields)))
     for _ in range(TRIES):
         clock.advance(seconds=1)
         _repeated(beat.tick)

@@ -10,6 +10,7 @@ from celery_catchup.model import RunState, to_instant, to_rfc3339
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
+from tests.integration.ledgers import new_backfill
 
 HOURLY = "0 * * * *"
 DAY = [f"2026-02-06T{hour:02}:00:00Z" for hour in range(24)]
@@ -30,7 +31,9 @@ def beat(redis_url: str, clock: FakeClock) -> Beat:
 def ask(beat: Beat, start: str = DAY[0], end: str = DAY[-1], **more: Any) -> Backfill:
     fields = {"reprocess": "none", "newest_first": False, "max_active": 1, "total": 24, **more}
     instants = {name: to_instant(FakeClock(text).now()) for name, text in (("start", start), ("end", end))}
-    return beat.backfills.create({"entry": "etl", "created": beat.engine.now(), **instants, **fields})
+    return beat.backfills.create(
+        new_backfill({"entry": "etl", "created": beat.engine.now(), **instants, **fields})
+    )
 
 
 def work(beat: Beat, *, limit: int = 10_000, state: RunState = RunState.SUCCEEDED) -> list[str]:

@@ -15,6 +15,7 @@ from celery_catchup.store import Keys, Template, retention
 from celery_catchup.store import store as store_module
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
+from tests.integration.ledgers import new_backfill
 from tests.simulation.server import CLOCK, on_simulated_time
 
 KEYS = Keys(NAMESPACE)
@@ -170,7 +171,7 @@ def test_a_template_of_one_run_is_not_stored_when_its_run_is_not(
     years.start({"etl": HOURLY}, Release(1, hooked=True))
     now = years.now()
     fields = {"reprocess": "completed", "newest_first": False, "max_active": 1, "created": now, "total": 1}
-    years.beat.backfills.create({"entry": "etl", "start": now, "end": now, **fields})
+    years.beat.backfills.create(new_backfill({"entry": "etl", "start": now, "end": now, **fields}))
     years.tick()
 
     ((run_id, run),) = [(one["id"], one) for one in years.beat.ledger.runs_of("etl")]
@@ -230,7 +231,9 @@ def test_a_backfill_that_has_ended_is_forgotten_with_its_lane(
     years.start({"etl": HOURLY})
     now = years.now()
     fields = {"reprocess": "none", "newest_first": False, "max_active": 1, "created": now, "total": 3}
-    made = years.beat.backfills.create({"entry": "etl", "start": now - 3 * 3_600_000, "end": now, **fields})
+    made = years.beat.backfills.create(
+        new_backfill({"entry": "etl", "start": now - 3 * 3_600_000, "end": now, **fields})
+    )
     years.tick()
     years.beat.backfills.set_state(made.id, "cancelled")
     (active,) = years.beat.ledger.active(made.lane)
@@ -350,7 +353,9 @@ def live_for(years: Years, *, days: int, begin: int = 0) -> None:
             "created": now,
             "total": 2,
         }
-        years.beat.backfills.create({"entry": "etl", "start": now - 7_200_000, "end": now, **fields})
+        years.beat.backfills.create(
+            new_backfill({"entry": "etl", "start": now - 7_200_000, "end": now, **fields})
+        )
         for hour in range(6):
             years.clock.advance(hours=4)
             years.tick()

@@ -12,6 +12,7 @@ from celery_catchup.store.notes import Notes
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
+from tests.integration.ledgers import new_backfill
 
 AWKWARD = (
     "plain",
@@ -99,7 +100,7 @@ def test_a_backfill_and_its_policy_keep_their_numbers(beat: Beat) -> None:
         "created": to_instant(beat.clock.now()),
         "total": 10**13,
     }
-    created = beat.backfills.create(fields)
+    created = beat.backfills.create(new_backfill(fields))
     for state in ("paused", "running", "cancelled"):
         beat.backfills.set_state(created.id, state)
 

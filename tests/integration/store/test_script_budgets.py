@@ -18,6 +18,7 @@ from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
+from tests.integration.ledgers import new_backfill
 
 RUNS = 100
 """What one script releases, at the most."""
@@ -199,7 +200,9 @@ def test_what_waits_in_a_cancelled_backfill_is_revoked_in_steps(redis_url: str, 
     beat.tick()
     now = beat.engine.now()
     fields = {"reprocess": "none", "newest_first": False, "max_active": 1, "created": now, "total": 400}
-    made = beat.backfills.create({"entry": "etl", "start": now - 400 * 60_000, "end": now, **fields})
+    made = beat.backfills.create(
+        new_backfill({"entry": "etl", "start": now - 400 * 60_000, "end": now, **fields})
+    )
     for _ in range(3):
         beat.tick()
     waiting = beat.backfills.waiting(made)
@@ -298,7 +301,7 @@ def test_a_backfill_of_large_messages_is_filled_in_parts(
     beat.tick()
     now = beat.engine.now()
     fields = {"reprocess": "none", "newest_first": False, "max_active": 100, "created": now, "total": 20}
-    beat.backfills.create({"entry": "etl", "start": now - 20 * 60_000, "end": now, **fields})
+    beat.backfills.create(new_backfill({"entry": "etl", "start": now - 20 * 60_000, "end": now, **fields}))
 
     for _ in range(60):
         beat.tick()
