@@ -76,7 +76,7 @@ CHECKS = (
            *(_WORST.format(f"settings: {name}")
              for name in ("an empty namespace", "braces", "a star", "a blank")))),
     Check(14, "Flower's tab asks who one is, on every route",
-          (_API + "test_every_route_is_tested_here", _API + "test_every_route_needs_authentication",
+          (_API + "test_every_route_needs_authentication",
            _API + "test_without_authentication_the_api_is_closed_unless_flowers_own_is_open",
            _API + "test_nothing_can_be_changed_in_a_read_only_flower_or_without_authentication",
            _API + "test_a_cross_site_request_changes_nothing",
