@@ -291,7 +291,6 @@ class Plan:
     number of runs when they are more than ``hold_above``: a person has to approve them first.
     """
 
-    entry: str
     replay_from: Instant
     runs: tuple[PlannedRun, ...]
     skips: tuple[Skip, ...]

@@ -57,9 +57,8 @@ class CapturedMessage:
         headers |= shared
         if badge in badges.IN_NAME and headers.get("shadow") is None:
             headers["shadow"] = badges.badged_name(headers["task"])
-        return Template(
+        base = Template(
             to_json({**tree, "body": body, "headers": headers, "properties": properties}),
-            inputs,
             queue=self.queue,
             db=self.db,
             expires_ms=call.expires_ms,
@@ -67,6 +66,7 @@ class CapturedMessage:
             routing_key=self.routing_key,
             queue_name=self.queue_name,
         )
+        return base.with_inputs(inputs)
 
     def _steady(self, fields: dict[str, Any], name: str, ours: str, steady: str) -> None:
         """Use one value for all processes of the app: this process's own would make new templates at every

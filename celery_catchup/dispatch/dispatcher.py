@@ -179,7 +179,8 @@ class Dispatcher:
         if shared is not None:
             return shared
         call = self._call(entry, policy_entry=policy_entry, run_id=run_id, run=run)
-        return replace(self._captured(call).template(badge), run=run_id)
+        template = self._captured(call).template(badge)
+        return template if run_id is None else template.for_run(run_id)
 
     def _shared(
         self, entry: ScheduleEntry, policy_entry: str | None, run: Mapping[str, Any] | None, badge: MarkTasks

@@ -9,10 +9,10 @@ each message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -31,6 +31,10 @@ _MOST = 200_000
 """Cached templates; beyond, the cache starts again."""
 _INPUT_HEADERS = {"task", "argsrepr", "kwargsrepr"}
 _dumps: Any = serialization.dumps  # kombu's functions carry no types
+_EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+"""The end of a message's body; where Celery's differs, no two messages are similar."""
+_SCALARS = frozenset({str, int, bool, float, type(None)})
+_OTHERS = frozenset({datetime, date, timedelta, Decimal, UUID})
 
 
 class _UnknownContentError(Exception):
@@ -39,10 +43,20 @@ class _UnknownContentError(Exception):
 
 @dataclass
 class _Similar:
-    """The first template of similar entries; ``proven`` once it was compared with the second."""
+    """The base of similar entries' templates; ``proven`` once it was compared with the second of them."""
 
-    first: Template
+    base: Template | None = None
     proven: bool | None = None
+
+
+@dataclass
+class _Form:
+    """What the entries of one task with the same options have in common. ``key`` is equal for tasks with
+    similar messages, None if Celery has to build each of them."""
+
+    task: Any
+    serializer: str
+    key: Hashable
 
 
 class Templates:
@@ -54,13 +68,13 @@ class Templates:
         """Task and template by the content of the entry."""
         self._compared: dict[Hashable, tuple[Any, Any, Template]] = {}
         """The same of entries whose content cannot be a key: a copy of it is compared."""
+        self._forms: dict[Hashable, _Form] = {}
         self._similar: dict[Hashable, _Similar] = {}
 
     def clear(self) -> None:
         """Forget all: the broker, or how messages reach it, may have changed."""
-        self._cached.clear()
-        self._compared.clear()
-        self._similar.clear()
+        for cache in (self._cached, self._compared, self._forms, self._similar):
+            cache.clear()
 
     def shared(
         self,
@@ -84,11 +98,12 @@ class Templates:
         cached, template = self._cached.get(key, (None, None))
         if template is not None and cached is task:
             return None if is_hooked(self._app, task) else template
-        if not can_share_template(self._app, entry):
+        form = self._form(entry, task, named=named, badge=badge)
+        if form is None or is_hooked(self._app, task):
             return None
         if len(self._cached) >= _MOST:
             self.clear()
-        template = self._made(entry, task, named=named, badge=badge, make=make)
+        template = self._made(entry, form, badge=badge, make=make)
         self._cached[key] = task, template
         return template
 
@@ -108,52 +123,74 @@ class Templates:
             self._compared[key] = task, (deepcopy(content), repr(content)), template
         return template
 
+    def _form(self, entry: ScheduleEntry, task: Any, *, named: bool, badge: MarkTasks) -> _Form | None:
+        """Return what the entry has in common with others; None when each run needs its own message."""
+        place = id(task), entry.task, named, badge, repr(entry.options)
+        form = self._forms.get(place)
+        if form is None or form.task is not task:
+            if not can_share_template(self._app, entry):
+                return None
+            serializer = entry.options.get("serializer") or getattr(task, "serializer", None)
+            form = _Form(task, serializer or self._app.conf.task_serializer, None)
+            with suppress(Exception):  # Celery raises it as well, and explains it better
+                added = message_options(task)
+                if added is not None:
+                    form.key = named, badge, _content((entry.options, added, self._route(entry)))
+            self._forms[place] = form
+        return form
+
     def _made(
-        self,
-        entry: ScheduleEntry,
-        task: Any,
-        *,
-        named: bool,
-        badge: MarkTasks,
-        make: Callable[[], Template],
+        self, entry: ScheduleEntry, form: _Form, *, badge: MarkTasks, make: Callable[[], Template]
     ) -> Template:
+        if form.key is None:
+            return make()
         try:
-            fixed, inputs = split_inputs(entry, self._fields(entry, task), badge)
-            key = named, badge, _content((fixed, entry.options, message_options(task), self._route(entry)))
+            fixed, inputs = split_inputs(entry, self._fields(entry, form), badge)
         except Exception:  # noqa: BLE001 - Celery raises it as well, and explains it better
             return make()
-        similar = self._similar.get(key)
-        if similar is not None and similar.proven:
-            return replace(similar.first, inputs=inputs)
+        similar = self._similar.setdefault((form.key, *fixed.values()), _Similar())
+        if similar.proven and similar.base is not None:
+            return similar.base.with_inputs(inputs)
         template = make()
-        if similar is None:
+        if similar.base is None:
             usual = template.inputs == inputs and not _INPUT_HEADERS & set(entry.options.get("headers") or ())
-            self._similar[key] = _Similar(template, None if usual else False)
+            similar.base, similar.proven = template.base, None if usual else False
         elif similar.proven is None:
-            similar.proven = replace(similar.first, inputs=inputs) == template
+            similar.proven = similar.base.with_inputs(inputs) == template
         return template
 
-    def _fields(self, entry: ScheduleEntry, task: Any) -> dict[str, Any]:
-        """Let Celery represent and serialise the arguments, without a message around them."""
-        options, args, kwargs = entry.options, list(entry.args or ()), dict(entry.kwargs or {})
-        if message_options(task) is None:
-            raise _UnknownContentError(entry.task)
-        if task is not None and task.typing:
-            task.__header__(*args, **kwargs)  # raises when the arguments do not fit
+    def _fields(self, entry: ScheduleEntry, form: _Form) -> dict[str, Any]:
+        """Represent and serialise the arguments as Celery does, without a message around them."""
+        options, kwargs = entry.options, dict(entry.kwargs or {})
+        args = list(entry.args or ()) or ()  # Celery sends no arguments as a tuple
+        if form.task is not None and form.task.typing:
+            form.task.__header__(*args, **kwargs)  # raises when the arguments do not fit
         shown = {name: options.get(name) for name in ("argsrepr", "kwargsrepr")}
-        message = self._app.amqp.create_task_message("", entry.task, args, kwargs, **shown)
-        serializer = options.get("serializer") or getattr(task, "serializer", None)
-        _, encoding, body = _dumps(message.body, serializer=serializer or self._app.conf.task_serializer)
-        return {
-            "task": entry.task,
-            "argsrepr": message.headers["argsrepr"],
-            "kwargsrepr": message.headers["kwargsrepr"],
-            "body": base64_body(body, encoding),
-        }
+        amqp = self._app.amqp
+        if shown["argsrepr"] is None:
+            shown["argsrepr"] = _shown(args, args, amqp.argsrepr_maxsize)
+        if shown["kwargsrepr"] is None:
+            shown["kwargsrepr"] = _shown(kwargs, kwargs.values(), amqp.kwargsrepr_maxsize)
+        if None in shown.values():
+            headers = amqp.create_task_message("", entry.task, args, kwargs, **shown).headers
+            shown = {name: headers[name] for name in shown}
+        _, encoding, body = _dumps((args, kwargs, _EMBEDDED), serializer=form.serializer)
+        return {"task": entry.task, **shown, "body": base64_body(body, encoding)}
 
     def _route(self, entry: ScheduleEntry) -> Any:
         found = (route(entry.task) for route in self._app.amqp.routes or ())
         return next((route for route in found if route is not None), None)
+
+
+def _shown(arguments: Any, values: Iterable[Any], most: int) -> str | None:
+    """Represent arguments that Celery represents as Python does, which is much faster; None for others.
+
+    Celery does not escape texts, and cuts off long ones.
+    """
+    if any(type(value) not in _SCALARS for value in values):
+        return None
+    text = repr(arguments)
+    return text if len(text) < most and "\\" not in text and '"' not in text else None
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -164,15 +201,18 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _content(value: Any) -> Hashable:
+def _content(value: Any) -> str:
     """Make a value comparable: equal ones look the same in a message. 1, True and 1.0 do not."""
+    if not _is_comparable(value):
+        raise _UnknownContentError(type(value).__name__)
+    return repr(value)
+
+
+def _is_comparable(value: Any) -> bool:
+    """Tell whether the text of a value says everything that a message can have of it."""
     kind = type(value)
-    if kind in (str, int, bool, type(None)):
-        return kind, value
-    if kind in (float, datetime, date, timedelta, Decimal, UUID):
-        return kind, repr(value)
+    if kind in _SCALARS:
+        return True
     if kind is dict:
-        return kind, tuple([(_content(key), _content(one)) for key, one in value.items()])
-    if kind in (list, tuple):
-        return kind, tuple([_content(one) for one in value])
-    raise _UnknownContentError(kind.__name__)
+        return all(map(_is_comparable, value)) and all(map(_is_comparable, value.values()))
+    return all(map(_is_comparable, value)) if kind in (list, tuple) else kind in _OTHERS

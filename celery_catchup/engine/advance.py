@@ -12,11 +12,11 @@ from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.services import Services
+from celery_catchup.engine.shared_plans import SharedPlans
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planning.entry import NOTHING, Entry
-from celery_catchup.planning.planner import plan
 from celery_catchup.store import Batch, FencedError
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
@@ -41,12 +41,14 @@ class Advance:
     entries: TrackedEntries = field(default_factory=lambda: TrackedEntries({}))
     watermark: Instant = 0
     unpublished: bool = False
+    _plans: SharedPlans = field(init=False)
 
     def advance(self, now: Instant) -> None:
         """Decide the slots that are due: live ones of all entries first, then a bounded part of the catch-up.
 
         Raises `FencedError` or `StaleWatermarkError` when another beat leads.
         """
+        self._plans = SharedPlans(self.watermark, now)
         try:
             self._decide_due(now)
         except BaseException:
@@ -100,6 +102,7 @@ class Advance:
         if live:
             several = self._start_catchups(several, now)  # slots may have been missed in the queue
         prepared: list[PreparedPlan] = []
+        templates: set[str] = set()
         left, runs, size = limit, 0, 0
         for index, tracked in enumerate(several):
             self.services.leadership.keep()
@@ -109,11 +112,13 @@ class Advance:
             fair = min(MOST_RUNS, max(1, left // (len(several) - index), min(left, _PART)))
             one = self._prepare(tracked, fair, now)
             if one is not None:
-                runs, size = runs + len(one.plan.runs), size + one.size
+                runs, size = runs + len(one.plan.runs), size + one.size_beside(templates)
                 if prepared and (runs > MOST_RUNS or size > MOST_BYTES):
                     self._commit(prepared, now)
-                    prepared, runs, size = [], len(one.plan.runs), one.size
+                    prepared, runs, size = [], len(one.plan.runs), one.size_beside(())
+                    templates.clear()
                 prepared.append(one)
+                templates.update(one.templates)
                 left -= len(one.plan.runs)
         self._commit(prepared, now)
         return limit - left
@@ -131,8 +136,7 @@ class Advance:
             state.active = state.waiting = 0
         asked, fixed = certain or state.existing is not NOTHING, certain or state.room is not None
         try:
-            scope = tracked.scope(self.watermark, now)
-            result = plan(tracked.entry, state, scope, limit=limit)
+            result = self._plans.plan(tracked, limit=limit)
             prepared = prepare(
                 tracked,
                 result,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine.prepared_plan import PreparedPlan
+from celery_catchup.engine.shared_plans import SharedPlans
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
 from celery_catchup.planning.entry import NOTHING
-from celery_catchup.planning.planner import earliest_send, plan, room, share, survey
+from celery_catchup.planning.planner import earliest_send, plan, room, share
 from celery_catchup.store import States
 
 
@@ -30,17 +31,17 @@ class Progress:
     late: int = 0
     slots: tuple[Instant, Instant] | None = None
 
-    def with_plan(self, plan: Plan) -> Progress:
-        """Return the progress after this plan is committed."""
-        ends = [run.slot.at for run in plan.runs]
-        ends += [at for skip in plan.skips for at in (skip.first, skip.last)] + [*(self.slots or ())]
-        return replace(
-            self,
-            dispatched=self.dispatched + len(plan.runs),
-            skipped=self.skipped + plan.skipped,
-            late=self.late + sum(run.trigger.is_catchup for run in plan.runs),
-            slots=(min(ends), max(ends)) if ends else None,
-        )
+    def with_plans(self, plans: Iterable[Plan]) -> Progress:
+        """Return the progress after these plans are committed."""
+        after, ends = replace(self), set(self.slots or ())
+        for one in plans:
+            after.dispatched += len(one.runs)
+            after.skipped += one.skipped
+            after.late += sum(run.trigger.is_catchup for run in one.runs)
+            ends.update(run.slot.at for run in one.runs)
+            ends.update(at for skip in one.skips for at in (skip.first, skip.last))
+        after.slots = (min(ends), max(ends)) if ends else None
+        return after
 
     def fields(self, *, running: bool, now: Instant) -> dict[str, int | str]:
         """Return the fields that the store keeps. A finished catch-up replaces the last one only if it
@@ -88,20 +89,22 @@ class Catchup:
         self, late: Sequence[TrackedEntry], *, watermark: Instant, now: Instant
     ) -> list[tuple[TrackedEntry, Exception]]:
         """Start to catch up the entries that have missed slots; return those whose schedules fail."""
-        counts, failed = dict[str, int](), []
+        shared, behind, counts, failed = SharedPlans(watermark, now), [], [], []
+        start = now
         for tracked in late:
             self.keep_lead()
             try:
-                count = survey(tracked.entry, tracked.scope(watermark, now))
+                count, begin = shared.survey(tracked)
             except Exception as error:  # noqa: BLE001 - a custom schedule may raise anything
                 failed.append((tracked, error))
                 continue
             if count:
-                counts[tracked.entry.name] = count
-        behind = [tracked for tracked in late if tracked.entry.name in counts]
+                behind.append(tracked)
+                counts.append(count)
+                start = min(start, begin)
         if behind:
             self._start(behind, watermark, now)
-            self._announce(behind, counts, watermark, now)
+            self._announce(behind, counts, start, now)
         return failed
 
     def _start(self, behind: Sequence[TrackedEntry], watermark: Instant, now: Instant) -> None:
@@ -144,19 +147,18 @@ class Catchup:
             tracked.state.allowance = kept
 
     def _announce(
-        self, behind: Sequence[TrackedEntry], counts: Mapping[str, int], watermark: Instant, now: Instant
+        self, behind: Sequence[TrackedEntry], counts: Sequence[int], start: Instant, now: Instant
     ) -> None:
-        total = sum(counts.values())
+        total = sum(counts)
         if self.progress is None:
             self.progress = Progress(total, self.monotonic())
         else:
             self.progress.total += total
-        start = min(tracked.scope(watermark, now).replay_from for tracked in behind)
         self.events.emit(CatchupStarted(len(behind), total, start, now))
-        for tracked in behind:
-            name, policy = tracked.entry.name, tracked.entry.policy
+        for tracked, count in zip(behind, counts, strict=True):
+            policy = tracked.entry.policy
             window = "none" if policy.window is None else format_duration(policy.window)
-            self.events.emit(CatchupPlanned(name, str(policy.overlap_policy), counts[name], window))
+            self.events.emit(CatchupPlanned(tracked.entry.name, str(policy.overlap_policy), count, window))
 
     def allowed(self, now: Instant) -> int | None:
         """Return how many catch-up runs may be sent now; None for any number."""
@@ -168,12 +170,13 @@ class Catchup:
 
     def committed(self, plans: Sequence[PreparedPlan], *, now: Instant) -> None:
         """Count what was decided, and end the catch-ups that are complete."""
-        for one in plans:
-            state, runs = one.tracked.state, len(one.plan.runs)
-            if state.used is None:
-                continue
+        own = [one for one in plans if one.tracked.state.used is not None]
+        if own:
             assert self.progress is not None
-            self.progress, self.moved_at = self.progress.with_plan(one.plan), now
+            self.progress, self.moved_at = self.progress.with_plans(one.plan for one in own), now
+        for one in own:
+            state, runs = one.tracked.state, len(one.plan.runs)
+            assert state.used is not None
             _fix_room(one.tracked)
             state.used += runs
             if state.room is not None:
@@ -193,9 +196,7 @@ class Catchup:
             return {}
         own = [one for one in plans if one.in_catchup]
         ending = {one.tracked.entry.name for one in own if one.plan.complete}
-        ahead = self.progress
-        for one in own:
-            ahead = ahead.with_plan(one.plan)
+        ahead = self.progress.with_plans(one.plan for one in own)
         return ahead.fields(running=bool(set(self._running) - ending), now=now)
 
     def report_if_done(self) -> None:

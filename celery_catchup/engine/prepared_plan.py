@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,8 +28,8 @@ class OversizeError(CatchupError):
 
 @dataclass(slots=True)
 class PreparedPlan:
-    """A plan of one entry, ready to be committed; ``size`` is the length of its messages, ``in_catchup``
-    tells whether it is part of a catch-up."""
+    """A plan of one entry, ready to be committed; ``size`` is the length of its messages, without templates
+    that others may share; ``in_catchup`` tells whether it is part of a catch-up."""
 
     tracked: TrackedEntry
     plan: Plan
@@ -43,6 +43,11 @@ class PreparedPlan:
         """Whether there is anything to write: a run, a skip, or the end of a pause or catch-up."""
         decided = self.plan.runs or self.plan.skips or self.plan.stops
         return bool(decided) or self.in_catchup or self.tracked.state.resumes
+
+    def size_beside(self, templates: Collection[str]) -> int:
+        """Return the length of its messages and templates in a commit that has these templates already."""
+        fresh = (part for name, part in self.templates.items() if part.run is None and name not in templates)
+        return self.size + sum(len(part.encoded) for part in fresh)
 
 
 def prepare(
@@ -85,7 +90,7 @@ def prepare(
         starts = now if now is not None and planned.send_at <= now and free else None
         runs.append(_new_run(run_id, record, planned.send_at, template, starts))
         # A template that runs share is sent once.
-        added = len(runs[-1].message) + (template.size if template.run is not None else 0)
+        added = len(runs[-1].message) + (len(template.encoded) if template.run is not None else 0)
         size += added
         if added and number and size > most_bytes:
             raise OversizeError(number)
@@ -108,7 +113,6 @@ def prepare(
         after=after,
         ends=_ends(entry, plan),
     )
-    size += messages.shared_size
     return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup_until is not None)
 
 
@@ -129,17 +133,15 @@ class _Messages:
         self._entry, self._dispatch, self._lane = entry.name, dispatch, entry.policy.catch_up.options()
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
-        self.shared_size = 0
 
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
             options = self._lane if planned.trigger.takes_lane else {}
             template = self._dispatch.template(self._entry, planned, run_id, options=options)
-            self.templates[template.id] = template
+            self.templates |= template.parts
             if template.run is None:
                 self._shared[planned.trigger] = template
-                self.shared_size += template.size
         return template
 
 

@@ -69,7 +69,7 @@ def _preview(tracked: TrackedEntry, watermark: Instant, now: Instant) -> EntryPr
         scope = tracked.scope(watermark, now)
         return EntryPreview(tracked, plan(tracked.entry, tracked.state, scope))
     except Exception as error:  # noqa: BLE001 - a custom schedule may raise anything
-        return EntryPreview(tracked, empty_plan(tracked.entry.name, now), describe(error))
+        return EntryPreview(tracked, empty_plan(now), describe(error))
 
 
 def _check_number(entries: Iterable[TrackedEntry], watermark: Instant, now: Instant, most: int) -> None:
@@ -84,6 +84,6 @@ def _check_number(entries: Iterable[TrackedEntry], watermark: Instant, now: Inst
         )
 
 
-def empty_plan(entry: str, now: Instant) -> Plan:
+def empty_plan(now: Instant) -> Plan:
     """Return the plan of an entry whose slots cannot be computed."""
-    return Plan(entry, now, (), (), now, None)
+    return Plan(now, (), (), now, None)

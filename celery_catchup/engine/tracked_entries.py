@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TypeAlias
 
 from celery_catchup.config.drift import FINGERPRINT_VERSION
@@ -18,6 +19,7 @@ from celery_catchup.planning.scope import Scope, replay
 _DAY = 86_400_000
 _SPARE = 1000
 """Outdated places in the heap that do no harm."""
+_STATE = attrgetter(*(one.name for one in fields(EntryState) if one.name != "existing"))
 
 Anchors: TypeAlias = Instant | Mapping[str, Instant]
 """Where schedules count from: one instant for all, or under "" that of the entry's intervals, and the last
@@ -103,6 +105,15 @@ class TrackedEntry:
             scheduler_watermark=self.state.first_seen_at if self.newcomer else watermark,
             now=now if self.catchup_until is None else self.catchup_until,
         )
+
+    def planning_key(self, watermark: Instant) -> Hashable | None:
+        """Return everything that a plan depends on beside the time; None if that includes the entry's name,
+        or runs in the ledger."""
+        state = self.state
+        if self.entry.jitter or state.existing is not NOTHING:
+            return None
+        watermark = state.first_seen_at if self.newcomer else watermark
+        return self.entry.shape, watermark, self.catchup_until, *_STATE(state)
 
     def stored_policy(self) -> str:
         """Return the part of the policy that the scripts need which release and end runs."""

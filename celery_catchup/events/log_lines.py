@@ -13,7 +13,7 @@ from typing import Any
 
 from celery_catchup import events
 from celery_catchup.error_text import with_visible_controls
-from celery_catchup.events import CatchupCompleted, Event, Events, RunDispatched, RunSkipped
+from celery_catchup.events import CatchupCompleted, CatchupPlanned, Event, Events, RunDispatched, RunSkipped
 from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, Severity, SkipReason, to_rfc3339
 
@@ -168,7 +168,7 @@ class LogLines:
                 if isinstance(event, CatchupCompleted):
                     self._summarise()
                 line = LINES[type(event)]
-                if line is not None:
+                if line is not None and (type(event) is not CatchupPlanned or self._is_within(line.msg)):
                     line.write(event)
 
     def _dispatched(self, event: RunDispatched) -> None:
@@ -201,15 +201,19 @@ class LogLines:
 
     def _within_limits(self, msg: str, entry: str, reason: str, at: Instant) -> bool:
         """Count a line; beyond the limits its slot goes into the summary instead."""
-        self._written[msg] += 1
-        in_all = self._written[msg] > MOST_IN_ALL
-        # Dispatched runs share one summary: the ledger lists them by entry.
-        summary = self._summaries[msg, "" if in_all and not reason else entry, reason]
+        within = self._is_within(msg)
+        # Beyond the limit of all entries together, they share one summary: the ledger lists them by entry.
+        summary = self._summaries[msg, entry if within else "", reason]
         summary.lines += 1
-        if in_all or summary.lines > MOST_LINES:
+        if not within or summary.lines > MOST_LINES:
             summary.add(at, at, 1)
             return False
         return True
+
+    def _is_within(self, msg: str) -> bool:
+        """Count a line, and tell whether it is within the limit of all entries together."""
+        self._written[msg] += 1
+        return self._written[msg] <= MOST_IN_ALL
 
     def _summarise(self) -> None:
         """Write one line for each kind beyond the limit, and start counting again."""
@@ -223,7 +227,7 @@ class LogLines:
                 }
                 if reason:
                     why = SkipReason(reason)
-                    fields |= _why(entry, why, summary.first, summary.last, summary.run_id)
+                    fields |= _why(entry or "ENTRY", why, summary.first, summary.last, summary.run_id)
                 logger.info(logfmt(msg, **fields))
         self._summaries.clear()
         self._written.clear()

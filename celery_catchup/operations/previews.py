@@ -193,7 +193,7 @@ def preview(
     ]
     for name, error in unread.items():
         entry = Entry(name, (), configuration.policies[name] or Policy())
-        shown.append(preview_plan(operator, entry, empty_plan(name, now), now, error=error))
+        shown.append(preview_plan(operator, entry, empty_plan(now), now, error=error))
     return [one for one in shown if not wanted or one.entry in wanted]
 
 

@@ -28,6 +28,7 @@ from celery_catchup.store.store import (
     stored_time,
     time_between,
 )
+from celery_catchup.store.templates import with_inputs
 
 SHORTEST_ID = 4
 """Characters of an id that identify a run, if no other id begins with them."""
@@ -387,7 +388,7 @@ def _inputs(template: Mapping[str, Any] | None) -> RunInputs | None:
         return None
     queue = template.get("queue")
     try:
-        args, kwargs = _arguments(json.loads(template["message"]))
+        args, kwargs = _arguments(json.loads(with_inputs(template["message"], template.get("inputs", {}))))
     except (ValueError, KeyError, TypeError):
         return RunInputs((), {}, queue, readable=False)
     return RunInputs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -15,7 +15,7 @@ from celery_catchup.config.policy import Policy, SchedulePolicy, Select
 from celery_catchup.model import Instant, RunState, Slot, run_id, to_instant, to_milliseconds
 from celery_catchup.timetables.cron_table import CronTable
 from celery_catchup.timetables.exclusions import Exclusions
-from celery_catchup.timetables.timetable import Timetable
+from celery_catchup.timetables.timetable import IntervalTable, Timetable
 
 _MINUTE = 60_000
 NO_EXCLUSIONS = Exclusions()
@@ -69,6 +69,19 @@ class Entry:
     def is_simple(self) -> bool:
         """Whether it has one schedule, which starts runs without delay."""
         return len(self.schedules) == 1 and self.schedules[0].role is Role.START and not self.jitter
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """Everything but the name. Tables of one crontab, and a policy for many entries, are one object."""
+        schedules = (
+            (
+                one.timetable if isinstance(one.timetable, IntervalTable) else id(one.timetable),
+                id(one.overrides),
+                one.role,
+            )
+            for one in self.schedules
+        )
+        return id(self.policy), id(self.exclusions), *schedules
 
     @cached_property
     def bounds(self) -> tuple[Bounds, ...]:

@@ -30,7 +30,7 @@ def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = N
     as one call without a limit.
     """
     if state.paused and not scope.backfill:
-        return Plan(entry.name, scope.replay_from, (), (), scope.replay_from, None)
+        return Plan(scope.replay_from, (), (), scope.replay_from, None)
     return plan_live_slot(entry, state, scope) or plan_in_full(entry, state, scope, limit=limit)
 
 
@@ -54,7 +54,6 @@ def plan_live_slot(entry: Entry, state: EntryState, scope: Scope) -> Plan | None
     if following is not None and following <= until:
         return None
     return Plan(
-        entry.name,
         after,
         (PlannedRun(Slot(at, 0), Trigger.SCHEDULER, at),),
         (),
@@ -99,12 +98,11 @@ class _Planning:
         slots, cut = self._running()
         if self._is_held:
             begin, size = self.scope.replay_from, self.sections[1].stop - self.sections[1].start
-            return Plan(self.entry.name, begin, (), (), begin, self._wake_at(), held=size)
+            return Plan(begin, (), (), begin, self._wake_at(), held=size)
         runs = [self._run(slot) for slot in slots]
         restarts, stops = self._controls(cut)
         runs = sorted([*runs, *restarts], key=lambda run: run.slot, reverse=self.scope.newest_first)
         return Plan(
-            entry=self.entry.name,
             replay_from=self.scope.replay_from,
             runs=tuple(runs),
             skips=tuple(self._skips(cut)),

@@ -77,7 +77,7 @@ class BackfillPart:
                 "complete": self.complete,
                 "skipped": self.skipped,
                 "policy": self.policy,
-                "templates": {name: template.encoded() for name, template in self.templates.items()},
+                "templates": {name: template.encoded for name, template in self.templates.items()},
                 "runs": [{"id": new.id, "run": new.run} for new in self.runs],
             }
         )

@@ -137,7 +137,7 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
     }
     # A record comes without its closing brace: the script appends the run's state.
     texts = [text for new in runs for text in (_dumps(new.run)[:-1], new.message)]
-    return _dumps(encoded), texts + [batch.templates[name].encoded() for name in fresh]
+    return _dumps(encoded), texts + [batch.templates[name].encoded for name in fresh]
 
 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode

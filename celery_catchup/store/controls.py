@@ -59,9 +59,10 @@ class Controls(StorePart):
     ) -> bool:
         """Start a manual run; False if the slot has its run already. Slots before it count as done by it,
         unless ``keep_missed``."""
-        args = {"run_id": run_id, "run": json.dumps(run), "template": template.encoded()}
-        args |= {"now_ms": str(now), "keep": str(int(keep_missed))}
-        return bool(self._store.call("start_manual_run", args, entry=run["entry"]) == b"started")
+        args = {"run_id": run_id, "run": json.dumps(run), "now_ms": now, "keep": int(keep_missed)}
+        parts = (text for name, part in template.parts.items() for text in (name, part.encoded))
+        answer = self._store.call("start_manual_run", args, entry=run["entry"], more_args=parts)
+        return bool(answer == b"started")
 
     def record_manual_run(self, run_id: str, run: Mapping[str, Any], *, now: Instant) -> bool:
         """Record a manual run whose message the caller sends; False if there is such a run."""

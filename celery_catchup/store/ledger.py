@@ -11,7 +11,8 @@ from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import MOST_BYTES, Batch, Committed, encode
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import Store, StorePart, read_json, read_run
+from celery_catchup.store.store import Store, StorePart, read_json, read_run, read_span
+from celery_catchup.store.templates import read_templates, with_bases
 
 _REMEMBERED = 200_000
 """Most ids of templates that this process remembers as stored."""
@@ -119,7 +120,8 @@ class Ledger(StorePart):
 
     def skips_of(self, entry: str) -> list[dict[str, Any]]:
         """Return the entry's skipped spans, oldest first."""
-        return [json.loads(span) for span in self._client.zrange(self._keys.skips(entry), 0, -1)]
+        found = map(read_span, self._client.zrange(self._keys.skips(entry), 0, -1))
+        return [span for span in found if span is not None]
 
     def outbox(self, limit: int, *, start: int = 0) -> list[str]:
         """Return the ids of runs to publish, oldest first, without the first ``start``."""
@@ -129,14 +131,15 @@ class Ledger(StorePart):
         """Return the first of these runs with their templates, and the ids of those without a readable record
         or template: all of them together, unless their messages are large."""
         found = self._store.call("read_outbox", {"most_bytes": MOST_BYTES}, more_args=run_ids)
-        runs, missing, template = list[OutboxRun](), list[str](), None
-        for run_id, stored, text in zip(run_ids, found[::2], found[1::2], strict=False):
+        runs, templates, template = dict[str, dict[str, Any]](), dict[str, dict[str, Any]](), None
+        looked_at = run_ids[: len(found) // 2]
+        for run_id, stored, text in zip(looked_at, found[::2], found[1::2], strict=True):
             run, template = read_run(stored), template if text == b"=" else read_json(text)
-            if run is None or template is None:
-                missing.append(run_id)
-            else:
-                runs.append(OutboxRun(run_id, run, template))
-        return runs, missing
+            if run is not None and template is not None:
+                runs[run_id], templates[run_id] = run, template
+        whole = with_bases(self._client, self._keys.templates, templates)
+        outgoing = [OutboxRun(run_id, runs[run_id], template) for run_id, template in whole.items()]
+        return outgoing, [run_id for run_id in looked_at if run_id not in whole]
 
     def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
         """Remove runs that the broker has confirmed from the outbox, each given with its stored template.
@@ -150,4 +153,4 @@ class Ledger(StorePart):
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """Return a stored template; None if it is missing or unreadable."""
-        return read_json(self._client.hget(self._keys.templates, template_id))
+        return read_templates(self._client, self._keys.templates, [template_id]).get(template_id)

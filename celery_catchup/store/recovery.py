@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import Store, StorePart, read_json, read_run
+from celery_catchup.store.store import Store, StorePart, read_run
+from celery_catchup.store.templates import read_templates
 
 
 class Recovered(StrEnum):
@@ -78,10 +79,10 @@ class Recovery(StorePart):
 
     def sent_to(self, template_ids: Iterable[str]) -> dict[str, SentTo]:
         """Return where the messages of these templates go; missing templates are left out."""
+        found = read_templates(self._client, self._keys.templates, list(template_ids))
         return {
             one: SentTo(str(template.get("routing_key", "")), str(template.get("queue_name", "")))
-            for one, text in self._fields(self._keys.templates, template_ids).items()
-            if (template := read_json(text)) is not None
+            for one, template in found.items()
         }
 
     def drained(self, routing_keys: Iterable[str]) -> dict[str, Instant]:

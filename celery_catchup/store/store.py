@@ -181,9 +181,17 @@ def read_run(text: bytes | str | None) -> dict[str, Any] | None:
     return run if all(isinstance(number, int | float) and is_instant(number) for number in numbers) else None
 
 
-def read_span(text: bytes) -> dict[str, Any] | None:
-    """Decode a span of skipped slots; None if it is unreadable."""
-    span = read_json(text) or {}
+_SPAN = ("schedule", "first", "last", "count", "reason", "run_id")
+
+
+def read_span(text: bytes | str) -> dict[str, Any] | None:
+    """Decode a span of skipped slots; None if it is unreadable. It is a list, short enough for the server to
+    pack it tightly; version 0.1 stored a mapping."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    span = dict(zip(_SPAN, found, strict=False)) if isinstance(found, list) else read_json(text) or {}
     numbers = [span.get(name) for name in ("first", "last", "count", "schedule")]
     return span if all(isinstance(number, int) and is_instant(number) for number in numbers) else None
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from celery_catchup.model import Instant, Trigger, task_id, to_rfc3339
+from celery_catchup.store.store import read_json
 
 _CATCHUP = frozenset(trigger for trigger in Trigger if trigger.is_catchup)
 _INPUTS = r"@catchup:(?P<input>task|body|argsrepr|kwargsrepr)@"
@@ -33,10 +35,10 @@ _OF_A_RUN = re.compile(
 class Template:
     """A message with placeholders, and where it goes; equal to another of the same content.
 
-    ``message`` has placeholders for the task and its arguments, too, so that entries with the same
-    options share it; ``inputs`` is what this entry has in their place. Without a queue the broker is
-    not this Redis: runs wait in the outbox. ``run`` is the id of the only run that may be sent from
-    the template; it is kept as long as the run.
+    Entries with the same options share one message, which has placeholders for the task and its arguments,
+    too: the ``base`` of their templates. ``inputs`` is what an entry has in their place, and all that is
+    stored of its own. Without a queue the broker is not this Redis: runs wait in the outbox. ``run`` is
+    the id of the only run that may be sent from the template; it is kept as long as the run.
     """
 
     message: str
@@ -48,28 +50,44 @@ class Template:
     run: str | None = None
     routing_key: str = ""
     queue_name: str = ""
+    base: Template | None = None
+
+    def with_inputs(self, inputs: Mapping[str, str]) -> Template:
+        """Return the template of an entry that has these inputs in the message."""
+        other = copy(self)
+        vars(other).update(inputs=inputs, base=self)
+        for computed in ("encoded", "id"):
+            vars(other).pop(computed, None)
+        return other
+
+    def for_run(self, run_id: str) -> Template:
+        """Return a template of its own for one run, with the inputs in the message."""
+        return replace(self, message=self.text, inputs={}, base=None, run=run_id)
 
     @property
     def text(self) -> str:
         """The message with the entry's inputs; placeholders of the run are left."""
-        return _format(self.message, _OF_AN_ENTRY) % self.inputs
+        return with_inputs(self.message, self.inputs)
 
     @property
-    def size(self) -> int:
-        """Count the characters of the text."""
-        return len(self.text)
+    def parts(self) -> dict[str, Template]:
+        """The base and the template itself, by their ids: what has to be stored."""
+        return {self.id: self} if self.base is None else {self.base.id: self.base, self.id: self}
 
+    @cached_property
     def encoded(self) -> str:
-        """Return the JSON that is stored."""
+        """The JSON that is stored."""
+        if self.base is not None:
+            return json.dumps({"base": self.base.id, "inputs": self.inputs})
         names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name")
         place = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in place.items() if value not in (None, "")}
-        return json.dumps({"message": self.text, **given})
+        return json.dumps({"message": self.message, **given})
 
     @cached_property
     def id(self) -> str:
         """Hash the content: same content, same id."""
-        content = blake2b(self.encoded().encode(), digest_size=12).hexdigest()
+        content = blake2b(self.encoded.encode(), digest_size=12).hexdigest()
         return content if self.run is None else f"{self.run}:{content}"
 
     def __eq__(self, other: object) -> bool:
@@ -77,6 +95,33 @@ class Template:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def read_templates(client: Any, key: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Read stored templates with their bases; those that are missing or unreadable are left out."""
+    return with_bases(client, key, _read(client, key, ids))
+
+
+def with_bases(client: Any, key: str, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Complete templates that were read; those whose base is missing or unreadable are left out."""
+    bases = _read(client, key, (one["base"] for one in found.values() if "base" in one))
+    return {
+        name: {**bases[one["base"]], "inputs": one["inputs"]} if "base" in one else one
+        for name, one in found.items()
+        if "base" not in one or one["base"] in bases
+    }
+
+
+def _read(client: Any, key: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    wanted = list(dict.fromkeys(ids))
+    stored = client.hmget(key, wanted) if wanted else []
+    read = ((name, read_json(text)) for name, text in zip(wanted, stored, strict=True))
+    return {name: template for name, template in read if template is not None}
+
+
+def with_inputs(message: str, inputs: Mapping[str, str]) -> str:
+    """Put the inputs of an entry into a message; placeholders of the run are left."""
+    return _format(message, _OF_AN_ENTRY) % inputs if inputs else message
 
 
 def is_catchup(run: Mapping[str, Any]) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from celery_catchup.store.store import read_span
 from tests import services
 from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import Process
@@ -148,7 +148,7 @@ def test_what_does_not_run_is_recorded_with_its_reason(
 ) -> None:
     stored: Any = outage.site.redis.zrange(outage.site.keys.skips(entry), 0, -1)
 
-    found = [json.loads(text) for text in stored]
+    found = [read_span(text) for text in stored]
     assert [(s["first"], s["last"], s["count"], s["reason"]) for s in found] == [
         (instant(first), instant(last), count, reason) for first, last, count, reason in spans
     ]

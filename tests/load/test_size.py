@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from celery_catchup.store.store import read_span
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import Site, seconds_since
 from tests.load.memory import resident
@@ -109,7 +109,7 @@ def test_five_years_of_minutes_are_decided_without_listing_them(site: Site, reco
 
 def _skipped(site: Site, entry: str) -> int:
     spans: Any = site.redis.zrange(site.keys.skips(entry), 0, -1)
-    return sum(json.loads(span)["count"] for span in spans)
+    return sum(read_span(span)["count"] for span in spans)
 
 
 @pytest.mark.soak

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from celery_catchup.store.store import read_span
 from tests.simulation.expectations import HOUR, Expected
 from tests.simulation.oracle import SCHEDULED, Oracle
 
@@ -29,7 +30,7 @@ class Accounts:
             spans = self.oracle.network.server.ask([("ZRANGE", self.oracle.keys.skips(name), 0, -1)])[0]
             found[name] = Counter(
                 slot
-                for span in map(json.loads, spans)
+                for span in map(read_span, spans)
                 if span["reason"] != "already_exists"
                 for slot in expected.slots(span["first"] - 1, span["last"])
             )

@@ -18,7 +18,7 @@
 -- KEYS paused     hash    entry -> pause; removed when the resume is decided
 -- KEYS ledger     hash    run id -> run as JSON
 -- KEYS runs       zset    runs of all entries by slot (ms)
--- KEYS templates  hash    template id -> message and queue as JSON
+-- KEYS templates  hash    template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset    runs to publish, by time of decision
 -- KEYS delayed    zset    runs to send later, by time (ms)
 -- KEYS leases     zset    active runs by lease expiry (ms)
@@ -65,15 +65,15 @@ local function record_skip(skip)
   local key = keys.skips
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   if last and skip.previous then
-    local before = read_json(last)
-    local same = before.reason == skip.reason and before.run_id == skip.run_id
-    if same and before.schedule == skip.schedule and before.last == skip.previous then
+    local before = read_json(last) -- a list; version 0.1 stored a mapping, which is not extended
+    local same = before[5] == skip.reason and before[6] == skip.run_id
+    if same and before[1] == skip.schedule and before[3] == skip.previous then
       redis.call('ZREM', key, last)
-      skip.first, skip.count = before.first, before.count + skip.count
+      skip.first, skip.count = before[2], before[4] + skip.count
     end
   end
-  skip.previous = nil
-  redis.call('ZADD', key, skip.last, cjson.encode(skip))
+  local span = cjson.encode({ skip.schedule, skip.first, skip.last, skip.count, skip.reason, skip.run_id })
+  redis.call('ZADD', key, skip.last, span)
 end
 
 -- collect writes to keys of all entries, and send many of them at a time

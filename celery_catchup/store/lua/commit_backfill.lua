@@ -8,7 +8,7 @@
 -- KEYS policies   hash  lane -> policy as JSON
 -- KEYS ledger     hash  run id -> run as JSON
 -- KEYS runs       zset  runs of all entries by slot (ms)
--- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS templates  hash  template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset  runs to publish
 -- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS ended      zset  ended runs by end (ms)

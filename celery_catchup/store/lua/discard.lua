@@ -5,7 +5,7 @@
 -- KEYS letters    hash  run id -> failure as JSON
 -- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS policies   hash  entry -> policy as JSON
--- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS templates  hash  template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset  runs to publish
 -- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them

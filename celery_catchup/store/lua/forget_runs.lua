@@ -7,7 +7,7 @@
 -- KEYS dead     zset  dead letters by end (ms)
 -- KEYS letters  hash  run id -> failure as JSON
 -- KEYS notes    hash  run id -> notes as JSON
--- KEYS templates hash template id -> message and queue as JSON; the template of a single run goes with it
+-- KEYS templates hash template id -> message and queue, or base and inputs, as JSON; the template of a single run goes with it
 -- KEYS own      zset  the entry's runs by slot (ms)
 -- ARGV owner, epoch
 -- ARGV ended_before   forget runs that ended earlier (ms, server's clock)

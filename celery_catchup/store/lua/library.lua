@@ -156,7 +156,9 @@ end
 -- Build the message of one sending of a run from its template.
 local function render(template, id, run, now)
   local slot = rfc3339(run.slot)
+  local inputs = template.inputs or {}
   local texts = {
+    task = inputs.task, argsrepr = inputs.argsrepr, kwargsrepr = inputs.kwargsrepr, body = inputs.body,
     task_id = task_id(id, run.attempt),
     delivery_tag = id .. ':' .. string.format('%d', run.sends),
     run_id = id,
@@ -192,6 +194,19 @@ end
 -- The run that a template was made for, by the template's id; nil if runs share the template.
 local function run_of_template(id)
   return string.match(id, '^(.-):')
+end
+
+-- Read a template with its base; empty if one of them is missing or unreadable. The bytes that were read come with it.
+local function load_template(id)
+  local text = redis.call('HGET', keys.templates, id) or ''
+  local template, size = read_json(text), #text
+  if template.base then
+    text = redis.call('HGET', keys.templates, template.base) or ''
+    local inputs = template.inputs
+    template, size = read_json(text), size + #text
+    template.inputs = inputs
+  end
+  return template, size
 end
 
 -- Store shared templates, and mark them as used. Templates of single runs come back by run: they are stored with
@@ -350,8 +365,7 @@ local sending = { pushed = {}, unpublished = {}, by_worker = nil, at = nil }
 local function dispatch(id, run, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
   run.handed, run.discarded = sending.by_worker, nil
-  local text = redis.call('HGET', keys.templates, run.template) or ''
-  local template = read_json(text)
+  local template, size = load_template(run.template)
   if template.queue then
     record_sent(id, run, sending.at or server_now('0'), template.countdown_ms, template.expires_ms)
     push(template.queue, template.db, { render(template, id, run, now) })
@@ -364,7 +378,7 @@ local function dispatch(id, run, now)
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
     table.insert(sending.unpublished, id)
   end
-  return #text
+  return size
 end
 
 -- Whether a run's failure has stopped its entry's chain (`on_failure: stop`), and the other runs that have.

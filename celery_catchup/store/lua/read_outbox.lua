@@ -1,7 +1,7 @@
 -- Read runs of the outbox with their templates, as many as fit into a number of bytes, and at least one.
 --
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS templates  hash  template id -> message and queue, or base and inputs, as JSON
 -- ARGV most_bytes
 -- ARGV ...              run ids
 -- RETURNS per run its JSON and that of its template, "" for what is missing; a template that is the same as that of

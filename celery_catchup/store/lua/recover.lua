@@ -8,7 +8,7 @@
 -- KEYS ledger     hash    run id -> run as JSON
 -- KEYS leases     zset    active runs by lease expiry (ms)
 -- KEYS retries    zset    failed runs by next attempt (ms)
--- KEYS templates  hash    template id -> message and queue as JSON
+-- KEYS templates  hash    template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset    runs to publish
 -- KEYS policies   hash    entry -> policy as JSON
 -- KEYS ended      zset    ended runs by end (ms)

@@ -4,7 +4,7 @@
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
--- KEYS templates  hash  template id -> message and queue as JSON
+-- KEYS templates  hash  template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset  runs to publish
 -- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS policies   hash  lane -> policy as JSON

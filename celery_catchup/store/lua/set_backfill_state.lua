@@ -7,7 +7,7 @@
 -- KEYS policies   hash    lane -> policy as JSON
 -- KEYS ledger     hash    run id -> run as JSON
 -- KEYS ended      zset    ended runs by end (ms)
--- KEYS templates  hash    template id -> message and queue as JSON
+-- KEYS templates  hash    template id -> message and queue, or base and inputs, as JSON
 -- KEYS outbox     zset    runs to publish
 -- KEYS leases     zset    active runs by lease expiry (ms)
 -- KEYS active     zset    the lane's active runs

@@ -1,7 +1,7 @@
 -- Forget shared templates that were not used since the given time.
 --
 -- KEYS leader         hash  owner, epoch
--- KEYS templates      hash  template id -> message and queue as JSON
+-- KEYS templates      hash  template id -> message and queue, or base and inputs, as JSON
 -- KEYS template_uses  zset  shared templates by last use (ms)
 -- ARGV owner, epoch
 -- ARGV used_before          forget templates that were last used earlier (ms, server's clock)

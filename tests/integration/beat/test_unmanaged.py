@@ -25,6 +25,7 @@ from celery_catchup.engine import Failures
 from celery_catchup.events.log_lines import process_events
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.store import Batch, Keys, Ledger, UnmanagedBatch
+from celery_catchup.store.store import read_span
 from celery_catchup.testing import FakeClock
 from tests.services import private_server
 
@@ -760,7 +761,7 @@ def test_a_run_with_a_policy_that_cannot_be_followed_is_sent_and_on_record(
         skips: Any = state.zrange(KEYS.skips(task), 0, -1)
 
     assert place.sent() == messages * 2
-    assert [(s["reason"], s["count"]) for s in map(json.loads, skips)] == [(reason, 2)]
+    assert [(s["reason"], s["count"]) for s in map(read_span, skips)] == [(reason, 2)]
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 

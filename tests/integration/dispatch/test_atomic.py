@@ -673,7 +673,7 @@ def test_a_template_is_the_same_in_every_process_of_the_app(
 
     assert first.id == second.id
     assert "gen1" not in first.message
-    assert first.encoded() == second.encoded()
+    assert first.encoded == second.encoded
 
 
 def test_who_waits_for_a_reply_is_named_as_the_entry_names_him(redis_url: str) -> None:

@@ -17,6 +17,7 @@ from kombu import Exchange, Queue
 
 from celery_catchup.dispatch import Dispatcher, DispatchError, Mode, render
 from celery_catchup.dispatch.broker import TIMEOUT, Broker
+from celery_catchup.store import Template
 from tests.integration.dispatching import (
     NOW,
     RUN_ID,
@@ -46,7 +47,14 @@ def received(url: str, queue: str) -> list[Any]:
 
 def publish(dispatcher: Dispatcher, app: Celery, run: dict[str, Any] | None = None, **fields: Any) -> None:
     template = dispatcher.template(an_entry(app, **fields), policy_entry="hourly")
-    publish_run(dispatcher, json.loads(template.encoded()), run)
+    publish_run(dispatcher, stored_form(template), run)
+
+
+def stored_form(template: Template) -> dict[str, Any]:
+    """The template as a publisher reads it from the store."""
+    read = {name: json.loads(part.encoded) for name, part in template.parts.items()}
+    own = read[template.id]
+    return {**read[own["base"]], "inputs": own["inputs"]} if "base" in own else own
 
 
 # -- RabbitMQ ------------------------------------------------------------------------------------
@@ -361,7 +369,7 @@ def test_a_stored_template_is_all_that_publishing_needs(
 ) -> None:
     made = an_app(rabbitmq_url, task_default_queue=queue)
     with a_dispatcher(made, redis_url) as dispatcher:
-        stored = json.loads(dispatcher.template(an_entry(made), policy_entry="hourly").encoded())
+        stored = stored_form(dispatcher.template(an_entry(made), policy_entry="hourly"))
     assert json.loads(render(stored, RUN_ID, a_run(), NOW))["headers"]["catchup_run_id"] == RUN_ID
 
     with a_dispatcher(an_app(rabbitmq_url), redis_url) as another:

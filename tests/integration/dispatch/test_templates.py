@@ -132,6 +132,17 @@ def test_celery_builds_two_messages_however_many_similar_entries_there_are(
     assert len(captures) == 2
 
 
+def test_entries_with_arguments_of_their_own_store_one_message_and_their_inputs(redis_url: str) -> None:
+    app = the_app(redis_url)
+    with a_dispatcher(app, redis_url) as ours:
+        entries = [an_entry(app, name=f"e{n}", args=[n], kwargs={"tenant": f"t{n}"}) for n in range(20)]
+        made = [ours.template(one, policy_entry=one.name, run_id=RUN_ID, run=a_run()) for one in entries]
+
+    stored = {name: part.encoded for one in made for name, part in one.parts.items()}
+    assert len(stored) == 21
+    assert sorted(map(len, stored.values()))[-2] < 500  # all but the message
+
+
 class Colour(StrEnum):
     RED = "red"
 

@@ -501,7 +501,7 @@ def test_preview_tells_what_the_next_tick_does(redis_url: str, clock: FakeClock)
         now=beat.engine.now(),
         namespace=NAMESPACE,
     )
-    plans = {one.plan.entry: one.plan for one in found}
+    plans = {one.tracked.entry.name: one.plan for one in found}
     for _ in range(3):
         beat.tick()
 

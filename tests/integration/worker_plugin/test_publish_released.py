@@ -32,7 +32,8 @@ def released(store: Store, template: Template, *, count: int) -> list[str]:
         f'{{"entry": "hourly", "slot": {SLOT}, "trigger": "catchup", "attempt": 1, "sends": 1, '
         f'"state": "queued", "template": "{template.id}"}}'
     )
-    store.client.hset(store.keys.templates, template.id, template.encoded())
+    for name, part in template.parts.items():
+        store.client.hset(store.keys.templates, name, part.encoded)
     for run_id in ids:
         store.client.hset(store.keys.ledger, run_id, record)
         store.client.zadd(store.keys.outbox, {run_id: SLOT})
