@@ -130,15 +130,15 @@ class _Messages:
     """The templates of an entry's runs; one that all runs of a trigger share is built once."""
 
     def __init__(self, entry: Entry, dispatch: Dispatch) -> None:
-        self._entry, self._dispatch, self._lane = entry.name, dispatch, entry.policy.catch_up.options()
+        self._entry, self._dispatch = entry, dispatch
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
 
     def of(self, planned: PlannedRun, run_id: str) -> Template:
         template = self._shared.get(planned.trigger)
         if template is None:
-            options = self._lane if planned.trigger.takes_lane else {}
-            template = self._dispatch.template(self._entry, planned, run_id, options=options)
+            options = self._entry.policy.catch_up.options() if planned.trigger.takes_lane else {}
+            template = self._dispatch.template(self._entry.name, planned, run_id, options=options)
             self.templates |= template.parts
             if template.run is None:
                 self._shared[planned.trigger] = template
