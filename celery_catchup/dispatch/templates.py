@@ -51,7 +51,7 @@ class _Similar:
 
 @dataclass
 class _Form:
-    """What the entries of one task with the same options have in common. ``key`` is equal for tasks with
+    """The common part of entries of one task with the same options. ``key`` is equal for tasks with
     similar messages, None if Celery has to build each of them."""
 
     task: Any
