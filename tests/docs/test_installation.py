@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from celery import Celery
 
 from tests.docs.test_blocks import PAGES, blocks
 
@@ -23,6 +25,29 @@ def test_a_page_installs_from_the_checkout(page: Path) -> None:
     for what in installed:
         assert (match := re.fullmatch(r"""(['"]?)\.(?:\[([\w,]+)\])?\1""", what.strip())), what
         assert set(filter(None, (match[2] or "").split(","))) <= EXTRAS.keys()
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ("imports = ['proj.tasks']", 'imports += ["celery_catchup.worker"]'),
+        ("imports = ('proj.tasks',)", 'imports += ("celery_catchup.worker",)'),
+        ("include = ['proj.tasks']", 'imports = ["celery_catchup.worker"]'),
+    ],
+)
+def test_the_plugin_is_added_to_the_modules_of_the_user(before: str, added: str) -> None:
+    page = (ROOT / "docs" / "how-to" / "install-in-an-existing-app.md").read_text(encoding="utf-8")
+    settings: dict[str, Any] = {}
+    exec(f"{before}\n{added}", settings)
+    app = Celery("proj", set_as_current=False)
+    app.conf.update({name: settings[name] for name in ("imports", "include") if name in settings})
+    imported: list[str] = []
+    app.loader.import_task_module = imported.append
+
+    app.loader.import_default_modules()
+
+    assert f"`{added}`" in page
+    assert {"proj.tasks", "celery_catchup.worker"} <= set(imported)
 
 
 def test_the_code_suggests_packages_that_exist() -> None:
