@@ -1,11 +1,15 @@
-"""What the page of errors quotes is what the code says."""
+"""What the page of errors quotes is what the code says, and every warning and error is on the page."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.architecture.sources import modules, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "errors.md"
@@ -28,3 +32,32 @@ def test_there_are_rows() -> None:
 @pytest.mark.parametrize("words", QUOTED)
 def test_the_code_says_so(words: str, code: str) -> None:
     assert words in code
+
+
+def messages(module: ast.Module) -> Iterator[str]:
+    """Yield the words of each warning and error that a module logs."""
+    for call in (node for node in ast.walk(module) if isinstance(node, ast.Call)):
+        match call:
+            case ast.Call(func=ast.Attribute(attr="warning" | "error" | "exception"), args=[line, *_]):
+                lines = [node for node in ast.walk(line) if isinstance(node, ast.Call)]
+                inner = [one.args[0] for one in lines if getattr(one.func, "id", "") == "logfmt"]
+                yield from (one.value for one in inner if isinstance(one, ast.Constant))
+            case (
+                ast.Call(
+                    func=ast.Name(id="Line"), args=[ast.Name(id="WARNING" | "ERROR"), ast.Constant(value), *_]
+                )
+                | ast.Call(func=ast.Name(id="RecurringProblem"), args=[ast.Constant(value), *_])
+            ):
+                yield value
+
+
+LOGGED = sorted({str(message) for path in modules() for message in messages(tree(path))})
+
+
+def test_there_are_messages() -> None:
+    assert {"Redis cannot be used", "Run given up", "Heartbeat failed"} <= set(LOGGED)
+
+
+@pytest.mark.parametrize("message", LOGGED)
+def test_every_warning_and_error_is_on_the_page(message: str) -> None:
+    assert message in QUOTED, "say on docs/reference/errors.md what to do about it"
