@@ -56,6 +56,7 @@ class SlotMark(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     MISSED = "missed"
+    DUE = "due"
     PAUSED = "paused"
     IN_FLIGHT = "in_flight"
     UPCOMING = "upcoming"

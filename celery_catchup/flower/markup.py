@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from html import escape
 
@@ -51,7 +52,7 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# -- times, durations and numbers -----------------------------------------------------------------
+# -- durations, numbers and times -----------------------------------------------------------------
 
 
 def duration(value: timedelta | None) -> str:
@@ -71,27 +72,66 @@ def duration(value: timedelta | None) -> str:
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
 
 
-def timestamp(value: datetime | None, *, form: str = "%Y-%m-%d %H:%M:%S") -> Markup:
-    """Format a time in UTC; a tooltip adds the reader's own time zone."""
-    if value is None:
-        return element("span", DASH, class_="cu-none")
-    stamp = to_rfc3339(to_instant(value))
-    return element("time", value.strftime(form), datetime=stamp, title=stamp)
-
-
-def slot_time(value: datetime | None) -> Markup:
-    """Format the time of a slot, with seconds only where it has any."""
-    return timestamp(value, form="%Y-%m-%d %H:%M" + _seconds(value))
-
-
-def time_of_day(value: datetime | None) -> Markup:
-    """Format a time without its date: ``01:30Z``."""
-    return timestamp(value, form=f"%H:%M{_seconds(value)}Z")
-
-
 def plural(number: int, noun: str) -> str:
     """Format a number with its noun: ``1 run``, ``3 runs``, ``1,440 slots``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def written(moment: datetime) -> str:
+    """Write a time for a query, or a request to the API."""
+    return to_rfc3339(to_instant(moment))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Format times in the zone that the reader chose. Values are aware; ``now`` decides what is today."""
+
+    zone: tzinfo = UTC
+    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    choice: str = "utc"
+
+    @property
+    def name(self) -> str:
+        """The zone's name: ``UTC``, ``Europe/Berlin``."""
+        return str(self.zone)
+
+    def at(self, value: datetime) -> datetime:
+        """Return the time in the zone."""
+        return value.astimezone(self.zone)
+
+    def timestamp(self, value: datetime | None, *, form: str = "%Y-%m-%d %H:%M:%S") -> Markup:
+        """Write a time; its tooltip has the same in UTC."""
+        if value is None:
+            return element("span", DASH, class_="cu-none")
+        stamp = written(value)
+        return element("time", self.at(value).strftime(form), datetime=stamp, title=stamp)
+
+    def slot_time(self, value: datetime | None) -> Markup:
+        """Write the time of a slot, with seconds only where it has any."""
+        return self.timestamp(value, form="%Y-%m-%d %H:%M" + _seconds(value))
+
+    def short(self, value: datetime | None) -> Markup:
+        """Write a time without the parts that it shares with now: ``01:30``, ``11-18 01:30``."""
+        if value is None:
+            return self.timestamp(None)
+        today, then = self.at(self.now).date(), self.at(value).date()
+        date = "" if then == today else "%m-%d " if then.year == today.year else "%Y-%m-%d "
+        return self.timestamp(value, form=f"{date}%H:%M{_seconds(value)}")
+
+    def stamp(self, value: datetime) -> str:
+        """Format a time with its offset, as commands and fields accept it: ``2026-02-07 10:00Z``."""
+        precision = "milliseconds" if value.microsecond else "seconds" if value.second else "minutes"
+        return self.at(value).isoformat(" ", precision).replace("+00:00", "Z")
+
+    def between(self, first: datetime, last: datetime) -> str:
+        """Format two times, with their dates only where these differ from today's."""
+        today = self.at(self.now).date()
+        form = "%H:%M" if {self.at(first).date(), self.at(last).date()} == {today} else "%Y-%m-%d %H:%M"
+        return f"{self.at(first).strftime(form)} and {self.at(last).strftime(form)} {self.name}"
+
+
+IN_UTC = Times()
+"""The times of drawings without a reader."""
 
 
 def _seconds(value: datetime | None) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
 from celery_catchup.config.policy import OnFailure
 from celery_catchup.error_text import shown
 from celery_catchup.errors import TooManySlotsError
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.model import to_datetime, to_instant
+from celery_catchup.model import RunState, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
 from celery_catchup.operations.refusals import KeyReusedError, RefusedError, check_unique
+from celery_catchup.operations.runs import list_runs
 from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
@@ -24,6 +27,9 @@ from celery_catchup.planning.scope import backfill as scope_of
 from celery_catchup.store import Backfill
 
 logger = logging.getLogger(__name__)
+
+_MOST_COUNTED = 2000
+"""Runs of a backfill whose states are counted."""
 
 _ADVICE = (
     "backfills need one: set it to False in catchup_entries; live slots then run as before, and a slot "
@@ -56,11 +62,25 @@ class BackfillRequest:
     newest_first: bool = False
     max_slots: int = MOST_SLOTS
 
+    def changed(self, **changes: Any) -> BackfillRequest:
+        """Return the request with other options."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillProgress:
+    """The runs of a backfill by state, counted up to a limit, and when it will be done if it goes on like
+    this; null when that cannot be said."""
+
+    states: dict[RunState, int]
+    counted_all: bool
+    done_at: datetime | None
+
 
 @dataclass(frozen=True, slots=True)
 class BackfillView:
-    """A backfill and its progress; ``waiting`` of its runs have not been sent yet. After a dry run ``id`` is
-    empty."""
+    """A backfill and its progress; ``waiting`` of its runs have not been sent yet. ``requested_by`` is who
+    asked for it, null when that is not known. After a dry run ``id`` is empty."""
 
     id: str
     entry: str
@@ -84,6 +104,11 @@ class BackfillView:
 
     @property
     def sent(self) -> int:
+        """Runs whose message is sent."""
+        return self.dispatched - self.waiting
+
+    @property
+    def handled(self) -> int:
         """Slots that are skipped, or whose message is sent."""
         return self.decided - self.waiting
 
@@ -175,6 +200,23 @@ def list_backfills(operator: Operator) -> list[BackfillView]:
 def show_backfill(operator: Operator, beginning: str) -> BackfillView:
     """Show the backfill with this id, or the only one whose id begins with it."""
     return _view(operator, _find(operator, beginning))
+
+
+def backfill_progress(operator: Operator, view: BackfillView) -> BackfillProgress:
+    """Count the runs of a backfill by state, and estimate its end from the time that they took so far."""
+    found = list_runs(
+        operator, [view.entry], since=view.start, until=view.end, backfill=view.id, limit=_MOST_COUNTED
+    )
+    states = Counter(run.state for run in found.runs)
+    ended = sum(count for state, count in states.items() if not state.in_flight)
+    left = view.total - view.skipped - ended
+    now = to_datetime(operator.now())
+    known = view.state == "running" and ended and left and found.cursor is None
+    return BackfillProgress(
+        states={state: states[state] for state in RunState if states[state]},
+        counted_all=found.cursor is None,
+        done_at=now + (now - view.created_at) / ended * left if known else None,
+    )
 
 
 def set_backfill_state(

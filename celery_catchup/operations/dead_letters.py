@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -35,6 +36,9 @@ from celery_catchup.store.listing import UNREADABLE, Record
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_KIND = 200
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
+
 
 class Category(StrEnum):
     """Whether another attempt may help."""
@@ -59,6 +63,29 @@ class DeadLetter:
     exception: str | None
     traceback: str | None
     details: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """The error, with the class of the exception."""
+        error, exception = self.run.error or "", self.exception or ""
+        return error if exception.rpartition(".")[2] in error else f"{exception}: {error}"
+
+    @property
+    def kind(self) -> str:
+        """The first line of the error without its numbers, so that alike errors have the same."""
+        line = next(iter(self.message.strip().splitlines()), "")[:_LONGEST_KIND]
+        return _NUMBERS.sub("#", line)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The dead letters of an entry with the same kind of error: how many, and when the latest died."""
+
+    entry: str
+    kind: str
+    count: int
+    categories: tuple[Category, ...]
+    latest: datetime | None
 
 
 class Outcome(StrEnum):
@@ -96,10 +123,13 @@ def list_dead(
     *,
     category: Category | None = None,
     search: str = "",
+    kind: str = "",
+    offset: int = 0,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> list[DeadLetter]:
-    """List dead letters, those that died last first; ``search`` matches any part of their text."""
+    """List dead letters, those that died last first; ``search`` matches any part of their text, ``kind`` is
+    that of a group."""
     wanted, text = operator.known(entries), search.casefold()
     after = None if cursor is None else position_of(cursor)
     found = (
@@ -108,8 +138,23 @@ def list_dead(
         if (not wanted or letter.run.entry in wanted)
         and category in (None, letter.category)
         and (not text or text in _text_of(letter))
+        and kind in ("", letter.kind)
     )
-    return list(islice(found, limit))
+    return list(islice(found, offset, None if limit is None else offset + limit))
+
+
+def group_dead(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
+    """Group dead letters by entry and kind of error, the largest group first."""
+    groups: dict[tuple[str, str], list[DeadLetter]] = {}
+    for letter in letters:
+        groups.setdefault((letter.run.entry, letter.kind), []).append(letter)
+    found = [
+        DeadLetterGroup(
+            entry, kind, len(some), tuple(sorted({one.category for one in some})), some[0].died_at
+        )
+        for (entry, kind), some in groups.items()
+    ]
+    return sorted(found, key=lambda group: (-group.count, group.entry, group.kind))
 
 
 def cursor_after(letter: DeadLetter) -> str:

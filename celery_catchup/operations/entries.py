@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, assert_never
 
 from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule, StoredScheduleEntry
 from celery_catchup.beat.fingerprints import describe
@@ -23,6 +26,8 @@ from celery_catchup.store.store import read_json, stored_length, stored_time
 from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
+_SEPARATOR = re.compile(r"[/:.]")
+"""What separates a prefix, such as a tenant, from the rest of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,13 @@ class EntryView:
     under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
     for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
     present, ``failing_since`` since when. ``held`` is the number of runs for which its catch-up waits for an
+<<<<<<< HEAD
     approval (`hold_above`); it is paused until then. A ``stored`` entry was created at run time; it is
     ``finished`` if it runs once, and that time has passed."""
+=======
+    approval (`hold_above`); it is paused until then. ``overdue_since`` is the first missed slot that is not
+    decided."""
+>>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
     name: str
     task: str
@@ -54,22 +64,82 @@ class EntryView:
     failing: str | None = None
     failing_since: datetime | None = None
     held: int | None = None
+<<<<<<< HEAD
     stored: bool = False
     revision: int | None = None
     finished: bool = False
+=======
+    overdue_since: datetime | None = None
+
+
+class Attention(StrEnum):
+    """Why an entry needs attention."""
+
+    MISSED = "missed"
+    FAILING = "failing"
+    PAUSED = "paused"
+    HELD = "held"
+    LATE = "late"
+>>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRow(EntryView):
-    """An entry, with what it missed and how late its runs started in the last 24 hours."""
+    """An entry, with what it missed, how late its runs started, and how many attempts failed in the last 24
+    hours."""
 
     missed: int = 0
     max_lag: timedelta | None = None
+    failed: int = 0
+
+    @property
+    def attention(self) -> frozenset[Attention]:
+        """The kinds of attention that it needs."""
+        found = {
+            Attention.MISSED: self.missed,
+            Attention.FAILING: self.failing or self.failed,
+            Attention.PAUSED: self.paused,
+            Attention.HELD: self.held or self.stopped_by,
+            Attention.LATE: self.overdue_since,
+        }
+        return frozenset(word for word, present in found.items() if present)
+
+
+class EntrySort(StrEnum):
+    """The columns that entries can be sorted by."""
+
+    NAME = "name"
+    SCHEDULE = "schedule"
+    POLICY = "policy"
+    MISSED = "missed"
+    LAG = "lag"
+    WATERMARK = "watermark"
+    NEXT = "next"
+
+    def key(self, row: EntryRow) -> Any:
+        """Return what of a row is compared; None comes last."""
+        match self:
+            case EntrySort.NAME:
+                return row.name
+            case EntrySort.SCHEDULE:
+                return row.schedule
+            case EntrySort.POLICY:
+                return None if row.catchup is None else (row.catchup, row.window or "")
+            case EntrySort.MISSED:
+                return row.missed
+            case EntrySort.LAG:
+                return row.max_lag
+            case EntrySort.WATERMARK:
+                return row.watermark
+            case EntrySort.NEXT:
+                return row.next
+            case _:
+                assert_never(self)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRows:
-    """A page of entries in the order of declaration; ``total`` is how many there are in all."""
+    """A page of entries; ``total`` is how many match in all."""
 
     entries: tuple[EntryRow, ...]
     total: int
@@ -103,15 +173,48 @@ def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list
     ]
 
 
-def list_entry_rows(operator: Operator, *, search: str = "", offset: int = 0, limit: int = 50) -> EntryRows:
-    """List a page of the entries whose name or task contains ``search``; only these are computed."""
+def list_entry_rows(
+    operator: Operator,
+    *,
+    search: str = "",
+    prefix: str = "",
+    attention: Collection[Attention] = (),
+    sort: EntrySort | None = None,
+    descending: bool = False,
+    offset: int = 0,
+    limit: int = 50,
+) -> EntryRows:
+    """List a page of the entries whose name or task contains ``search`` and whose name begins with
+    ``prefix``, in the order of declaration. With ``attention`` only those that need one of its kinds, and
+    with ``sort`` in that order: then all of them are computed, else only the page."""
     text = search.casefold()
     found = [
         name
         for name, entry in operator.schedule.items()
-        if text in name.casefold() or text in str(entry.task).casefold()
+        if name.startswith(prefix) and (text in name.casefold() or text in str(entry.task).casefold())
     ]
-    return EntryRows(tuple(_rows(operator, found[offset : offset + limit])), len(found), offset, limit)
+    end = offset + limit
+    if not attention and sort in (None, EntrySort.NAME):
+        ordered = found if sort is None else sorted(found, reverse=descending)
+        return EntryRows(tuple(_rows(operator, ordered[offset:end])), len(found), offset, limit)
+    rows = [row for row in _rows(operator, found) if not attention or row.attention & set(attention)]
+    if sort is not None:
+        known = [row for row in rows if sort.key(row) is not None]
+        unknown = [row for row in rows if sort.key(row) is None]
+        rows = [*sorted(known, key=sort.key, reverse=descending), *unknown]
+    return EntryRows(tuple(rows[offset:end]), len(rows), offset, limit)
+
+
+def list_prefixes(operator: Operator, prefix: str = "") -> dict[str, int]:
+    """Count the entries below each longer prefix that several share: ``tenant/acme/``."""
+    names = [name for name in operator.schedule if name.startswith(prefix)]
+    while True:
+        ends = (_SEPARATOR.search(name, len(prefix)) for name in names)
+        counts = Counter(name[: end.end()] for name, end in zip(names, ends, strict=True) if end)
+        shared = {one: count for one, count in sorted(counts.items()) if count > 1}
+        if list(shared.values()) != [len(names)]:
+            return shared
+        (prefix,) = shared
 
 
 def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
@@ -150,6 +253,7 @@ def _rows(operator: Operator, names: Sequence[str]) -> list[EntryRow]:
         EntryRow(
             **{field.name: getattr(view, field.name) for field in fields(view)},
             missed=tallies[view.name].missed,
+            failed=tallies[view.name].counts.get("failed", 0),
             max_lag=stored_length(tallies[view.name].lag),
         )
         for view in list_entries(operator, names)
@@ -188,6 +292,7 @@ def _view(
         failing=None if failing is None else failing.reason,
         failing_since=None if failing is None else failing.since,
         held=pause.get("held") if pause.get("paused") else None,
+<<<<<<< HEAD
         stored=isinstance(declared, StoredScheduleEntry),
         revision=declared.revision if isinstance(declared, StoredScheduleEntry) else None,
         finished=entry is not None and _is_over(entry, now),
@@ -198,6 +303,19 @@ def _is_over(entry: Entry, now: Instant) -> bool:
     """Return whether the entry runs once, and that time has passed."""
     tables = [schedule.timetable for schedule in entry.schedules]
     return all(isinstance(table, OneSlot) and table.at <= now for table in tables)
+=======
+        overdue_since=None if policy is None else _overdue_since(tracked, now),
+    )
+
+
+def _overdue_since(tracked: TrackedEntry | None, now: Instant) -> datetime | None:
+    """Return the first slot that nothing has decided although it is too late to be live."""
+    if tracked is None or tracked.state.paused:
+        return None
+    decided = max(tracked.state.decided or 0, tracked.state.first_seen_at, tracked.state.manual_start or 0)
+    found = min(_slots_after(tracked.entry, decided, count=1), default=now)
+    return to_datetime(found) if found <= tracked.entry.missed_until(now) else None
+>>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
 
 def _lag(row: EntryRow, tracked: TrackedEntry | None, now: Instant) -> timedelta | None:

@@ -275,6 +275,18 @@ class Operator:
             self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {BACKEND_CLEANUP})
         return wanted
 
+    def names_like(self, text: str, *, most: int) -> tuple[str, ...]:
+        """Return the entry of this name, or the first ones whose names contain the text; raise
+        `UnknownEntryError` if there is none."""
+        if text in self.schedule:
+            return (text,)
+        stored = self.read_stored()
+        known = dict.fromkeys((*self.schedule, *stored.first_seen, *stored.last_runs))
+        if text in known:
+            return (text,)
+        found = [name for name in known if text.casefold() in name.casefold() and name != BACKEND_CLEANUP]
+        return tuple(found[:most]) or self.known([text])
+
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return these names; raise `UnknownEntryError` for one that is not declared."""
         wanted = tuple(dict.fromkeys(names))

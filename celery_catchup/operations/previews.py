@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -103,6 +104,18 @@ class PlannedSlots:
         tail = most // 3
         last = list(islice(self.slots(newest_first=not self._newest_first), tail))
         return list(islice(self, most - tail)), len(self) - most, last[::-1]
+
+    def dispatched(self, most: int) -> list[PreviewSlot]:
+        """Return the first slots that would be dispatched."""
+        return [self._shown(run.slot, run) for run in self._plan.runs[:most]]
+
+    @property
+    def skipped_by_reason(self) -> dict[SkipReason, int]:
+        """The number of slots that would be skipped, by reason."""
+        counts = Counter[SkipReason]()
+        for skip in self._spans:
+            counts[skip.reason] += skip.count
+        return dict(counts)
 
     def _span(self, skip: Skip, *, newest_first: bool) -> Iterator[tuple[Slot, PlannedRun | Skip]]:
         table = self._entry.schedules[skip.schedule].timetable

@@ -165,11 +165,7 @@ class RunDetails:
     @property
     def progress(self) -> tuple[float, float | None] | None:
         """The amount of work done and the total that the task reported; None without a report."""
-        match self.notes.get("progress", {}).get("work"):
-            case [int() | float() as done, int() | float() | None as total]:
-                return done, total
-            case _:
-                return None
+        return _progress(self.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +201,8 @@ def list_runs(
     limit: int = 50,
     cursor: str | None = None,
 ) -> Runs:
-    """List runs whose slots lie between ``since`` and ``until``, both included, the newest first."""
+    """List runs whose slots lie between ``since`` and ``until``, both included, the newest first; with
+    ``backfill`` only those that it made, or attempted again, last."""
     of = None if backfill is None else operator.backfills.get(backfill.lower())
     wanted = RunFilter(
         entries=operator.known(entries) or (() if of is None else (of.entry,)),
@@ -243,6 +240,14 @@ def list_skips(
         for span in some
     )
     return nlargest(limit, spans, key=lambda one: (one.last, one.entry))
+
+
+def progress_of(operator: Operator, runs: Iterable[Run]) -> dict[str, tuple[float, float | None]]:
+    """Return the progress of those of these runs that are running and have reported one, by ID."""
+    running = [run.run_id for run in runs if run.state is RunState.RUNNING]
+    notes_of = operator.notes.read_many(running) if running else {}
+    found = {run_id: _progress(notes) for run_id, notes in notes_of.items()}
+    return {run_id: progress for run_id, progress in found.items() if progress is not None}
 
 
 def show_run(operator: Operator, beginning: str) -> RunDetails:
@@ -342,6 +347,14 @@ def decision_of(record: Mapping[str, Any]) -> Decision | None:
         )
     except (KeyError, *NUMBER_ERRORS):
         return None
+
+
+def _progress(notes: Mapping[str, Mapping[str, Any]]) -> tuple[float, float | None] | None:
+    match notes.get("progress", {}).get("work"):
+        case [int() | float() as done, int() | float() | None as total]:
+            return done, total
+        case _:
+            return None
 
 
 def _format(value: timedelta) -> str:

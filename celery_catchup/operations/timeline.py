@@ -10,7 +10,7 @@ from bisect import bisect, bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
 from operator import attrgetter
@@ -20,6 +20,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, RunState, SkipReason, SlotMark, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.planning.entry import Role
+from celery_catchup.planning.planner import plan
 from celery_catchup.store.listing import Record
 from celery_catchup.store.store import stored_instant, stored_time
 from celery_catchup.store.survey import UNREPORTED, RunGroup
@@ -31,11 +32,14 @@ VALUES = 5000
 """Values that a timeline of many entries has in all."""
 _LISTED = 20_000
 """Slots of a part that are listed one by one; in a larger part, those between two runs are counted."""
+_PLANNED = 2000
+"""Runs of a catch-up that are planned to find out which slots will be skipped."""
 
 
 WORST_FIRST = (
     SlotMark.FAILED,
     SlotMark.MISSED,
+    SlotMark.DUE,
     SlotMark.IN_FLIGHT,
     SlotMark.CAUGHT_UP,
     SlotMark.PAUSED,
@@ -92,7 +96,7 @@ def timeline(
             begin = runs.groups[0].slots[0] - 1 if runs.skipped and runs.groups else after
             with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
                 lane = _Lane(tracked[name], runs.groups, watermark, now, declared=declared)
-                pieces = list(lane.pieces(skips[name], begin, last))
+                pieces = list(lane.pieces([*skips[name], *lane.planned_skips()], begin, last))
         others = sorted(piece.first for piece in pieces)
         pieces += [piece for group in runs.groups for piece in _run_pieces(group, others, near)]
         merged = _merge(sorted(pieces, key=attrgetter("first", "last")), most=most, near=near)
@@ -149,9 +153,16 @@ class _Lane:
         declared: bool,
     ) -> None:
         self._entry, self._state, self._runs, self._now = tracked.entry, tracked.state, runs, now
+        self._scope = tracked.scope(watermark, now)
         self._decided = max(watermark, self._state.decided or 0)
         self._late = self._entry.missed_until(now)
         self._begin = self._state.first_seen_at if declared else now
+
+    def planned_skips(self) -> Iterator[Record]:
+        """Yield what a beat that came back now would skip of the missed slots that nothing has decided."""
+        if max(self._decided, self._begin) < self._late and not self._state.paused:
+            for skip in plan(self._entry, self._state, self._scope, limit=_PLANNED).skips:
+                yield asdict(skip)
 
     def pieces(self, skips: Sequence[Record], after: Instant, until: Instant) -> Iterator[_Piece]:
         """Yield the slots of ``(after, until]``, also those of recorded skips that got no run since."""
@@ -191,7 +202,7 @@ class _Lane:
         if at > self._decided and state.manual_start is not None and at <= state.manual_start:
             return SlotMark.SKIPPED, str(SkipReason.MANUAL_RUN)
         if at > self._decided:
-            return SlotMark.MISSED, "undecided"
+            return SlotMark.DUE, None
         return SlotMark.SKIPPED, "not_recorded"
 
 

@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
+from selenium.webdriver.common.keys import Keys
+
 from tests.browser.browsers import Browser, chromium
 from tests.browser.scenes import BROKEN, EVIL, LONG, Scene
 from tests.integration.flowers import Site, flower
 
 DAY = timedelta(days=1)
+PREVIEW = "#cu-backfill-preview"
 
 
 def stamp(moment: datetime) -> str:
@@ -21,9 +24,12 @@ def test_an_entry_is_paused_and_resumed(browser: Browser, scene: Scene) -> None:
     browser.go("/catchup")
 
     browser.press("Pause hourly-etl")
+    browser.write(".cu-dialog input", "the warehouse moves")
+    assert "until it is resumed" in browser.answer_dialog("Pause")
     browser.until_text("“hourly-etl” is paused", ".cu-says")
     browser.until(lambda: "paused" in browser.texts("tr[data-key=hourly-etl] .cu-badge"), "the badge")
     assert "hourly-etl" in scene.project.json("status")["paused"]
+    assert browser.one("tr[data-key=hourly-etl] .cu-badge").get_attribute("title") == "the warehouse moves"
 
     browser.press("Resume hourly-etl")
     assert "would be dispatched" in browser.answer_dialog("Resume")
@@ -42,30 +48,61 @@ def test_a_dialog_can_be_left_without_changing_anything(browser: Browser, scene:
     assert "sync-crm" in scene.project.json("status")["paused"]
 
 
+def test_the_focus_returns_to_the_button_when_a_dialog_is_left(browser: Browser) -> None:
+    browser.go("/catchup/entry?entry=sync-crm")
+
+    browser.press("Resume sync-crm")
+    browser.one(".cu-dialog button").send_keys(Keys.ESCAPE)
+
+    browser.until(lambda: not browser.all(".cu-dialog"), "no dialog")
+    assert browser.script("return document.activeElement.ariaLabel") == "Resume sync-crm"
+
+
+def test_several_entries_are_paused_and_resumed_together(browser: Browser, scene: Scene) -> None:
+    browser.go("/catchup?search=e")
+    names = ["hourly-etl", "send-digest"]
+    for name in names:
+        browser.one(f"input[value={name}]").click()
+
+    browser.press("Pause selected…")
+    browser.write(".cu-dialog input", "maintenance")
+    assert "Pause 2 entries?" in browser.answer_dialog("Pause")
+    browser.until(lambda: set(names) <= set(scene.project.json("status")["paused"]), "two paused entries")
+    browser.until(lambda: not browser.all("input[name=entry]:checked"), "no selection")
+    for name in names:
+        browser.one(f"input[value={name}]").click()
+    browser.press("Resume selected…")
+    assert "Resume 2 entries?" in browser.answer_dialog("Resume")
+
+    browser.until(lambda: not set(names) & set(scene.project.json("status")["paused"]), "none is paused")
+
+
 def test_a_backfill_is_previewed_dispatched_and_seen_to_its_end(browser: Browser, scene: Scene) -> None:
     end = scene.now - 12 * DAY
     browser.go(f"/catchup/entry?entry={LONG}#backfill")
     browser.write("input[name=start]", stamp(end - DAY))
     browser.write("input[name=end]", stamp(end))
 
-    browser.until_text("Dispatch 8 runs", ".cu-form button[type=submit]")
+    browser.until_text("Dispatch 8 runs", PREVIEW)
     assert browser.texts("[data-count]") == ["8", "8", "8"]
-    assert "8 runs would be dispatched." in browser.text("[data-preview]")
-    command = browser.text("[data-command]")
-    assert command == (
-        f"celery -A proj catchup backfill {LONG} --start {stamp(end - DAY)} --end {stamp(end)}"
+    assert "8 runs would be dispatched." in browser.text(f"{PREVIEW} pre")
+    assert browser.text(".cu-form + div .cu-command") == (
+        f"celery -A YOUR_APP catchup backfill {LONG} "
+        f"--start {end - DAY:%Y-%m-%dT%H:%M:%SZ} --end {end:%Y-%m-%dT%H:%M:%SZ}"
     )
     browser.script("document.querySelector('#backfill').scrollIntoView({behavior: 'instant'})")
     browser.screenshot("backfill")
-    browser.press("Dispatch 8 runs", ".cu-form button[type=submit]")
-    assert "Dispatch 8 runs of" in browser.answer_dialog("Dispatch 8 runs")
-    browser.until_text("was created", ".cu-says")
+    browser.press("Dispatch 8 runs")
+    question = browser.answer_dialog("Dispatch 8 runs")
+    assert f"Dispatch 8 runs of “{LONG}”? Slots from {(end - DAY):%Y-%m-%d}" in question
 
-    browser.go("/catchup/backfills")
+    browser.until(lambda: browser.driver.current_url.endswith("/catchup/backfills"), "the list")
     browser.until_text("completed", "#cu-rows tbody tr:first-child")
-    assert "8 of 8: 8 dispatched, 0 skipped" in browser.text("#cu-rows tbody tr:first-child")
-    browser.go(f"/catchup/runs?triggerType=backfill&entry={LONG}")
+    assert "8 of 8 sent" in browser.text("#cu-rows tbody tr:first-child")
+    browser.one("#cu-rows tbody tr:first-child a").click()
     browser.until(lambda: browser.texts("td[data-label=State]") == ["Succeeded"] * 8, "eight runs")
+    assert "Requested by ada in Flower" in browser.text("#cu-facts")
+    assert "8 succeeded" in browser.text("#cu-facts")
 
 
 def test_what_cannot_be_backfilled_is_a_sentence_in_its_place(browser: Browser, scene: Scene) -> None:
@@ -73,14 +110,31 @@ def test_what_cannot_be_backfilled_is_a_sentence_in_its_place(browser: Browser, 
 
     browser.write("input[name=start]", stamp(datetime.now(UTC) + DAY))
     browser.write("input[name=end]", stamp(datetime.now(UTC) + 2 * DAY))
-    browser.until_text("future", "[data-preview]")
+    browser.until_text("future", PREVIEW)
     browser.write("input[name=end]", "whenever")
-    browser.until_text("end: expected a time", "[data-preview]")
+    browser.until_text("end: expected a time", PREVIEW)
 
-    assert not browser.one(".cu-form button[type=submit]").is_enabled()
-    browser.collect_logs()
-    # Chromium itself writes refused requests to the console.
-    browser.console = [line for line in browser.console if "/backfill/preview" not in line]
+    assert not browser.all(f"{PREVIEW} button")
+
+
+def test_a_time_without_an_offset_is_read_in_the_zone_of_the_page(browser: Browser, scene: Scene) -> None:
+    day = f"{scene.now - 12 * DAY:%Y-%m-%d}"
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    browser.go("/catchup/entry?entry=hourly-etl")
+    try:
+        browser.press("Local", ".cu-zones button")
+        browser.until_text("Local (Asia/Tokyo)", ".cu-zones")
+        browser.write("input[name=start]", f"{day} 10:00")
+        browser.write("input[name=end]", f"{day} 11:00")
+
+        browser.until_text(f"{day} 10:00+09:00 dispatch", PREVIEW)
+        assert f"--start {day}T01:00:00Z --end {day}T02:00:00Z" in browser.text(f"{PREVIEW} .cu-command")
+        browser.go("/catchup/runs")
+        assert "Since (Asia/Tokyo)" in browser.text(".cu-find")
+    finally:
+        browser.press("UTC", ".cu-zones button")
+        browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "UTC"})
+        browser.until(lambda: browser.all(".cu-zones [data-zone=utc][aria-pressed=true]"), "UTC")
 
 
 def test_a_backfill_is_paused_resumed_and_cancelled(browser: Browser, scene: Scene) -> None:
@@ -91,7 +145,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled(browser: Browser, scene: Sce
     scene.project.catchup("backfill", "pause", scene.project.json("backfill", "list")["backfills"][0]["id"])
     browser.go("/catchup/backfills")
     row = "#cu-rows tbody tr:first-child"
-    name = browser.text(f"{row} td:first-child")
+    name = browser.text(f"{row} th a")
 
     browser.until_text("paused", row)
     browser.press(f"Resume backfill {name}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 from celery_catchup.flower.drawing.glyphs import GLYPHS
-from celery_catchup.flower.markup import plural
+from celery_catchup.flower.markup import Times, plural
 from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots
 
 
@@ -20,19 +19,14 @@ def caption(slots: Iterable[TimelineSlots]) -> str:
     return f"{plural(total, 'slot')}: {_by_mark(counts)}" if total else "no slots"
 
 
-def tooltip(one: TimelineSlots) -> str:
+def tooltip(one: TimelineSlots, times: Times) -> str:
     """Describe one slot, or neighbouring slots."""
     reason = f" ({one.reason})" if one.reason else ""
     words = _by_mark(one.counts) if one.counts else f"{GLYPHS[one.mark].words}{reason}"
     if one.count > 1:
-        return f"{plural(one.count, 'slot')} {stamp(one.first)} – {stamp(one.last)}: {words}"
-    started = "" if one.started_at is None else f", started {stamp(one.started_at)}"
-    return f"{stamp(one.first)}: {words}{started}"
-
-
-def stamp(moment: datetime) -> str:
-    """Format a time: ``2026-02-07 10:00Z``; with seconds only where it has any."""
-    return f"{moment:%Y-%m-%d %H:%M:%SZ}" if moment.second else f"{moment:%Y-%m-%d %H:%MZ}"
+        return f"{plural(one.count, 'slot')} {times.stamp(one.first)} – {times.stamp(one.last)}: {words}"
+    started = "" if one.started_at is None else f", started {times.stamp(one.started_at)}"
+    return f"{times.stamp(one.first)}: {words}{started}"
 
 
 def _by_mark(counts: Mapping[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from celery_catchup.flower.markup import Markup, element
+from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.model import SlotMark
 
 HEIGHT = 16
@@ -29,6 +29,8 @@ GLYPHS: Mapping[SlotMark, Glyph] = {
     SlotMark.SKIPPED: Glyph("skipped by policy", "M-2.5 6h5v4h-5z"),
     # As on time, but hollow and dashed.
     SlotMark.MISSED: Glyph("missed, not recovered", "M-2.5 2h5v12h-5z"),
+    # As caught up, but hollow.
+    SlotMark.DUE: Glyph("due, will be caught up", "M0 1l3 4v8h-6v-8z"),
     # Two bars.
     SlotMark.PAUSED: Glyph("entry paused", "M-3 3h2v10h-2zM1 3h2v10h-2z"),
     # A disc.
@@ -46,8 +48,18 @@ def draw_glyph(
     shape = _shape(mark, element("title", title), transform="scale(0.6 1)" if narrow else None)
     # A nested drawing, because a path cannot be placed by percent.
     placed = element("svg", shape, x=x, y=f"{y:g}", overflow="visible")
-    # For the pointer only: a lane of a hundred slots must not be a hundred tab stops.
-    return placed if href is None else element("a", placed, href=href, tabindex="-1")
+    return linked(placed, href=href)
+
+
+def linked(*shapes: Markup, href: str | None) -> Markup:
+    """Make a link of shapes, for the pointer only: a lane of a hundred slots is not a hundred tab stops."""
+    return join(shapes) if href is None else element("a", *shapes, href=href, tabindex="-1")
+
+
+def drawing(*shapes: Markup, words: str, kind: str, height: int) -> Markup:
+    """Wrap shapes as a drawing, which a screen reader replaces by the words."""
+    svg = element("svg", *shapes, class_=f"cu-{kind}", height=height, width="100%", aria_hidden="true")
+    return join([element("span", words, class_="cu-hidden"), svg])
 
 
 def legend(marks: Iterable[SlotMark], *, with_band: bool = True) -> Markup:

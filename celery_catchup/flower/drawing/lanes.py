@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from celery_catchup.flower.drawing.captions import caption, stamp, tooltip
-from celery_catchup.flower.drawing.glyphs import draw_glyph
+from celery_catchup.flower.drawing.captions import caption, tooltip
+from celery_catchup.flower.drawing.glyphs import draw_glyph, drawing, linked
 from celery_catchup.flower.drawing.time_axis import TimeAxis, grid
 from celery_catchup.flower.markup import Markup, element, join, percent
 from celery_catchup.model import SlotMark
@@ -27,9 +27,14 @@ _BAR = {
     SlotMark.UPCOMING: (7, 2),
     SlotMark.PAUSED: (3, 10),
     SlotMark.CAUGHT_UP: (0, 14),
+    SlotMark.DUE: (1, 12),
     SlotMark.FAILED: (0, 16),
 }
 """Top and height of a bar of many slots; other marks have those of a slot on time."""
+
+
+SlotLink: TypeAlias = Callable[[datetime, datetime, str | None], str]
+"""Returns the page of a run, or without one the page about the slots from the first time to the last."""
 
 
 class DownTime(NamedTuple):
@@ -45,35 +50,36 @@ def draw_lane(
     *,
     down_times: Iterable[DownTime] = (),
     name: str = "",
-    href: Callable[[str], str] | None = None,
+    href: SlotLink | None = None,
 ) -> Markup:
-    """Draw the slots on one line, with bands where beat was down; a label has the same in words."""
+    """Draw the slots on one line, with bands where beat was down."""
     narrow = sum(one.count for one in slots) > _MOST_WIDE
-    parts = [*grid(axis, HEIGHT), *draw_bands(axis, down_times, HEIGHT)]
+    parts = [*grid(axis, HEIGHT), *draw_bands(axis, down_times, HEIGHT, href)]
     parts += [_draw(axis, one, href, narrow=narrow) for one in merge_touching(axis, slots)]
-    label = f"{name}: {caption(slots)}" if name else caption(slots)
-    return element("svg", *parts, class_="cu-lane", height=HEIGHT, width="100%", role="img", aria_label=label)
+    words = f"{name}: {caption(slots)}" if name else caption(slots)
+    return drawing(*parts, words=words, kind="lane", height=HEIGHT)
 
 
-def draw_bands(axis: TimeAxis, down_times: Iterable[DownTime], height: int) -> list[Markup]:
+def draw_bands(
+    axis: TimeAxis, down_times: Iterable[DownTime], height: int, href: SlotLink | None = None
+) -> list[Markup]:
     """Draw a band over each time in which beat was down."""
     bands = []
     for since, until in down_times:
         if axis.overlaps(since, until or axis.until):
             left, right = axis.share(since), axis.share(until or axis.until)
-            end = "still down" if until is None else stamp(until)
-            bands.append(
-                element(
-                    "rect",
-                    element("title", f"beat was down: {stamp(since)} – {end}"),
-                    x=percent(left),
-                    width=percent(max(right - left, 0.004)),
-                    y=1,
-                    height=height - 2,
-                    rx=3,
-                    class_="cu-band",
-                )
+            end = "still down" if until is None else axis.times.stamp(until)
+            band = element(
+                "rect",
+                element("title", f"beat was down: {axis.times.stamp(since)} – {end}"),
+                x=percent(left),
+                width=percent(max(right - left, 0.004)),
+                y=1,
+                height=height - 2,
+                rx=3,
+                class_="cu-band",
             )
+            bands.append(linked(band, href=_link(href, since, until or axis.until)))
     return bands
 
 
@@ -99,23 +105,27 @@ def _touch(axis: TimeAxis, left: TimelineSlots, right: TimelineSlots) -> bool:
     )
 
 
-def _draw(axis: TimeAxis, one: TimelineSlots, href: Callable[[str], str] | None, *, narrow: bool) -> Markup:
+def _link(href: SlotLink | None, first: datetime, last: datetime, run_id: str | None = None) -> str | None:
+    return None if href is None else href(first, last, run_id)
+
+
+def _draw(axis: TimeAxis, one: TimelineSlots, href: SlotLink | None, *, narrow: bool) -> Markup:
     left, right = axis.share(one.first), axis.share(one.last)
     apart = (right - left) / max(one.count - 1, 1)
     if one.count > 1 and apart < _TOUCHING:
-        return _bar(one, left, right)
+        return linked(_bar(axis, one, left, right), href=_link(href, one.first, one.last))
     # Slots of one schedule that were recorded together are evenly spread, or nearly so.
-    link = href(one.run_id) if href is not None and one.run_id else None
+    link = _link(href, one.first, one.last, one.run_id)
     places = [percent(left + index * apart) for index in range(one.count)]
-    title = tooltip(one)
+    title = tooltip(one, axis.times)
     return join(draw_glyph(one.mark, title, x=place, y=_TOP, narrow=narrow, href=link) for place in places)
 
 
-def _bar(one: TimelineSlots, left: float, right: float) -> Markup:
+def _bar(axis: TimeAxis, one: TimelineSlots, left: float, right: float) -> Markup:
     top, height = _BAR.get(one.mark, (2, 12))
     return element(
         "rect",
-        element("title", tooltip(one)),
+        element("title", tooltip(one, axis.times)),
         x=percent(max(0.0, left - _HALF)),
         width=percent(min(1.0, right + _HALF) - max(0.0, left - _HALF)),
         y=_TOP + top,

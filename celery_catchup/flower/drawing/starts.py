@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from celery_catchup.flower.drawing.captions import caption, tooltip
-from celery_catchup.flower.drawing.lanes import DownTime, draw_bands
+from celery_catchup.flower.drawing.glyphs import drawing, linked
+from celery_catchup.flower.drawing.lanes import DownTime, SlotLink, draw_bands
 from celery_catchup.flower.drawing.time_axis import TimeAxis, grid, hour_labels
 from celery_catchup.flower.markup import Markup, duration, element, join, percent
 from celery_catchup.model import SlotMark
@@ -19,30 +20,37 @@ _MOST_DOTS = 120  # slots; with more of them the lines alone are clearer
 
 
 def draw_starts(
-    axis: TimeAxis, slots: Sequence[TimelineSlots], *, down_times: Sequence[DownTime] = ()
+    axis: TimeAxis,
+    slots: Sequence[TimelineSlots],
+    *,
+    down_times: Sequence[DownTime] = (),
+    href: SlotLink | None = None,
 ) -> Markup:
     """Draw a vertical line for a run on time; the later a run started, the more its line leans."""
     shown = [one for one in slots if axis.since <= one.first <= axis.until]
     dots = sum(one.count for one in shown) <= _MOST_DOTS
     parts = [
         *grid(axis, HEIGHT),
-        *draw_bands(axis, down_times, HEIGHT),
+        *draw_bands(axis, down_times, HEIGHT, href),
         *_down_label(axis, down_times),
-        *(_area(axis, one) if one.count > 1 else _line(axis, one, dots=dots) for one in shown),
+        *(
+            linked(
+                _area(axis, one) if one.count > 1 else _line(axis, one, dots=dots),
+                href=None if href is None else href(one.first, one.last, one.run_id),
+            )
+            for one in shown
+        ),
     ]
     lags = [one.started_at - one.first for one in shown if one.started_at is not None]
     largest = duration(max(lags, default=timedelta()))
-    label = f"Scheduled against started. {caption(shown)}. Largest lag {largest}."
-    drawing = element(
-        "svg", *parts, class_="cu-starts", height=HEIGHT, width="100%", role="img", aria_label=label
-    )
-    return join([drawing, hour_labels(axis)])
+    words = f"Scheduled against started. {caption(shown)}. Largest lag {largest}."
+    return join([drawing(*parts, words=words, kind="starts", height=HEIGHT), hour_labels(axis)])
 
 
 def _line(axis: TimeAxis, one: TimelineSlots, *, dots: bool) -> Markup:
     top = percent(axis.share(one.first))
     kind = f"cu-{one.mark}"
-    title = element("title", tooltip(one))
+    title = element("title", tooltip(one, axis.times))
     parts = []
     if one.started_at is not None:
         bottom = percent(axis.share(one.started_at))
@@ -60,7 +68,7 @@ def _area(axis: TimeAxis, one: TimelineSlots) -> Markup:
     left, right = axis.share(one.first), axis.share(one.last)
     return element(
         "rect",
-        element("title", tooltip(one)),
+        element("title", tooltip(one, axis.times)),
         x=percent(left),
         width=percent(max(right - left, 0.002)),
         y=_TOP,
@@ -76,11 +84,12 @@ def _down_label(axis: TimeAxis, down_times: Sequence[DownTime]) -> list[Markup]:
     if not on_axis:
         return []
     since, until = max(on_axis, key=lambda pair: pair[1] - pair[0])
+    words = f"{axis.times.at(since):%H:%M} – {axis.times.at(until):%H:%M} ({duration(until - since)})"
     right = axis.share(until) > 0.5
     return [
         element(
             "text",
-            f"beat down {since:%H:%M} – {until:%H:%M} ({duration(until - since)})",
+            f"beat down {words}",
             x=percent(axis.share(until if right else since)),
             dx=-6 if right else 6,  # towards the side with more room
             y=16,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery_catchup.flower.host import TAB
-from celery_catchup.flower.pages.backfills import BackfillsPage
+from celery_catchup.flower.pages.backfills import BackfillDetailsPage, BackfillPreviewPage, BackfillsPage
 from celery_catchup.flower.pages.dead_letters import DeadLettersPage
 from celery_catchup.flower.pages.entry import EntryDetailsPage
 from celery_catchup.flower.pages.page import StaticFile
@@ -24,5 +24,7 @@ ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup/run/([^/]+)", RunDetailsPage),
     (r"/catchup/dead", DeadLettersPage),
     (r"/catchup/backfills", BackfillsPage),
+    (r"/catchup/backfills/([^/]+)", BackfillDetailsPage),
+    (r"/catchup/backfill-preview", BackfillPreviewPage),
     (r"/catchup/static/([a-z.]+)", StaticFile),
 ]

@@ -1,17 +1,33 @@
-"""``/catchup/backfills``: the backfills, and a form for a new one."""
+"""``/catchup/backfills``: the backfills, one backfill with its runs, and the form for a new one."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from shlex import quote
 
-from celery_catchup.flower.markup import plural
-from celery_catchup.flower.pages.page import Links, Page, Values
-from celery_catchup.model import to_datetime
+from celery_catchup.errors import CatchupError
+from celery_catchup.events.command_lines import backfill_line
+from celery_catchup.flower.markup import plural, written
+from celery_catchup.flower.pages.elements import api_button
+from celery_catchup.flower.pages.page import BACKFILLS, Links, Page, Values, parse_word
+from celery_catchup.model import to_instant
 from celery_catchup.operations import Operator
-from celery_catchup.operations.backfills import list_backfills
+from celery_catchup.operations.backfills import (
+    BackfillRequest,
+    backfill_progress,
+    list_backfills,
+    preview_backfill,
+    show_backfill,
+)
+from celery_catchup.operations.previews import Preview
+from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.operations.runs import list_runs
 from celery_catchup.planning.scope import Reprocess
 
+ROWS = 50
+_MOST_NAMES = 500
+"""Entries that a field proposes."""
+_MOST_LISTED = 8
+_MOST_ACTIVE = 1000
 REPROCESS_WORDS = {
     Reprocess.NONE: "missing only",
     Reprocess.FAILED: "missing and failed",
@@ -30,22 +46,142 @@ class BackfillsPage(Page):
         return {
             "backfills": found,
             "reprocess_words": REPROCESS_WORDS,
-            "entries": list(operator.declared),
             "words": plural(len(found), "backfill") if found else "",
-            **backfill_form(operator),
+            **backfill_form(self, operator),
         }
 
 
-def backfill_form(operator: Operator) -> Values:
-    """Return the initial values of the form: the last day."""
-    now = to_datetime(operator.now()).replace(second=0, microsecond=0)
+class BackfillDetailsPage(Page):
+    """One backfill: its states, its runs, who asked for it, and when it will be done."""
+
+    template, active, heading = "catchup_backfill.html", "backfills", "Backfills"
+
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
+        """Read the backfill whose ID is in the path."""
+        found = show_backfill(operator, path[0])
+        cursor = self.query("cursor")
+        here = f"{BACKFILLS}/{found.id}"
+        runs = list_runs(
+            operator,
+            [found.entry],
+            since=found.start,
+            until=found.end,
+            backfill=found.id,
+            limit=ROWS,
+            cursor=cursor or None,
+        )
+        return {
+            "heading": f"Backfill {found.id}",
+            "of": found.entry,
+            "backfill": found,
+            "progress": backfill_progress(operator, found),
+            "reprocess_words": REPROCESS_WORDS,
+            "runs": runs.runs,
+            "running": {},
+            "newest": link(here) if cursor else "",
+            "older": link(here, cursor=runs.cursor) if runs.cursor else "",
+        }
+
+
+class BackfillPreviewPage(Page):
+    """The preview of a backfill, with the button that creates it; the form shows a part of this page."""
+
+    template, active, heading = "catchup_backfill_preview.html", "backfills", "Preview of a backfill"
+
+    def show(self, operator: Operator, link: Links, *path: str) -> Values:
+        """Preview the backfill of the query, and how many slots each choice has; or say what is wrong."""
+        entry = self.query("entry")
+        try:
+            if not entry:
+                raise RefusedError("Choose an entry.")
+            wanted = self._request(entry)
+            found = {one: preview_backfill(operator, wanted.changed(reprocess=one)) for one in Reprocess}
+        except CatchupError as error:
+            return {"problem": str(error), "counts": {}, "lines": [], "command": "", "button": ""}
+        mine = found[wanted.reprocess]
+        again = mine.dispatched - found[Reprocess.FAILED].dispatched
+        return {
+            "problem": "",
+            "counts": {str(one): look.dispatched for one, look in found.items()},
+            "lines": preview_lines(self, mine),
+            "command": _command(wanted),
+            "button": self._button(
+                wanted, mine, again if wanted.reprocess is Reprocess.COMPLETED else 0, link
+            ),
+        }
+
+    def _request(self, entry: str) -> BackfillRequest:
+        start, end = self.moment("start"), self.moment("end", whole_day=True)
+        if start is None or end is None:
+            raise RefusedError("Set both times of the range.")
+        active = self.query("maxActive") or "1"
+        if not active.isdecimal() or not 1 <= int(active) <= _MOST_ACTIVE:
+            raise RefusedError(f"at most in flight: expected a number from 1 to {_MOST_ACTIVE}, got {active}")
+        return BackfillRequest(
+            entry=entry,
+            start=start,
+            end=end,
+            reprocess=parse_word(Reprocess, "reprocess", self.query("reprocess") or "none"),
+            max_active=int(active),
+            newest_first=self.query("order") == "newest",
+        )
+
+    def _button(self, wanted: BackfillRequest, found: Preview, again: int, link: Links) -> str:
+        if not found.dispatched:
+            return api_button("Nothing to dispatch", "", why="No slot of this range would run.")
+        runs, slots = plural(found.dispatched, "run"), found.slots.dispatched(found.dispatched)
+        first, last = sorted((slots[0].scheduled_time, slots[-1].scheduled_time))
+        confirm = (
+            f"Dispatch {runs} of “{wanted.entry}”?\n"
+            f"Slots from {self.times.stamp(first)} to {self.times.stamp(last)}."
+        )
+        if again:
+            confirm += f"\n{again:,} of them have succeeded before and would run again."
+        return api_button(
+            f"Dispatch {runs}",
+            "/backfills",
+            {
+                "entry": wanted.entry,
+                "start": written(wanted.start),
+                "end": written(wanted.end),
+                "reprocess": str(wanted.reprocess),
+                "maxActive": wanted.max_active,
+                "newestFirst": wanted.newest_first,
+            },
+            why=self.why_read_only,
+            kind="cu-primary",
+            confirm=confirm,
+            done="The backfill was created; beat starts it with its next tick.",
+            then=link(BACKFILLS),
+        )
+
+
+def backfill_form(page: Page, operator: Operator, *, entry: str = "") -> Values:
+    """Return the initial values of the form: the range of the query, or the last day."""
+    now = page.times.now.replace(second=0, microsecond=0)
+    start, end = page.moment("start") or now - timedelta(days=1), page.moment("end") or now
     return {
-        "backfill_start": f"{now - timedelta(days=1):%Y-%m-%dT%H:%MZ}",
-        "backfill_end": f"{now:%Y-%m-%dT%H:%MZ}",
-        "app_name": app_name(operator),
+        "backfill_entry": entry,
+        "backfill_start": page.times.stamp(start),
+        "backfill_end": page.times.stamp(end),
+        "entries": [] if entry else list(operator.declared)[:_MOST_NAMES],
     }
 
 
-def app_name(operator: Operator) -> str:
-    """Return the app as it is named on a command line."""
-    return quote(operator.app.main or "proj")
+def preview_lines(page: Page, found: Preview) -> list[str]:
+    """Write a preview: first what would be dispatched, then the reasons of what would be skipped."""
+    slots = found.slots.dispatched(_MOST_LISTED)
+    lines = [f"{page.times.stamp(one.scheduled_time)}  dispatch" for one in slots]
+    if found.dispatched > len(slots):
+        lines.append(f"… {found.dispatched - len(slots):,} more")
+    skipped = found.slots.skipped_by_reason
+    lines += [f"{plural(count, 'slot')}  skip ({reason})" for reason, count in skipped.items()]
+    more = f", {found.skipped:,} skipped" if found.skipped else ""
+    return [*lines, *([""] if lines else []), f"{plural(found.dispatched, 'run')} would be dispatched{more}."]
+
+
+def _command(wanted: BackfillRequest) -> str:
+    words = [] if wanted.reprocess is Reprocess.NONE else ["--reprocess", str(wanted.reprocess)]
+    words += [] if wanted.max_active == 1 else ["--max-active", str(wanted.max_active)]
+    words += ["--newest-first"] if wanted.newest_first else []
+    return backfill_line(wanted.entry, to_instant(wanted.start), to_instant(wanted.end), *words)

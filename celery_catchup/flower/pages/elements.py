@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.model import RunState, Trigger, task_id
-from celery_catchup.operations.dead_letters import DeadLetter
+from celery_catchup.operations.backfills import BackfillView
 from celery_catchup.operations.runs import Run
 
 LATE = timedelta(seconds=60)
@@ -18,6 +19,7 @@ LATE = timedelta(seconds=60)
 TRIGGERS = (Trigger.CATCHUP, Trigger.SCHEDULER, Trigger.BACKFILL, Trigger.MANUAL)
 """In the order of the filters."""
 _LONGEST_ERROR = 60
+_SEPARATORS = re.compile(r"(?<=[/:._-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,12 @@ class FilterLink:
 
 
 # -- runs ---------------------------------------------------------------------------------------
+
+
+def breakable(name: str) -> Markup:
+    """Write a name that may be broken after its separators, and not in the middle of a word."""
+    parts = _SEPARATORS.split(name)
+    return join(part for one in parts for part in (one, Markup("<wbr>")))
 
 
 def is_late(lag: timedelta | None) -> bool:
@@ -47,9 +55,13 @@ def state_badge(state: str) -> Markup:
     return element("span", state.capitalize(), class_=f"cu-s-{state}")
 
 
-def run_state(run: Run) -> Markup:
-    """Write the state of a run, and its error if it failed."""
+def run_state(run: Run, progress: tuple[float, float | None] | None = None) -> Markup:
+    """Write the state of a run, its progress while it is running, and its error if it failed."""
     badge = state_badge(str(run.state))
+    if progress is not None:
+        done, total = progress
+        words = f"{done:g} done" if not total else f"{done:g} of {total:g}"
+        return join([badge, element("span", words, class_="cu-sub")])
     error = (run.error or "").strip()
     if not error or not run.state.failed:
         return badge
@@ -63,12 +75,6 @@ def run_task_id(run: Run) -> str:
     return task_id(run.run_id, run.attempt) if run.state is not RunState.WAITING else ""
 
 
-def dead_letter_error(letter: DeadLetter) -> str:
-    """Return the error of a dead letter, with the class of the exception."""
-    error, exception = letter.run.error or "", letter.exception or ""
-    return error if exception.rpartition(".")[2] in error else f"{exception}: {error}"
-
-
 # -- buttons ------------------------------------------------------------------------------------
 
 
@@ -77,55 +83,112 @@ def api_button(
     path: str,
     body: Mapping[str, object] | None = None,
     *,
+    why: str | None = None,
     label: str | None = None,
     kind: str = "",
     confirm: str | None = None,
     yes: str | None = None,
     done: str | None = None,
-    look: str | None = None,
+    then: str | None = None,
+    **more: str | None,
 ) -> Markup:
     """Write a button for one call of the API, which the page's script makes.
 
-    ``confirm`` is the question before the call and ``yes`` its answer; ``done`` is the message after it.
+    ``why`` is the reason why it may not be pressed, which it shows instead. ``confirm`` is the question
+    before the call and ``yes`` its answer; ``done`` is the message after it, ``then`` the page that follows.
     """
+    style = f"cu-btn {kind}".strip()
+    if why:
+        return element(
+            "button", words, type="button", class_=style, aria_label=label, aria_disabled="true", title=why
+        )
     return element(
         "button",
         words,
         type="button",
-        class_=f"cu-btn {kind}".strip(),
+        class_=style,
         aria_label=label,
         data_path=path,
         data_body=json.dumps(body or {}),
         data_confirm=confirm,
         data_yes=yes,
         data_done=done,
-        data_look=look,
+        data_then=then,
+        **more,
     )
 
 
-def pause_button(entry: str, paused: bool) -> Markup:  # noqa: FBT001 — templates call it
+def pause_button(entry: str, paused: bool, why: str | None) -> Markup:  # noqa: FBT001 — templates call it
     """Write the button that pauses an entry, or resumes a paused one."""
     path = f"/schedules/{quote(entry, safe='')}"
     if paused:
         return api_button(
             "Resume",
             f"{path}/resume",
+            why=why,
             label=f"Resume {entry}",
             confirm=f"Resume “{entry}”?",
             done=f"“{entry}” is resumed.",
-            look="resume",
+            data_look="resume",
         )
-    done = f"“{entry}” is paused; none of its slots are decided until it is resumed."
-    return api_button("Pause", f"{path}/pause", label=f"Pause {entry}", done=done)
+    return api_button(
+        "Pause",
+        f"{path}/pause",
+        why=why,
+        label=f"Pause {entry}",
+        confirm=f"Pause “{entry}”? None of its slots are decided until it is resumed.",
+        done=f"“{entry}” is paused; none of its slots are decided until it is resumed.",
+        data_reason="yes",
+    )
 
 
-def replay_button(run_id: str, *, label: str | None = None, kind: str = "") -> Markup:
+def backfill_words(one: BackfillView) -> str:
+    """Write the progress of a backfill in numbers that add up."""
+    parts = [f"{one.sent:,} of {one.total - one.skipped:,} sent"]
+    parts += [f"{one.waiting:,} waiting"] if one.waiting else []
+    parts += [f"{one.skipped:,} skipped"] if one.skipped else []
+    return ", ".join(parts)
+
+
+def backfill_buttons(one: BackfillView, why: str | None) -> Markup:
+    """Write the buttons that pause, resume and cancel a backfill."""
+    if one.ended:
+        return Markup("")
+    path, name = f"/backfills/{one.id}", f"backfill {one.id}"
+    if one.state == "paused":
+        first = api_button(
+            "Resume", f"{path}/resume", why=why, label=f"Resume {name}", done="The backfill is resumed."
+        )
+    else:
+        first = api_button(
+            "Pause", f"{path}/pause", why=why, label=f"Pause {name}", done="The backfill is paused."
+        )
+    cancel = api_button(
+        "Cancel",
+        f"{path}/cancel",
+        why=why,
+        label=f"Cancel {name}",
+        kind="cu-danger",
+        confirm=f"Cancel backfill {one.id}? {one.total - one.handled:,} of its slots will not run.",
+        yes="Cancel the backfill",
+        done="The backfill is cancelled.",
+    )
+    return join([first, Markup(" "), cancel])
+
+
+def replay_button(run_id: str, why: str | None, *, label: str | None = None, kind: str = "") -> Markup:
     """Write the button that replays a run."""
-    return api_button("Replay", "/replay", {"runIds": [run_id]}, label=label, kind=kind)
+    return api_button("Replay", "/replay", {"runIds": [run_id]}, why=why, label=label, kind=kind)
 
 
-def discard_button(run_id: str, *, label: str | None = None) -> Markup:
+def discard_button(run_id: str, why: str | None, *, label: str | None = None) -> Markup:
     """Write the button that discards a dead letter."""
-    question = "Discard this dead letter? The run stays in the ledger as failed."
-    body = {"runIds": [run_id]}
-    return api_button("Discard", "/discard", body, label=label, kind="cu-danger", confirm=question)
+    return api_button(
+        "Discard",
+        "/discard",
+        {"runIds": [run_id]},
+        why=why,
+        label=label,
+        kind="cu-danger",
+        confirm="Discard this dead letter? The run stays in the ledger as failed.",
+    )

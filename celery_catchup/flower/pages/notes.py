@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.flower.drawing.lanes import DownTime
-from celery_catchup.flower.markup import duration, plural
+from celery_catchup.flower.markup import Times, duration, plural, written
 from celery_catchup.flower.pages.page import RUNS, query_string
-from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.operations.status import Banner, Health, Outage, Status
 
 _MOST_FAILING = 3
@@ -28,9 +26,9 @@ class Note:
     action: str = ""
 
 
-def notes(status: Status, banner: Banner | None, *, entry: str = "") -> list[Note]:
+def notes(status: Status, banner: Banner | None, times: Times, *, entry: str = "") -> list[Note]:
     """Return the notes of a page; on the page of an entry the link leads to its own runs."""
-    return [*_problems(status), *([] if banner is None else [_latest_catchup(banner, entry)])]
+    return [*_problems(status), *([] if banner is None else [_latest_catchup(banner, entry, times)])]
 
 
 def down_times(outages: Sequence[Outage], status: Status) -> list[DownTime]:
@@ -41,25 +39,20 @@ def down_times(outages: Sequence[Outage], status: Status) -> list[DownTime]:
     return found
 
 
-def _latest_catchup(banner: Banner, entry: str) -> Note:
+def _latest_catchup(banner: Banner, entry: str, times: Times) -> Note:
     query = query_string(
         triggerType="catchup",
         entry=entry,
-        since=to_rfc3339(to_instant(banner.first)),
-        until=to_rfc3339(to_instant(banner.last)),
+        since=written(banner.first),
+        until=written(banner.last),
     )
     verb = "was" if banner.dispatched == 1 else "were"
     return Note(
         plural(banner.dispatched, "catch-up run"),
-        f"{verb} dispatched for missed schedules between {_between(banner.first, banner.last)}.",
+        f"{verb} dispatched for missed schedules between {times.between(banner.first, banner.last)}.",
         path=RUNS + query,
         action="Show them",
     )
-
-
-def _between(first: datetime, last: datetime) -> str:
-    form = "%H:%M" if first.date() == last.date() else "%Y-%m-%d %H:%M"
-    return f"{first.strftime(form)} and {last.strftime(form)} UTC"
 
 
 def _problems(status: Status) -> Iterator[Note]:

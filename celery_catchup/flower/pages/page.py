@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
+from zoneinfo import ZoneInfo
 
 from tornado.web import HTTPError, authenticated
 
@@ -17,6 +18,7 @@ from celery_catchup.error_text import did_you_mean, listed, shown, with_visible_
 from celery_catchup.errors import CatchupError, ConfigurationError
 from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
+from celery_catchup.flower.markup import Times, written
 from celery_catchup.flower.pages import elements
 from celery_catchup.operations import Operator, UnknownEntryError, UnknownRunError
 from celery_catchup.operations.refusals import RefusedError
@@ -25,7 +27,11 @@ SCHEDULES = "/catchup"
 RUNS = "/catchup/runs"
 DEAD_LETTERS = "/catchup/dead"
 BACKFILLS = "/catchup/backfills"
+BACKFILL_PREVIEW = "/catchup/backfill-preview"
 ENTRY = "/catchup/entry"
+
+ZONE_COOKIE = "catchup_zone"
+"""The zone of times that the reader chose: ``utc``, ``app``, or ``local:`` and the browser's zone."""
 
 Values = Mapping[str, Any]
 
@@ -77,6 +83,7 @@ class Page(AuthenticatedHandler):
     async def get(self, *path: str) -> None:
         """Render the page, or a message that says why it cannot be shown."""
         link = Links(self.url_prefix)
+        self.times = self._times()
         try:
             values = await self.with_operator(
                 lambda operator: {
@@ -95,6 +102,30 @@ class Page(AuthenticatedHandler):
         """Read the values of the template."""
         raise NotImplementedError
 
+    def _times(self) -> Times:
+        """Return the times in the zone of the cookie; in UTC if it has none that is known."""
+        app_zone = host.celery_app(self.application).timezone
+        now = Operator.clock.now()
+        choice, _, name = unquote(self.get_cookie(ZONE_COOKIE) or "").partition(":")
+        if choice == "app":
+            return Times(app_zone, now, "app")
+        if choice == "local":
+            try:
+                return Times(ZoneInfo(name), now, "local")
+            except (ValueError, OSError, LookupError):
+                pass
+        return Times(UTC, now)
+
+    def moment(self, name: str, *, whole_day: bool = False) -> datetime | None:
+        """Parse a query parameter that is a time, or how long ago (``6h``), in the zone of the page."""
+        text, times = self.query(name), self.times
+        if not text:
+            return None
+        try:
+            return parse_time(text, now=times.now, zone=times.zone, since=True, whole_day=whole_day)
+        except ValueError as error:
+            raise RefusedError(f"{name}: {error}") from None
+
     def query(self, name: str) -> str:
         """Return a query parameter as it was written, or an empty text."""
         # Flower's own get_argument escapes, and the template would escape again.
@@ -104,6 +135,9 @@ class Page(AuthenticatedHandler):
         # Few names, because Flower's own functions must not have the same.
         defaults = {
             "markup": markup,
+            "times": self.times,
+            "zones": self._zones(),
+            "has_api": host.has_auth(self.application),
             "elements": elements,
             "heading": self.heading,
             "eyebrow": self.heading,
@@ -117,6 +151,14 @@ class Page(AuthenticatedHandler):
             "why_read_only": self.why_read_only,
         }
         self.render(template, **{**defaults, **values})
+
+    def _zones(self) -> list[tuple[str, str]]:
+        """Return the choices of the zone: the value for the cookie, and the words."""
+        return [
+            ("utc", "UTC"),
+            ("app", f"App ({host.celery_app(self.application).timezone})"),
+            ("local", f"Local ({self.times.name})" if self.times.choice == "local" else "Local"),
+        ]
 
 
 class Links:
@@ -137,6 +179,12 @@ class Links:
         """Return the URL of an entry's page; its name may have any characters."""
         return self(ENTRY, entry=name, **query)
 
+    def slots(self, entry: str, first: datetime, last: datetime, run_id: str | None = None) -> str:
+        """Return the URL of a run, or without one the place on the entry's page that explains the slots."""
+        if run_id:
+            return self.run(run_id)
+        return self.entry(entry, slot=written(first), to=written(last) if last > first else "") + "#cu-slots"
+
 
 def query_string(**query: str | Iterable[str] | None) -> str:
     """Encode a query: ``?entry=etl&state=failed&state=dead``, or nothing."""
@@ -147,16 +195,6 @@ def query_string(**query: str | Iterable[str] | None) -> str:
         if value
     ]
     return f"?{urlencode(pairs)}" if pairs else ""
-
-
-def parse_moment(operator: Operator, name: str, text: str) -> datetime | None:
-    """Parse a time, or how long ago (``6h``); in UTC unless it has an offset."""
-    if not text:
-        return None
-    try:
-        return parse_time(text, now=operator.clock.now(), zone=UTC, since=True)
-    except ValueError as error:
-        raise RefusedError(f"{name}: {error}") from None
 
 
 def parse_word(words: type[_Word], name: str, text: str) -> _Word:
@@ -176,19 +214,33 @@ def _tabs(dead_letters: int) -> list[tuple[str, str, str]]:
     ]
 
 
-def _message(error: CatchupError) -> tuple[int, Values]:
-    """Convert an error to a status and the values of the message page."""
+def status_of(error: CatchupError) -> int:
+    """Return the HTTP status for an error."""
     match error:
         case ConfigurationError():
-            advice = "Flower reads the same configuration as beat. Fix it and restart Flower."
-            status, heading, lines = 500, "The configuration has mistakes", [advice]
+            return 500
         case UnknownEntryError() | UnknownRunError():
-            status, heading, lines = 404, "Not found", [str(error)]
+            return 404
         case RefusedError():
-            status, heading, lines = 400, "This cannot be shown", [str(error)]
+            return 400
+        case _:
+            return 503
+
+
+def _message(error: CatchupError) -> tuple[int, Values]:
+    """Convert an error to a status and the values of the message page."""
+    status = status_of(error)
+    match status:
+        case 500:
+            advice = "Flower reads the same configuration as beat. Fix it and restart Flower."
+            heading, lines = "The configuration has mistakes", [advice]
+        case 404:
+            heading, lines = "Not found", [str(error)]
+        case 400:
+            heading, lines = "This cannot be shown", [str(error)]
         case _:
             advice = "Reload the page to try again; nothing was changed."
-            status, heading, lines = 503, "The store cannot be read", [str(error), advice]
+            heading, lines = "The store cannot be read", [str(error), advice]
     return status, {
         "heading": heading,
         "lines": lines,

@@ -7,12 +7,16 @@ from dataclasses import astuple, dataclass, replace
 
 from celery_catchup.flower.markup import plural
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
-from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_moment, parse_word
+from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_word, status_of
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
-from celery_catchup.operations import Operator
-from celery_catchup.operations.runs import Skipped, list_runs, list_skips
+from celery_catchup.operations import Operator, RefusedError
+from celery_catchup.operations.runs import Skipped, list_runs, list_skips, progress_of
 
 ROWS = 50
+_MOST_ENTRIES = 50
+"""Entries whose names contain the text of the filter."""
+_MOST_NAMES = 500
+"""Entries that the field proposes."""
 _PARAMETERS = ("triggerType", "state", "entry", "since", "until", "cursor")
 
 STATES: Mapping[str, tuple[str, ...]] = {
@@ -44,11 +48,6 @@ class RunsQuery:
         return dict(zip(_PARAMETERS, astuple(self), strict=True))
 
     @property
-    def entries(self) -> list[str]:
-        """The entry, or none for all entries."""
-        return [self.entry] if self.entry else []
-
-    @property
     def wants_slots(self) -> bool:
         """Whether slots without a run are listed."""
         return bool({"skipped", "missed"} & set(self.state))
@@ -69,53 +68,70 @@ class RunsPage(Page):
             until=self.query("until"),
             cursor=self.query("cursor"),
         )
+        problem = ""
+        try:
+            entries = operator.names_like(wanted.entry, most=_MOST_ENTRIES) if wanted.entry else ()
+            read = self._skipped if wanted.wants_slots else self._runs
+            listed = read(operator, wanted, entries, link)
+        except RefusedError as error:  # the form stays, to be corrected
+            problem = str(error)
+            listed = {"runs": (), "skipped": (), "selectable": False, "words": "", "older": "", "running": {}}
+            self.set_status(status_of(error))
         return {
             "of": wanted.entry,
             "filter": wanted,
             "filters": _filter_links(wanted, link),
-            "nothing": "Nothing matches these filters."
-            if any(wanted.parameters.values())
-            else "No run is recorded yet. A run appears here as soon as a beat has decided a slot.",
+            "problem": problem,
+            "entries": list(operator.schedule)[:_MOST_NAMES],
+            "nothing": _nothing(wanted, more=bool(listed["older"])),
             "newest": link(RUNS, **replace(wanted, cursor="").parameters) if wanted.cursor else "",
-            **(_skipped(operator, wanted) if wanted.wants_slots else self._runs(operator, wanted, link)),
+            **listed,
         }
 
-    def _runs(self, operator: Operator, wanted: RunsQuery, link: Links) -> Values:
+    def _runs(self, operator: Operator, wanted: RunsQuery, entries: Sequence[str], link: Links) -> Values:
         found = list_runs(
             operator,
-            wanted.entries,
+            entries,
             triggers=[parse_word(Trigger, "triggerType", one) for one in wanted.trigger_type],
             states=[parse_word(RunState, "state", one) for one in wanted.state],
-            since=parse_moment(operator, "since", wanted.since),
-            until=parse_moment(operator, "until", wanted.until),
+            since=self.moment("since"),
+            until=self.moment("until"),
             limit=ROWS,
             cursor=wanted.cursor or None,
         )
         return {
             "runs": found.runs,
+            "running": progress_of(operator, found.runs),
             "skipped": (),
             "selectable": self.why_read_only is None,
             "words": plural(len(found.runs), "run"),
             "older": link(RUNS, **replace(wanted, cursor=found.cursor).parameters) if found.cursor else "",
         }
 
+    def _skipped(self, operator: Operator, wanted: RunsQuery, entries: Sequence[str], link: Links) -> Values:
+        since, until = self.moment("since"), self.moment("until")
+        found = [
+            one
+            for one in list_skips(operator, entries, since=since, limit=10 * ROWS)
+            if _outcome(one) in wanted.state and (until is None or one.first <= until)
+        ][: 4 * ROWS]
+        return {
+            "runs": (),
+            "running": {},
+            "skipped": found,
+            "outcome": _outcome,
+            "selectable": False,
+            "words": plural(len(found), "line"),
+            "older": "",
+        }
 
-def _skipped(operator: Operator, wanted: RunsQuery) -> Values:
-    since = parse_moment(operator, "since", wanted.since)
-    until = parse_moment(operator, "until", wanted.until)
-    found = [
-        one
-        for one in list_skips(operator, wanted.entries, since=since, limit=10 * ROWS)
-        if _outcome(one) in wanted.state and (until is None or one.first <= until)
-    ][: 4 * ROWS]
-    return {
-        "runs": (),
-        "skipped": found,
-        "outcome": _outcome,
-        "selectable": False,
-        "words": plural(len(found), "line"),
-        "older": "",
-    }
+
+def _nothing(wanted: RunsQuery, *, more: bool) -> str:
+    if more:
+        return "Nothing matches among the newest runs; “Older” continues with those before."
+    if any(wanted.parameters.values()):
+        return "Nothing matches these filters."
+    return "No run is recorded yet. A run appears here as soon as a beat has decided a slot."
 
 
 def _outcome(one: Skipped) -> str:

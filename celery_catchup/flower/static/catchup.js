@@ -1,4 +1,4 @@
-// The Catch-up tab: update open pages, call the HTTP API from buttons, show times in the reader's time zone.
+// The Catch-up tab: update open pages, call the HTTP API from buttons, remember the reader's time zone.
 // The server writes all markup; this file only moves elements, so text never becomes markup here.
 (function () {
   "use strict";
@@ -22,8 +22,9 @@
     setTimeout(function () { note.remove(); }, kind === "error" ? 15000 : 6000);
   }
 
-  // Ask in a dialog; resolve to the value of the pressed button, or "".
-  function confirmInDialog(text, choices) {
+  // Ask in a dialog; resolve to the pressed button and the reason that was given, or null.
+  function confirmInDialog(text, choices, wantsReason) {
+    var asked = document.activeElement;
     var dialog = document.createElement("dialog");
     var words = document.createElement("p");
     var form = document.createElement("form");
@@ -40,13 +41,22 @@
       button.autofocus = index === 0;
       form.append(button);
     });
+    var reason = document.createElement("input");
+    if (wantsReason) {
+      var label = document.createElement("label");
+      reason.className = "cu-input";
+      reason.maxLength = 500;
+      label.append("Reason, for the record", reason);
+      form.prepend(label);
+    }
     dialog.append(words, form);
     page.append(dialog);
     dialog.showModal();
     return new Promise(function (resolve) {
       dialog.addEventListener("close", function () {
         dialog.remove();
-        resolve(dialog.returnValue);
+        if (asked) { asked.focus(); }
+        resolve(dialog.returnValue ? { choice: dialog.returnValue, reason: reason.value } : null);
       });
     });
   }
@@ -89,7 +99,9 @@
     return result;
   }
 
-  function plural(number, noun) { return number + " " + noun + (number === 1 ? "" : "s"); }
+  function plural(number, noun) {
+    return number + " " + (number === 1 ? noun : noun.endsWith("y") ? noun.slice(0, -1) + "ies" : noun + "s");
+  }
 
   function outcomeText(result) {
     var list = (result && result.items) || [];
@@ -103,79 +115,93 @@
 
   // -- buttons -------------------------------------------------------------------------------
 
-  function selectedRuns() {
-    return Array.from(page.querySelectorAll("input[name=run]:checked")).map(function (box) { return box.value; });
-  }
-
   async function confirmResume(button, body) {
     var look = await callApi("POST", button.dataset.path, Object.assign({ dryRun: true }, body));
-    var runs = look.preview ? look.preview.dispatched : 0;
-    var skips = look.preview ? look.preview.skipped : 0;
+    var preview = look.preview || { dispatched: 0, skipped: 0, slots: [] };
+    var runs = preview.dispatched;
     var text = button.dataset.confirm + "\n" + plural(runs, "missed slot") + " would be dispatched" +
-      (skips ? ", " + skips + " skipped." : ".");
+      (preview.skipped ? ", " + preview.skipped + " skipped" : "") +
+      (preview.slots.length ? ", from " + preview.slots[0].scheduledTime + " to " + preview.at + "." : ".");
     var choices = [["catchup", "Resume"]];
     if (runs) { choices.unshift(["discard", "Resume without catch-up"]); }
-    var chosen = await confirmInDialog(text, choices);
-    return chosen && Object.assign({ catchup: chosen === "catchup" }, body);
+    var answer = await confirmInDialog(text, choices);
+    return answer && Object.assign({ catchup: answer.choice === "catchup" }, body);
   }
 
   async function requestBody(button) {
     var body = JSON.parse(button.dataset.body || "{}");
-    if (button.dataset.bulk !== undefined) { body.runIds = selectedRuns(); }
+    if (button.dataset.bulk) { body[button.dataset.bulk] = selected(); }
     if (button.dataset.look === "resume") { return confirmResume(button, body); }
     if (button.dataset.confirm) {
-      var text = button.dataset.confirm.replace("{n}", plural((body.runIds || []).length, "run"));
-      if (!await confirmInDialog(text, [["yes", button.dataset.yes || button.textContent.trim()]])) { return ""; }
+      var text = button.dataset.confirm.replace("{n}", plural(selected().length, button.dataset.bulk === "entries" ? "entry" : "run"));
+      var answer = await confirmInDialog(text, [["yes", button.dataset.yes || button.textContent.trim()]], button.dataset.reason);
+      if (!answer) { return null; }
+      if (answer.reason) { body.reason = answer.reason; }
     }
     return body;
   }
 
+  var busy = false;
+
   async function pressButton(button) {
-    button.disabled = true;
+    if (busy) { return; }
+    busy = true;
     try {
       var body = await requestBody(button);
       if (body) {
-        var result = await callApi(button.dataset.method || "POST", button.dataset.path, body);
+        var result = await callApi("POST", button.dataset.path, body);
         showMessage(button.dataset.done || outcomeText(result) || "Done.");
-        if (button.dataset.bulk !== undefined) { clearSelection(); }
+        if (button.dataset.then) { location.assign(button.dataset.then); }
+        clearSelection();
         await refresh();
       }
     } catch (error) {
       showMessage(error.message, "error");
     }
-    button.disabled = false;
+    busy = false;
     updateSelection();
   }
 
   page.addEventListener("click", function (event) {
-    var button = event.target.closest("button[data-path]");
-    if (button) { pressButton(button); }
+    var button = event.target.closest("button");
+    if (button && button.getAttribute("aria-disabled") === "true") {
+      showMessage(button.title);
+    } else if (button && button.dataset.path) {
+      pressButton(button);
+    }
   });
 
   // -- check boxes ---------------------------------------------------------------------------
 
-  function runBoxes() { return Array.from(page.querySelectorAll("input[name=run]")); }
+  function boxes() { return Array.from(page.querySelectorAll("input[name=run][type=checkbox], input[name=entry][type=checkbox]")); }
+
+  function selected() {
+    return boxes().filter(function (box) { return box.checked; }).map(function (box) { return box.value; });
+  }
 
   function clearSelection() {
     page.querySelectorAll("input[type=checkbox]").forEach(function (box) { box.checked = false; });
   }
 
   function updateSelection() {
-    var count = selectedRuns().length;
-    page.querySelectorAll("button[data-bulk]").forEach(function (button) { button.disabled = !count; });
+    var count = selected().length;
+    page.querySelectorAll("button[data-bulk]").forEach(function (button) {
+      button.setAttribute("aria-disabled", String(!count));
+    });
     page.querySelectorAll("[data-ticked]").forEach(function (place) {
-      place.textContent = count ? plural(count, "run") + " selected" : "Select runs to act on several at once.";
+      var noun = place.dataset.ticked || "run";
+      place.textContent = count ? plural(count, noun) + " selected" : "Select several to act on them at once.";
     });
     var all = page.querySelector("input[data-all]");
     if (all) {
-      all.checked = count > 0 && count === runBoxes().length;
-      all.indeterminate = count > 0 && count < runBoxes().length;
+      all.checked = count > 0 && count === boxes().length;
+      all.indeterminate = count > 0 && count < boxes().length;
     }
   }
 
   page.addEventListener("change", function (event) {
     if (event.target.matches("input[data-all]")) {
-      runBoxes().forEach(function (box) { box.checked = event.target.checked; });
+      boxes().forEach(function (box) { box.checked = event.target.checked; });
     }
     updateSelection();
   });
@@ -230,10 +256,14 @@
     }
   }
 
-  async function refresh() {
-    var answer = await fetch(location.origin + location.pathname + location.search, { credentials: "same-origin", headers: { "X-Requested-With": "XMLHttpRequest" } });
+  async function fetchPage(address) {
+    var answer = await fetch(address, { credentials: "same-origin", headers: { "X-Requested-With": "XMLHttpRequest" } });
     if (!answer.ok) { throw new Error(String(answer.status)); }
-    var fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  }
+
+  async function refresh() {
+    var fresh = await fetchPage(location.origin + location.pathname + location.search);
     page.querySelectorAll("[data-live]").forEach(function (old) {
       var found = fresh.getElementById(old.id);
       if (found) { morph(old, found); }
@@ -269,87 +299,23 @@
     scheduleRefresh();
   }
 
-  // -- times in the reader's time zone ------------------------------------------------------------
+  // -- the backfill form: its preview is a part of a page of its own ------------------------------
 
-  function addLocalTime(event) {
-    var place = event.target.closest && event.target.closest("time");
-    if (place && !place.dataset.zoned) {
-      place.dataset.zoned = "yes";
-      var local = new Date(place.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
-      place.title = place.dateTime + "\n" + local + " (your time)";
-    }
-  }
-
-  page.addEventListener("pointerover", addLocalTime);
-  page.addEventListener("focusin", addLocalTime);
-
-  // -- the backfill form ----------------------------------------------------------------
-
-  var form = page.querySelector("form[data-backfill]");
-
-  function formValues() {
-    var data = new FormData(form);
-    return {
-      entry: form.dataset.backfill || data.get("entry"),
-      start: data.get("start"),
-      end: data.get("end"),
-      reprocess: data.get("reprocess"),
-      maxActive: Number(data.get("maxActive")) || 1,
-      newestFirst: data.get("order") === "newest"
-    };
-  }
-
-  function shellQuote(word) { return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replace(/'/g, "'\\''") + "'"; }
-
-  function commandLine(what) {
-    var words = ["celery", "-A", form.dataset.app, "catchup", "backfill", shellQuote(what.entry), "--start", what.start, "--end", what.end];
-    if (what.reprocess !== "none") { words.push("--reprocess", what.reprocess); }
-    if (what.maxActive !== 1) { words.push("--max-active", what.maxActive); }
-    if (what.newestFirst) { words.push("--newest-first"); }
-    return words.join(" ");
-  }
-
-  function showPreview(place, result) {
-    place.replaceChildren();
-    var rows = result.slots.slice(0, 8);
-    rows.forEach(function (one) {
-      place.append(one.scheduledTime.replace("T", " ").replace(/:00Z$/, "Z") + "  " + one.action + (one.reason ? " (" + one.reason + ")" : "") + "\n");
-    });
-    var more = result.dispatched + result.skipped - rows.length;
-    if (more > 0) { place.append("… " + more + " more\n"); }
-    place.append((rows.length ? "\n" : "") + plural(result.dispatched, "run") + " would be dispatched" +
-      (result.skipped ? ", " + result.skipped + " skipped." : "."));
-  }
-
+  var form = page.querySelector("form[data-preview]");
   var asking = 0;
 
   async function updatePreview() {
     var number = ++asking;
-    var what = formValues();
-    var place = form.querySelector("[data-preview]");
-    var button = form.querySelector("button[type=submit]");
-    form.querySelector("[data-command]").textContent = what.entry ? commandLine(what) : "";
-    if (!what.entry) { return; }
-    try {
-      var looks = await Promise.all(["none", "failed", "completed"].map(function (choice) {
-        return callApi("POST", "/backfills/preview", Object.assign({}, what, { reprocess: choice }));
-      }));
-      if (number !== asking) { return; }
-      looks.forEach(function (result, index) {
-        form.querySelectorAll("[data-count]")[index].textContent = result.dispatched;
-      });
-      var mine = looks[["none", "failed", "completed"].indexOf(what.reprocess)];
-      showPreview(place, mine);
-      if (button) {
-        button.disabled = !mine.dispatched;
-        button.textContent = mine.dispatched ? "Dispatch " + plural(mine.dispatched, "run") : "Nothing to dispatch";
-      }
-    } catch (error) {
-      if (number === asking) {
-        place.textContent = error.message;
-        if (button) { button.disabled = true; }
-      }
-    }
+    var query = new URLSearchParams(new FormData(form));
+    if (!query.get("entry")) { return; }
+    var fresh = await fetchPage(form.action + "?" + query);
+    if (number !== asking) { return; }
+    var place = document.getElementById("cu-backfill-preview");
+    morph(place, fresh.getElementById(place.id) || fresh.querySelector(".cu-note"));
+    form.querySelectorAll("[data-count]").forEach(function (one) {
+      var count = place.querySelector("[data-count-of=" + one.dataset.count + "]");
+      one.textContent = count ? count.textContent : "";
+    });
   }
 
   if (form) {
@@ -358,22 +324,50 @@
       clearTimeout(soon);
       soon = setTimeout(updatePreview, 250);
     });
-    form.addEventListener("submit", async function (event) {
+    form.addEventListener("submit", function (event) {
       event.preventDefault();
-      var what = formValues();
-      var button = form.querySelector("button[type=submit]");
-      if (!await confirmInDialog(button.textContent + " of “" + what.entry + "”, from " + what.start + " to " + what.end + "?", [["yes", button.textContent]])) { return; }
-      try {
-        var made = await callApi("POST", "/backfills", what);
-        showMessage("Backfill " + made.id + " was created; beat starts it with its next tick.");
-        await refresh();
-        await updatePreview();
-      } catch (error) {
-        showMessage(error.message, "error");
-      }
+      updatePreview();
     });
-    if (form.dataset.backfill) { updatePreview(); }
+    updatePreview();
   }
+
+  // -- the zone of times, and other choices that reload the page --------------------------------
+
+  function chooseZone(choice) {
+    var value = choice === "local" ? "local:" + Intl.DateTimeFormat().resolvedOptions().timeZone : choice;
+    document.cookie = "catchup_zone=" + encodeURIComponent(value) + "; path=/; max-age=31536000; SameSite=Lax";
+    location.reload();
+  }
+
+  page.addEventListener("click", function (event) {
+    var button = event.target.closest("button[data-zone]");
+    if (button) { chooseZone(button.dataset.zone); }
+  });
+
+  page.addEventListener("change", function (event) {
+    if (event.target.matches("[data-submit]") && event.target.value) { event.target.form.submit(); }
+  });
+
+  // -- keys: / searches, j and k go through the rows ----------------------------------------------
+
+  function moveThroughRows(step) {
+    var rows = Array.from(page.querySelectorAll("#cu-rows tbody tr")).filter(function (row) { return row.querySelector("a"); });
+    var at = rows.findIndex(function (row) { return row.contains(document.activeElement); });
+    var row = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : at + step];
+    if (row) { row.querySelector("a").focus(); }
+  }
+
+  document.addEventListener("keydown", function (event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) { return; }
+    var search = page.querySelector("[data-search]");
+    if (event.key === "/" && search) {
+      event.preventDefault();
+      search.focus();
+      search.select();
+    } else if (event.key === "j" || event.key === "k") {
+      moveThroughRows(event.key === "j" ? 1 : -1);
+    }
+  });
 
   updateSelection();
 }());

@@ -8,7 +8,9 @@ from urllib.parse import quote
 import pytest
 from celery.schedules import crontab
 
+from celery_catchup.flower.pages import dead_letters
 from celery_catchup.model import RunState
+from celery_catchup.store import listing
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import SIGNED, Site, flower
 from tests.integration.operating import ALL, HOURLY, Project
@@ -183,7 +185,7 @@ def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> N
 
     assert "Dead letters (1)" in listed
     assert "transient OSError: cut" in listed
-    assert "No dead letters." in of_another
+    assert "No such dead letters." in of_another
     assert "Traceback: the wire was cut" in page
 
 
@@ -238,6 +240,308 @@ def test_buttons_exist_only_where_changes_are_allowed(project: Project) -> None:
         assert "data-path" not in page
         assert 'type="checkbox"' not in page
         assert visible_text(page).count(reason) == len(PAGES)
+
+
+def test_the_preview_of_a_paused_entry_is_that_of_its_resumption(
+    project: Project, desk_clock: FakeClock
+) -> None:
+    project.catchup("pause", "hourly-etl")
+    desk_clock.advance(hours=2)
+
+    with flower(project.app) as site:
+        text = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
+
+    assert "2026-02-07 13:00Z dispatch 2026-02-07 14:00Z dispatch 2 runs would be dispatched." in text
+    assert "catchup resume hourly-etl -n" in text
+
+
+def test_the_next_slot_and_the_watermark_have_their_date(redis_url: str, desk_clock: FakeClock) -> None:
+    schedule = {"monthly": {"task": "proj.etl", "schedule": crontab(0, 3, day_of_month="1")}}
+    project = Project(redis_url, desk_clock, schedule, {"monthly": ALL})
+    project.tick()
+
+    with flower(project.app) as site:
+        text = visible_text(site.ask("/catchup").text)
+
+    assert "03-01 03:00" in text
+
+
+def test_an_empty_part_of_the_runs_leads_to_older_ones(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LOOKED_AT", 1)
+
+    with flower(project.app) as site:
+        page = site.ask("/catchup/runs?triggerType=manual").text
+
+    assert "Nothing matches among the newest runs; “Older” continues with those before." in page
+    assert page.count('rel="next"') == 1
+
+
+def test_the_numbers_of_a_backfill_add_up(project: Project) -> None:
+    start, end = "2026-02-07T01:00Z", "2026-02-07T11:00Z"
+    project.catchup("backfill", "hourly-etl", "--start", start, "--end", end, "-f")
+    project.tick()
+
+    with flower(project.app) as site:
+        listed = site.ask("/catchup/backfills").text
+        (path,) = set(re.findall(r'href="(/catchup/backfills/[^"]+)"', listed))
+        page = visible_text(site.ask(path).text)
+
+    assert "1 of 9 sent, 8 waiting, 2 skipped" in visible_text(listed)
+    assert "1 of 9 sent, 8 waiting, 2 skipped" in page
+    assert "8 waiting, 1 queued" in page
+
+
+BACKFILL = "entry=hourly-etl&start=2026-02-07+01:00&end=2026-02-07+11:00"
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (
+            BACKFILL,
+            "2026-02-07 08:00Z dispatch … 1 more 1 slot skip (already_exists) 1 slot skip (in_flight) 9 runs",
+        ),
+        (f"{BACKFILL}&reprocess=completed", "1 slot skip (in_flight)"),
+        (BACKFILL, "--start 2026-02-07T01:00:00Z --end 2026-02-07T11:00:00Z"),
+        (BACKFILL.replace("etl&", "etl&maxActive=0&"), "at most in flight: expected a number from 1 to 1000"),
+        ("entry=hourly-etl&start=2026-03-07&end=2026-03-08", "in the future"),
+        ("entry=it%27s&start=1h&end=now", "no such entry"),
+    ],
+)
+def test_a_backfill_is_previewed_also_without_authentication(
+    project: Project, query: str, words: str
+) -> None:
+    project.execute("hourly-etl")
+    with flower(project.app, basic_auth=[], headers={}) as site:
+        text = visible_text(site.ask(f"/catchup/backfill-preview?{query}").text)
+
+    assert words in text.replace("&#x27;", "'")
+    assert "FLOWER_UNAUTHENTICATED_API" not in text
+
+
+def test_runs_that_would_run_again_are_counted_in_the_question(project: Project) -> None:
+    project.execute("hourly-etl")
+    with flower(project.app) as site:
+        page = site.ask(f"/catchup/backfill-preview?{BACKFILL}&reprocess=completed").text
+
+    assert "1 of them have succeeded before and would run again." in page
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("slot=2026-02-07T10:00Z", "2026-02-07 10:00Z: waiting or running"),
+        ("slot=2026-02-07T13:00Z", "2026-02-07 13:00Z: due, will be caught up"),
+        ("slot=2026-02-07T09:30Z&to=2026-02-07T12:30Z", "3 slots: 3 waiting or running"),
+    ],
+)
+def test_a_slot_is_explained_on_the_page_of_its_entry(
+    project: Project, desk_clock: FakeClock, query: str, words: str
+) -> None:
+    desk_clock.advance(hours=2)
+
+    with flower(project.app) as site:
+        text = visible_text(site.ask(f"/catchup/entry?entry=hourly-etl&{query}").text)
+
+    assert words in text
+
+
+def test_a_slot_without_a_run_has_the_reason_and_its_backfill(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": False})
+    project.tick()
+    desk_clock.advance(hours=3)
+    project.tick()
+
+    with flower(project.app) as site:
+        page = site.ask("/catchup/entry?entry=hourly-etl&slot=2026-02-07T10:00Z").text
+        lane = site.ask("/catchup").text
+
+    assert "Select is False: missed slots do not run." in visible_text(page)
+    assert "start=2026-02-07T10%3A00%3A00Z&amp;end=2026-02-07T10%3A00%3A00Z#backfill" in page
+    assert "/catchup/entry?entry=hourly-etl&amp;slot=2026-02-07T10%3A00%3A00Z#cu-slots" in lane
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "Slots, last 24 h"),
+        ("range=6h", "Slots, last 6 h"),
+        ("range=7d&until=2026-02-06T00:00Z", "Slots, 2026-01-30 00:00Z – 2026-02-06 00:00Z"),
+        ("date=2026-02-05", "Slots, Thu 05 February 2026"),
+        ("range=9h", "range: expected 6h, 24h or 7d"),
+        ("date=someday", "date: expected a date such as 2026-02-07"),
+    ],
+)
+def test_the_lanes_show_the_chosen_time(project: Project, query: str, words: str) -> None:
+    with flower(project.app) as site:
+        text = visible_text(site.ask(f"/catchup?{query}").text)
+
+    assert words in text.replace("&#x27;", "'")
+
+
+def test_earlier_and_later_lead_to_the_neighbouring_times(project: Project) -> None:
+    with flower(project.app) as site:
+        now = site.ask("/catchup").text
+        (earlier,) = re.findall(r'href="([^"]+)" class="cu-btn" rel="prev"', now)
+        before = site.ask(earlier.replace("&amp;", "&")).text
+        (later,) = re.findall(r'href="([^"]+)" class="cu-btn" rel="next"', before)
+
+    assert "2026-02-05 12:30Z – 2026-02-06 12:30Z" in visible_text(before)
+    assert later == "/catchup?range=24h"
+    assert 'rel="next"' not in now
+
+
+def test_times_are_in_the_zone_of_the_cookie(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, timezone="America/New_York")
+    project.tick()
+    desk_clock.advance(hours=1)
+    project.tick()
+
+    def ask(zone: str) -> str:
+        headers = {**SIGNED, "Cookie": f"catchup_zone={zone}"}
+        return visible_text(site.ask("/catchup/runs?since=2026-02-07+05:00", headers=headers).text)
+
+    with flower(project.app) as site:
+        assert "2026-02-07 10:00" in ask("utc")
+        assert "2026-02-07 05:00" in ask("app")
+        assert "2026-02-07 19:00" in ask("local%3AAsia%2FTokyo")
+        assert "2026-02-07 10:00" in ask("local%3A..%2F..%2Fetc%2Fpasswd")
+
+
+# -- filters and order -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def tenants(redis_url: str, desk_clock: FakeClock) -> Project:
+    """Three entries of two tenants missed three slots each; one of them is paused."""
+    names = ("tenant/acme/sync", "tenant/acme/mail", "tenant/globex/sync", "alone")
+    schedule = {name: {"task": "proj.etl", "schedule": crontab(minute=0)} for name in names[:3]}
+    schedule["alone"] = {"task": "proj.etl", "schedule": crontab(0, 3)}
+    project = Project(redis_url, desk_clock, schedule, {"*": ALL})
+    project.tick()
+    desk_clock.advance(hours=3)
+    project.tick()
+    project.catchup("pause", "tenant/acme/mail")
+    return project
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("attention=any", ["tenant/acme/sync", "tenant/acme/mail", "tenant/globex/sync"]),
+        ("attention=paused", ["tenant/acme/mail"]),
+        ("attention=held", []),
+        ("sort=name", ["alone", "tenant/acme/mail", "tenant/acme/sync", "tenant/globex/sync"]),
+        ("sort=-missed&search=a", ["tenant/acme/sync", "tenant/acme/mail", "tenant/globex/sync", "alone"]),
+        ("sort=next&prefix=tenant/acme/", ["tenant/acme/sync", "tenant/acme/mail"]),
+    ],
+)
+def test_entries_are_filtered_and_sorted(tenants: Project, query: str, names: list[str]) -> None:
+    with flower(tenants.app) as site:
+        page = site.ask(f"/catchup?{query}").text
+
+    assert _entries(page) == names
+
+
+def test_late_entries_need_attention_while_beat_is_down(tenants: Project, desk_clock: FakeClock) -> None:
+    desk_clock.advance(hours=1)
+
+    with flower(tenants.app) as site:
+        page = site.ask("/catchup?attention=late").text
+
+    assert _entries(page) == ["tenant/acme/sync", "tenant/globex/sync"]
+
+
+def test_prefixes_that_entries_share_are_links(tenants: Project) -> None:
+    with flower(tenants.app) as site:
+        page = site.ask("/catchup").text
+
+    assert "tenant/ 3" in visible_text(page)
+    assert 'href="/catchup?prefix=tenant%2F"' in page
+
+
+def test_a_part_of_a_name_finds_runs(tenants: Project) -> None:
+    with flower(tenants.app) as site:
+        page = site.ask("/catchup/runs?entry=ACME").text
+
+    assert set(re.findall(r'href="/catchup/entry\?entry=([^"]+)"', page)) == {
+        "tenant%2Facme%2Fsync",
+        "tenant%2Facme%2Fmail",
+    }
+
+
+def test_the_form_stays_after_a_wrong_value(project: Project) -> None:
+    with flower(project.app) as site:
+        page = site.ask("/catchup/runs?entry=hourly&since=tomorrowish").text
+
+    assert "since: expected a time" in visible_text(page)
+    assert 'name="entry" value="hourly"' in page
+    assert 'name="since" value="tomorrowish"' in page
+
+
+def test_dead_letters_are_grouped_by_entry_and_error(tenants: Project) -> None:
+    letter = {"category": "transient", "type": "OSError"}
+    for name in ("tenant/acme/sync", "tenant/globex/sync"):
+        for number in (1, 2):
+            error = f"OSError: port {number} is closed"
+            tenants.execute(name, state=RunState.FAILED, error=error, letter=letter)
+
+    with flower(tenants.app) as site:
+        page = site.ask("/catchup/dead").text
+        (href, *_) = re.findall(r'<td data-label="Dead letters" class="cu-num"><a href="([^"]+)"', page)
+        group = site.ask(href.replace("&amp;", "&")).text
+
+    assert visible_text(page).count("OSError: port # is closed") == 2
+    assert group.count('type="checkbox" name="run"') == 2
+    assert "tenant/globex" not in visible_text(group)
+
+
+def test_all_dead_letters_that_match_are_selected(tenants: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "ROWS", 2)
+    for _ in range(3):
+        tenants.execute(
+            "tenant/acme/sync", state=RunState.FAILED, error="no", letter={"category": "permanent"}
+        )
+
+    with flower(tenants.app) as site:
+        first = site.ask("/catchup/dead").text
+        (href,) = re.findall(r'href="([^"]+)">Select all 3 that match', first)
+        (older,) = re.findall(r'href="([^"]+)" rel="next"', first)
+        second = site.ask(older.replace("&amp;", "&")).text
+        everything = site.ask(href.replace("&amp;", "&")).text
+
+    assert "1 – 2 of 3 dead letters" in visible_text(first)
+    assert "3 – 3 of 3 dead letters" in visible_text(second)
+    assert len(re.findall(r'name="run" value="[^"]+" checked', everything)) == 3
+
+
+def test_the_progress_of_a_running_run_is_in_the_lists(project: Project) -> None:
+    with project.running("hourly-etl") as run:
+        run.progress(3, 10)
+
+    with flower(project.app) as site:
+        pages = [site.ask(path).text for path in ("/catchup/runs", "/catchup/entry?entry=hourly-etl")]
+
+    assert ["Running 3 of 10" in visible_text(page) for page in pages] == [True, True]
+
+
+def test_without_a_policy_the_first_page_says_what_to_do(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, policies={})
+
+    with flower(project.app) as site:
+        text = visible_text(site.ask("/catchup").text)
+
+    assert "No entry has a catch-up policy yet" in text
+    assert "catchup_entries" in text
+
+
+def test_buttons_that_may_not_be_pressed_say_why(project: Project) -> None:
+    with flower(project.app, read_only=True) as site:
+        page = site.ask("/catchup").text
+
+    assert re.search(r'aria-label="Pause hourly-etl" aria-disabled="true" title="Flower is read-only', page)
 
 
 # -- nothing to show -------------------------------------------------------------------------

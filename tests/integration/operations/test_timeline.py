@@ -113,18 +113,38 @@ def test_a_skipped_slot_that_was_backfilled_shows_its_run(redis_url: str, desk_c
     }
 
 
-def test_while_beat_is_down_late_slots_are_missed_and_undecided(
+@pytest.mark.parametrize(
+    ("policy", "marks"),
+    [
+        ({"window": "6h", "overlap_policy": "all"}, "dddd"),
+        ({"window": "90m", "overlap_policy": "all"}, "mmdd"),
+        ({"window": "6h", "overlap_policy": "all", "max_runs": 1}, "dmmm"),
+        ({"window": "6h", "select": "latest"}, "sssd"),
+        ({"window": "6h"}, "dsss"),
+        (False, "mmmm"),
+    ],
+)
+def test_while_beat_is_down_a_late_slot_has_the_mark_that_the_next_beat_will_give_it(
+    redis_url: str, desk_clock: FakeClock, policy: object, marks: str
+) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": policy})
+    project.tick()
+    desk_clock.set("2026-02-07T13:02:00Z")
+
+    slots = lane(project, "hourly-etl", hours=6)
+
+    letters = {"d": SlotMark.DUE, "s": SlotMark.SKIPPED, "m": SlotMark.MISSED}
+    assert [one.mark for one in slots] == [*(letters[mark] for mark in marks), SlotMark.UPCOMING]
+
+
+def test_a_slot_younger_than_the_misfire_threshold_is_not_late(
     project: Project, desk_clock: FakeClock
 ) -> None:
     desk_clock.set("2026-02-07T15:00:30Z")
 
     slots = lane(project, "hourly-etl", hours=8)
 
-    assert [(one.mark, one.reason) for one in slots[4:]] == [
-        (SlotMark.MISSED, "undecided"),
-        (SlotMark.UPCOMING, None),
-        (SlotMark.UPCOMING, None),
-    ]
+    assert [one.mark for one in slots[4:]] == [SlotMark.DUE, SlotMark.UPCOMING, SlotMark.UPCOMING]
 
 
 def test_slots_of_a_paused_entry_are_paused_from_then_on(project: Project, desk_clock: FakeClock) -> None:

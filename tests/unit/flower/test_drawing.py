@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -16,7 +17,7 @@ from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_hea
 from celery_catchup.flower.drawing.lanes import DownTime, draw_lane, merge_touching
 from celery_catchup.flower.drawing.starts import draw_starts
 from celery_catchup.flower.drawing.time_axis import MOST_LABELS, TimeAxis, hour_labels
-from celery_catchup.flower.markup import duration, element, percent, plural, timestamp
+from celery_catchup.flower.markup import Times, duration, element, percent, plural
 from celery_catchup.model import SlotMark, to_instant
 from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _merge, _Piece
 
@@ -57,9 +58,10 @@ def test_a_slot_lies_where_its_time_is_on_the_axis() -> None:
 
 
 def test_a_lane_says_in_words_what_it_shows() -> None:
-    words = drawn(draw_lane(DAY, [one(3), one(2), one(1, "caught_up")], name="etl"))[0].get("aria-label")
+    words = drawn(draw_lane(DAY, [one(3), one(2), one(1, "caught_up")], name="etl")).find("span")
 
-    assert words == "etl: 3 slots: 2 on time, 1 caught up late"
+    assert words is not None
+    assert words.text == "etl: 3 slots: 2 on time, 1 caught up late"
     assert caption([]) == "no slots"
 
 
@@ -165,6 +167,42 @@ def test_a_cell_and_a_merged_stretch_of_the_timeline_show_the_same_of_two_marks(
     assert stretch.mark is worse
 
 
+def test_a_cell_and_a_day_count_only_their_own_slots() -> None:
+    days = days_until(NOON, 2)
+    minutely = several(36, 0, 36 * 60 + 1, "failed", counts={"on_time": 36 * 60 - 59, "failed": 60})
+
+    before, after = draw_heat_map(days, [minutely], columns=96)
+
+    assert "Friday 06 February: 1,440 slots:" in before.drawing
+    assert "Saturday 07 February: 721 slots:" in after.drawing
+    titles = [title.text or "" for title in drawn(before.drawing).iter("title")]
+    assert {title.split()[0] for title in titles} == {"15"}
+
+
+def test_a_day_of_a_heat_map_begins_at_midnight_of_the_readers_zone() -> None:
+    berlin = Times(ZoneInfo("Europe/Berlin"))
+
+    (before, today) = days_until(NOON + timedelta(hours=11, minutes=30), 2, berlin)
+
+    assert f"{today.since:%m-%d %H:%M}" == "02-07 23:00"  # the 8th has begun in Berlin
+    assert before.until == today.since
+
+
+def test_times_carry_the_readers_zone() -> None:
+    berlin = Times(ZoneInfo("Europe/Berlin"), now=NOON)
+
+    assert (Times().stamp(NOON), berlin.stamp(NOON)) == ("2026-02-07 12:00Z", "2026-02-07 13:00+01:00")
+    assert drawn(berlin.slot_time(NOON)).findtext("time") == "2026-02-07 13:00"
+    shown = [berlin.short(NOON + timedelta(days=days)) for days in (0, 1, 365)]
+    assert [drawn(one).findtext("time") for one in shown] == ["13:00", "02-08 13:00", "2027-02-07 13:00"]
+    assert [f"{hour:%H}" for hour in TimeAxis(NOON, NOON + timedelta(hours=3), berlin).hours()] == [
+        "13",
+        "14",
+        "15",
+        "16",
+    ]
+
+
 def test_a_slot_at_midnight_belongs_to_the_day_that_begins() -> None:
     days = days_until(NOON, 2)
 
@@ -197,7 +235,9 @@ def test_merged_slots_are_an_area_down_to_the_starts_only_when_on_time() -> None
 def test_text_never_becomes_markup() -> None:
     evil = "<script>alert('\"&')</script>"
 
-    made = draw_lane(DAY, [one(1, reason=evil, run_id=evil)], name=evil, href=lambda run: f"/run/{run}")
+    made = draw_lane(
+        DAY, [one(1, reason=evil, run_id=evil)], name=evil, href=lambda first, last, run: f"/run/{run}"
+    )
     made += element("p", evil, title=evil)
 
     assert "<script" not in made
@@ -224,9 +264,9 @@ def test_durations_are_rounded_to_two_units(seconds: float, words: str) -> None:
 
 
 def test_a_timestamp_has_its_exact_time() -> None:
-    time = drawn(timestamp(NOON)).find("time")
+    time = drawn(Times().timestamp(NOON)).find("time")
 
     assert time is not None
     assert (time.text, time.get("datetime")) == ("2026-02-07 12:00:00", "2026-02-07T12:00:00Z")
-    assert drawn(timestamp(None)).find("time") is None
+    assert drawn(Times().timestamp(None)).find("time") is None
     assert (plural(1, "run"), plural(1440, "slot")) == ("1 run", "1,440 slots")
