@@ -178,14 +178,14 @@ def backfill_buttons(one: BackfillView, why: str | None) -> Markup:
 
 def replay_button(run_id: str, why: str | None, *, label: str | None = None, kind: str = "") -> Markup:
     """Write the button that replays a run."""
-    return api_button("Replay", "/replay", {"runIds": [run_id]}, why=why, label=label, kind=kind)
+    return api_button("Replay", "/runs/replay", {"runIds": [run_id]}, why=why, label=label, kind=kind)
 
 
 def discard_button(run_id: str, why: str | None, *, label: str | None = None) -> Markup:
     """Write the button that discards a dead letter."""
     return api_button(
         "Discard",
-        "/discard",
+        "/runs/discard",
         {"runIds": [run_id]},
         why=why,
         label=label,

@@ -170,7 +170,7 @@ def test_the_page_of_an_entry_previews_a_restart(project: Project, desk_clock: F
         text = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
 
     assert "2026-02-07 13:00Z dispatch 2026-02-07 14:00Z dispatch 2 runs would be dispatched." in text
-    assert "celery -A proj catchup preview hourly-etl" in text
+    assert "catchup preview hourly-etl" in text
     assert "Policy all, window 6h Overlap all" in text
 
 
