@@ -37,13 +37,9 @@ class EntryView:
     under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
     for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
     present, ``failing_since`` since when. ``held`` is the number of runs for which its catch-up waits for an
-<<<<<<< HEAD
     approval (`hold_above`); it is paused until then. A ``stored`` entry was created at run time; it is
-    ``finished`` if it runs once, and that time has passed."""
-=======
-    approval (`hold_above`); it is paused until then. ``overdue_since`` is the first missed slot that is not
-    decided."""
->>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
+    ``finished`` if it runs once, and that time has passed. ``overdue_since`` is the first missed slot that is
+    not decided."""
 
     name: str
     task: str
@@ -64,11 +60,9 @@ class EntryView:
     failing: str | None = None
     failing_since: datetime | None = None
     held: int | None = None
-<<<<<<< HEAD
     stored: bool = False
     revision: int | None = None
     finished: bool = False
-=======
     overdue_since: datetime | None = None
 
 
@@ -80,7 +74,6 @@ class Attention(StrEnum):
     PAUSED = "paused"
     HELD = "held"
     LATE = "late"
->>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +285,10 @@ def _view(
         failing=None if failing is None else failing.reason,
         failing_since=None if failing is None else failing.since,
         held=pause.get("held") if pause.get("paused") else None,
-<<<<<<< HEAD
         stored=isinstance(declared, StoredScheduleEntry),
         revision=declared.revision if isinstance(declared, StoredScheduleEntry) else None,
         finished=entry is not None and _is_over(entry, now),
+        overdue_since=None if policy is None else _overdue_since(tracked, now),
     )
 
 
@@ -303,9 +296,6 @@ def _is_over(entry: Entry, now: Instant) -> bool:
     """Return whether the entry runs once, and that time has passed."""
     tables = [schedule.timetable for schedule in entry.schedules]
     return all(isinstance(table, OneSlot) and table.at <= now for table in tables)
-=======
-        overdue_since=None if policy is None else _overdue_since(tracked, now),
-    )
 
 
 def _overdue_since(tracked: TrackedEntry | None, now: Instant) -> datetime | None:
@@ -315,7 +305,6 @@ def _overdue_since(tracked: TrackedEntry | None, now: Instant) -> datetime | Non
     decided = max(tracked.state.decided or 0, tracked.state.first_seen_at, tracked.state.manual_start or 0)
     found = min(_slots_after(tracked.entry, decided, count=1), default=now)
     return to_datetime(found) if found <= tracked.entry.missed_until(now) else None
->>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
 
 def _lag(row: EntryRow, tracked: TrackedEntry | None, now: Instant) -> timedelta | None:

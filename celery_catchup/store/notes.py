@@ -31,21 +31,12 @@ class Notes(StorePart):
 
     def read(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Return all notes of a run: by kind, then by name."""
-<<<<<<< HEAD
-        stored = self._client.hget(self._keys.notes, run_id)
-        return {
-            kind: {name: _value(text) for name, text in page.items()}
-            for kind, page in (read_json(stored) or {}).items()
-            if isinstance(page, dict)
-        }
-=======
         return self.read_many([run_id])[run_id]
 
     def read_many(self, run_ids: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
         """Return all notes of these runs."""
         stored: Any = self._client.hmget(self._keys.notes, run_ids)
         return {run_id: _decoded(text) for run_id, text in zip(run_ids, stored, strict=True)}
->>>>>>> 79723c0 (tab: tell the truth, show any time in any zone, and pass axe-core)
 
     def write(self, run_id: str, kind: str, name: str, value: Any, *, owner: str, once: bool = False) -> Any:
         """Keep a value, and return the kept one: with ``once`` that is the first.
@@ -85,5 +76,8 @@ class Notes(StorePart):
 
 
 def _decoded(text: bytes | None) -> dict[str, dict[str, Any]]:
-    pages = json.loads(text) if text else {}
-    return {kind: {name: json.loads(value) for name, value in page.items()} for kind, page in pages.items()}
+    return {
+        kind: {name: _value(value) for name, value in page.items()}
+        for kind, page in (read_json(text) or {}).items()
+        if isinstance(page, dict)
+    }

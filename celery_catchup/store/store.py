@@ -201,16 +201,6 @@ def is_instant(number: float) -> bool:
     return -_LAST_INSTANT <= number <= _LAST_INSTANT
 
 
-_SKIP = ("schedule", "first", "last", "count", "reason", "run_id")
-
-
-def read_skip(text: bytes | str) -> dict[str, Any]:
-    """Decode a span of skipped slots: a list that is short enough for the server to pack it tightly. Version
-    0.1 stored a mapping."""
-    found = json.loads(text)
-    return found if isinstance(found, dict) else dict(zip(_SKIP, found, strict=False))
-
-
 def texts(answer: Mapping[bytes, bytes]) -> dict[str, str]:
     """Decode a hash."""
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in answer.items()}

@@ -231,11 +231,11 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "stoppedBy": [],
                 "failing": None,
                 "failingSince": None,
-                "overdueSince": None,
                 "held": None,
                 "stored": False,
                 "revision": None,
                 "finished": False,
+                "overdueSince": None,
             }
         ]
     }
