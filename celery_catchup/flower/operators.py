@@ -61,9 +61,9 @@ async def with_operator(
 
 
 def _call(app: Any, function: Callable[[Operator], Result], by: str) -> Result:
-    operator = copy.copy(operator_of(app))
-    operator.by = by
     try:
+        operator = copy.copy(operator_of(app))  # entries that are stored are read here
+        operator.by = by
         return function(operator)
     except STORE_FAILS as error:
         raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None

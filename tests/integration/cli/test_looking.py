@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from celery.schedules import crontab, schedule
@@ -223,6 +224,7 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "paused": True,
                 "pausedAt": "2026-02-07T09:05:00Z",
                 "pauseReason": None,
+                "pausedBy": ANY,
                 "next": None,
                 "watermark": None,
                 "firstSeenAt": "2026-02-07T09:05:00Z",
