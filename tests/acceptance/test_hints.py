@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -36,6 +37,7 @@ from celery_catchup.testing import FakeClock
 from tests.acceptance.nursery import Nursery
 from tests.acceptance.processes import Forked, Process
 from tests.architecture.sources import PACKAGE, modules, tree
+from tests.integration.flowers import flower
 from tests.integration.operating import ALL, Project
 
 BUILDERS = {"command_line": [], "backfill_line": ["backfill", "…"], "celery_line": ["celery"]}
@@ -325,6 +327,16 @@ def notes_of_the_tab(stage: Stage) -> None:
         one = Failing("etl", "no", operator.clock.now(), 3, operator.clock.now(), None)
         found = dataclasses.replace(status(operator), failing=(one,) * 9, scheduler=Health.NEVER_STARTED)
     stage.printed += "\n".join(note.text for note in notes._problems(found))
+
+
+@prints("flower/pages/entry.py: …", "flower/pages/backfills.py: backfill … …")
+def commands_of_the_tab(stage: Stage) -> None:
+    project = stage.project({NAME: ALL})
+    stage.outage(project)
+    name = quote(NAME)
+    with flower(project.app) as site:
+        for path in (f"entry?entry={name}", f"backfill-preview?entry={name}&start=1h&end=now&maxActive=2"):
+            stage.printed += html.unescape(site.ask(f"/catchup/{path}").text)
 
 
 @prints("flower/installation.py: status")
