@@ -131,14 +131,15 @@ class Ledger(StorePart):
         """Return the first of these runs with their templates, and the ids of those without a readable record
         or template: all of them together, unless their messages are large."""
         found = self._store.call("read_outbox", {"most_bytes": MOST_BYTES}, more_args=run_ids)
-        runs, missing, template = list[OutboxRun](), list[str](), None
-        for run_id, stored, text in zip(run_ids, found[::2], found[1::2], strict=False):
+        runs, templates, template = dict[str, dict[str, Any]](), dict[str, dict[str, Any]](), None
+        looked_at = run_ids[: len(found) // 2]
+        for run_id, stored, text in zip(looked_at, found[::2], found[1::2], strict=True):
             run, template = read_run(stored), template if text == b"=" else read_json(text)
-            if run is None or template is None:
-                missing.append(run_id)
-            else:
-                runs.append(OutboxRun(run_id, run, template))
-        return runs, missing
+            if run is not None and template is not None:
+                runs[run_id], templates[run_id] = run, template
+        whole = with_bases(self._client, self._keys.templates, templates)
+        outgoing = [OutboxRun(run_id, runs[run_id], template) for run_id, template in whole.items()]
+        return outgoing, [run_id for run_id in looked_at if run_id not in whole]
 
     def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
         """Remove runs that the broker has confirmed from the outbox, each given with its stored template.
