@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import nlargest
-from itertools import islice
 from typing import Any
 
 from celery_catchup.config.durations import format_duration
@@ -18,6 +15,7 @@ from celery_catchup.events.redaction import redacted_value
 from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
+from celery_catchup.operations.run_inputs import RunInputs, read_inputs
 from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, RunFilter
 from celery_catchup.store.store import (
@@ -28,7 +26,6 @@ from celery_catchup.store.store import (
     stored_time,
     time_between,
 )
-from celery_catchup.store.templates import with_inputs
 
 SHORTEST_ID = 4
 """Characters of an id that identify a run, if no other id begins with them."""
@@ -36,7 +33,6 @@ SHORTEST_ID = 4
 _CURSOR = re.compile(r"(\d{1,15})-([0-9a-zA-Z-]{1,60})")
 _LANE = Backfill.lane_of("")
 _DECIDED = (RunState.WAITING, RunState.FAILED, RunState.DEAD)
-_MOST_ARGUMENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +119,6 @@ class Decision:
                 return f"its worker was lost {self.losses} times"
             case _:
                 return self.reason or ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunInputs:
-    """The arguments in a run's message. Only their types are shown, because values may be secret.
-    ``readable`` is false for a message that is not JSON."""
-
-    args: tuple[str, ...]
-    kwargs: dict[str, str]
-    queue: str | None
-    readable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +246,7 @@ def show_run(operator: Operator, beginning: str) -> RunDetails:
         decision=decision_of(record),
         notes=notes,
         attempts=tuple(_attempts(record)),
-        inputs=_inputs(operator.ledger.template(str(record.get("template", "")))),
+        inputs=read_inputs(operator.ledger.template(str(record.get("template", "")))),
     )
 
 
@@ -393,42 +378,6 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
             outcome=str(one.get("outcome", "unknown")),
             error=_text(one.get("error")),
         )
-
-
-def _inputs(template: Mapping[str, Any] | None) -> RunInputs | None:
-    """Describe the arguments in the stored message of a run; None when it is not kept."""
-    if template is None:
-        return None
-    queue = template.get("queue")
-    try:
-        args, kwargs = _arguments(json.loads(with_inputs(template["message"], template.get("inputs", {}))))
-    except (ValueError, KeyError, TypeError):
-        return RunInputs((), {}, queue, readable=False)
-    return RunInputs(
-        tuple(map(_redacted, args[:_MOST_ARGUMENTS])),
-        {str(name): _redacted(value) for name, value in islice(kwargs.items(), _MOST_ARGUMENTS)},
-        queue,
-        readable=True,
-    )
-
-
-def _arguments(message: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Decode positional and named arguments of a message of Celery's protocol 2, in JSON."""
-    if message["content-type"] != "application/json":
-        raise ValueError("not JSON")
-    body = message["body"]
-    if (message.get("properties") or {}).get("body_encoding") == "base64":
-        body = b64decode(body)
-    args, kwargs, _ = json.loads(body)
-    if not isinstance(args, list) or not isinstance(kwargs, dict):
-        raise TypeError("not the arguments of a task")
-    return args, kwargs
-
-
-def _redacted(value: object) -> str:
-    """Name the type of a value, and its length if it has one."""
-    size = f" of {len(value)}" if isinstance(value, str | list | dict) else ""
-    return f"{type(value).__name__}{size}"
 
 
 def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
