@@ -89,6 +89,11 @@ class Dispatcher:
         self.mode: Mode | None = None
         self.reason = "the broker was not examined yet"
 
+    @property
+    def speaks_redis(self) -> bool:
+        """Whether the broker is a Redis server; sends nothing."""
+        return self._broker.speaks_redis
+
     # -- mode --------------------------------------------------------------------------------
 
     def probe(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -120,11 +120,29 @@ class Leases(StorePart):
         self, run_id: str, *, entry: str, owner: str, state: RunState, error: str = "", letter: str = ""
     ) -> ReportResult:
         """Record the end of a run. ``letter`` is the content of a dead letter as JSON."""
+        args = self._ending(run_id, owner, state, error, letter)
+        return self._ended(args, self._store.call("finish", {**args, "lane": entry}, lane=entry))
+
+    def send_finish(
+        self, run_id: str, *, entry: str, owner: str, state: RunState
+    ) -> Callable[[], ReportResult]:
+        """Send the end of a run, and return the function that waits for the answer."""
+        args = self._ending(run_id, owner, state)
+        answer = self._store.send("finish", {**args, "lane": entry}, lane=entry)
+        return lambda: self._ended(args, answer())
+
+    def _ending(
+        self, run_id: str, owner: str, state: RunState, error: str = "", letter: str = ""
+    ) -> dict[str, object]:
         args = {"run_id": run_id, "owner": owner, "state": str(state), "error": error, "letter": letter}
-        answer = self._checked("finish", {**args, "lane": entry}, lane=entry)
+        return {**args, "now_ms": self.now_ms, "schema": SCHEMA}
+
+    def _ended(self, args: Mapping[str, object], answer: Any) -> ReportResult:
         if answer[0] == b"elsewhere":  # a backfill's run waits in the backfill's lane
             lane = answer[1].decode()
-            answer = self._checked("finish", {**args, "lane": lane}, lane=lane)
+            answer = self._store.call("finish", {**args, "lane": lane}, lane=lane)
+        if answer[0] == b"newer":
+            raise newer_schema(answer[1].decode())
         outcome = ReportOutcome(answer[0].decode())
         if outcome is not ReportOutcome.RECORDED:
             return ReportResult(outcome)

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from redis.client import Pipeline
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, RedisError
 
 from celery_catchup.model import Instant, RunState, to_datetime
 from celery_catchup.store.keys import Keys
@@ -122,15 +122,60 @@ class Store:
         by default. The script gets "" for None, and the number of this database as ``db``. A lost
         reply leaves the outcome unknown: the caller decides whether to repeat the call.
         """
+        script, given = self._arranged(name, args, entry, lane, more_keys, more_args)
+        try:
+            return self.client.evalsha(script.sha, *given)
+        except NoScriptError:
+            # Nothing ran: the server does not know the script (after a restart or SCRIPT FLUSH).
+            return self.client.eval(script.text, *given)
+
+    def send(self, name: str, args: Mapping[str, object], *, entry: str = "", lane: str) -> Callable[[], Any]:
+        """Send the call of an idempotent script, and return the function that waits for its answer.
+
+        The server works meanwhile. When the answer does not come, or is an error, the call is made again.
+        """
+        script, given = self._arranged(name, args, entry, lane)
+        pool = self.client.connection_pool
+        try:
+            connection = pool.get_connection()
+        except TypeError:  # before redis-py 5.3
+            connection = pool.get_connection("EVALSHA")
+        try:
+            connection.send_command("EVALSHA", script.sha, *given)
+        except BaseException:
+            connection.disconnect()
+            pool.release(connection)
+            raise
+
+        def answer() -> Any:
+            try:
+                return connection.read_response()
+            except (RedisError, OSError):
+                connection.disconnect()
+                return self.call(name, args, entry=entry, lane=lane)
+            except BaseException:
+                connection.disconnect()
+                raise
+            finally:
+                pool.release(connection)
+
+        return answer
+
+    def _arranged(
+        self,
+        name: str,
+        args: Mapping[str, object],
+        entry: str,
+        lane: str | None,
+        more_keys: Iterable[str] = (),
+        more_args: Iterable[str | int] = (),
+    ) -> tuple[Script, list[Any]]:
+        """Return a script, and what follows it in the command: keys and arguments."""
         script = all_scripts()[name]
         lane = entry if lane is None else lane
         keys = [*(self.keys.named(key, entry=entry, lane=lane) for key in script.keys), *more_keys]
         values = [*script.positions({"db": self.db, **args} if "db" in script.args else args), *more_args]
-        try:
-            return self.client.evalsha(script.sha, len(keys), *keys, *values)
-        except NoScriptError:
-            # Nothing ran: the server does not know the script (after a restart or SCRIPT FLUSH).
-            return self.client.eval(script.text, len(keys), *keys, *values)
+        return script, [len(keys), *keys, *values]
 
 
 class StorePart:

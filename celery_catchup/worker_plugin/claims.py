@@ -67,6 +67,7 @@ def begin(task: Any) -> None:
 
 
 def _take(task: Any, process: WorkerProcess, delivery: Delivery) -> None:
+    process.heartbeat.attempt(process.heartbeat.read_answers)
     try:
         claim, lease = _claim(task, process, delivery)
     except STORE_TROUBLE as error:

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from celery_catchup.clock import Clock
 from celery_catchup.events import Events, LeaseLost
@@ -56,12 +57,16 @@ class Heartbeat:
         interval: float,
         events: Events,
         received: Callable[[], Iterable[tuple[str, str]]] = tuple,
+        send: Callable[[Report], Callable[[], object] | None] = lambda _: None,
     ) -> None:
         self._leases, self._deliver, self._clock, self._events = leases, deliver, clock, events
+        self._send = send
         self._received = received
         self.interval = interval
         self._held: dict[str, Execution] = {}
         self._backlog: deque[Report] = deque(maxlen=MOST_REPORTS)
+        self._sent: deque[tuple[Report, Callable[[], object]]] = deque()
+        """Reports that the store has, or will have in a moment, and functions that wait for its answer."""
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,11 +97,36 @@ class Heartbeat:
 
     def report(self, report: Report) -> None:
         """Deliver a report, now or as soon as the store can be reached."""
-        self._backlog.append(report)
-        self.attempt(self.flush)
+        self.attempt(partial(self._report, report))
+
+    def _report(self, report: Report) -> None:
+        try:
+            answer = self._send(report)
+        except BaseException:
+            self._backlog.append(report)
+            raise
+        if answer is None:
+            self._backlog.append(report)
+            self.flush()
+        else:
+            self._sent.append((report, answer))
+
+    def read_answers(self) -> None:
+        """Read the answers to reports that were sent; one without an answer is delivered again."""
+        while self._sent:
+            try:
+                report, answer = self._sent.popleft()
+            except IndexError:
+                return  # the other thread was faster
+            try:
+                answer()
+            except BaseException:
+                self._backlog.append(report)
+                raise
 
     def flush(self) -> None:
         """Deliver the reports that wait; what cannot be delivered stays."""
+        self.read_answers()
         for _ in range(len(self._backlog)):
             try:
                 report = self._backlog.popleft()
@@ -158,5 +188,5 @@ class Heartbeat:
 
     def _turn(self) -> None:
         now = self._clock.monotonic()
-        if self._backlog or (now >= self._due and self._held):
+        if self._backlog or self._sent or (now >= self._due and self._held):
             self._due = now + self.interval if self.attempt(self.beat) else now

@@ -46,6 +46,11 @@ class ReleasedPublisher:
         )
         self._retry_at = 0.0
 
+    @property
+    def speaks_redis(self) -> bool:
+        """Whether the broker is a Redis server: most likely that of the state, which pushes released runs."""
+        return self._dispatcher.speaks_redis
+
     def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
         """Publish these runs, and remove them from the outbox. Send events of those that are ``pushed``
         already, where the app wants that."""

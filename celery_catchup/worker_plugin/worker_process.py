@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -66,8 +66,11 @@ class WorkerProcess:
             interval=ttl_ms / 3000,
             events=self.events,
             received=_received,
+            send=self._send,
         )
         self._publisher = ReleasedPublisher(app, store, self.clock)
+        self._publishes = not self._publisher.speaks_redis
+        """Whether the answer to a report may release a run that this process has to publish."""
         self._warned: set[str] = set()
 
     def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
@@ -93,15 +96,29 @@ class WorkerProcess:
     def _deliver(self, report: Report) -> None:
         """Record a report in the store, and publish the runs that it released. Idempotent: a run that has
         ended stays as it is."""
-        recorded: Mapping[str, Any] = {"state": RunState.QUEUED}
-        if report.state is None:
-            outcome = self.workers.retry(
-                report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
-            )
-        else:
-            outcome, released, recorded, pushed = self._finish(report, report.state)
-            if released or pushed:
-                self._publisher.publish(released, pushed)
+        if report.state is not None:
+            self._delivered(report, self._finish(report, report.state))
+            return
+        outcome = self.workers.retry(
+            report.run_id, owner=report.owner, delay_ms=report.delay_ms, error=report.error
+        )
+        self._delivered(report, ReportResult(outcome, run={"state": RunState.QUEUED}))
+
+    def _send(self, report: Report) -> Callable[[], object] | None:
+        """Send a success, which is read later: the next message is fetched meanwhile. None for reports that
+        are delivered at once, because runs or errors may have to be published after them."""
+        if report.state is not RunState.SUCCEEDED or self._publishes:
+            return None
+        answer = self.leases.send_finish(
+            report.run_id, entry=report.entry, owner=report.owner, state=report.state
+        )
+        return lambda: self._delivered(report, answer())
+
+    def _delivered(self, report: Report, result: ReportResult) -> None:
+        outcome, released, recorded, pushed = result
+        self._publishes = self._publishes or bool(released)
+        if released or pushed:
+            self._publisher.publish(released, pushed)
         if outcome is ReportOutcome.SUPERSEDED:
             self.events.emit(ReportRefused(report.entry, report.run_id, report.state))
         elif outcome is ReportOutcome.RECORDED:
