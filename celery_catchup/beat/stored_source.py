@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from celery.beat import ScheduleEntry
 
 from celery_catchup.beat.catchup_entry import StoredScheduleEntry
 from celery_catchup.beat.resolved_entries import resolve_entries
 from celery_catchup.config.app_settings import raw_settings
-from celery_catchup.config.configuration import ENTRIES, Configuration, load, mistakes_by_entry
+from celery_catchup.config.configuration import ENTRIES, load, mistakes_by_entry
+from celery_catchup.config.policy import Policy
+from celery_catchup.config.schedule_syntax import ScheduleForm
 from celery_catchup.config.settings import PREFIX
 from celery_catchup.engine import Declared, StoredChanges
 from celery_catchup.error_text import path, shown
@@ -26,6 +29,8 @@ from celery_catchup.stored_entries.validation import PLACE
 from celery_catchup.timetables.zones import LAST_INSTANT
 
 logger = logging.getLogger(__name__)
+
+_Part = TypeVar("_Part")
 
 _LEDGER_TTL = PREFIX + "ledger_ttl"
 
@@ -61,7 +66,7 @@ class StoredSource:
         self.revision = revision
         if touched and known >= 0:
             logger.info(logfmt("Entries changed", stored=len(self.entries), changed=len(touched)))
-        return StoredChanges(found.declared, gone, refused, found.longest_window)
+        return StoredChanges(tuple(found.declared.values()), gone, refused, found.longest_window)
 
     def rejoin(self) -> None:
         """Let the stored entries join a schedule that was filled again."""
@@ -92,26 +97,38 @@ class StoredSource:
                     continue
 
 
+@dataclass(frozen=True)
 class ResolvedStored:
-    """Stored entries that can be used, with their policies and schedules."""
+    """Stored entries that can be used, by name, up to a revision."""
 
-    def __init__(self) -> None:
-        self.entries: dict[str, StoredScheduleEntry] = {}
-        self.declared: tuple[Declared, ...] = ()
-        self.configuration: Configuration | None = None
+    entries: Mapping[str, StoredScheduleEntry] = field(default_factory=dict)
+    declared: Mapping[str, Declared] = field(default_factory=dict)
+    policies: Mapping[str, Policy | None] = field(default_factory=dict)
+    forms: Mapping[str, ScheduleForm] = field(default_factory=dict)
+    longest_window: timedelta = timedelta()
+    revision: int = 0
 
-    @property
-    def longest_window(self) -> timedelta:
-        """The longest window of all of them."""
-        return timedelta() if self.configuration is None else self.configuration.longest_window
+    def updated(self, changed: ResolvedStored, touched: Collection[str]) -> ResolvedStored:
+        """Return the entries after a change of those that were touched; some of them may be gone."""
+
+        def merged(before: Mapping[str, _Part], after: Mapping[str, _Part]) -> dict[str, _Part]:
+            return {name: one for name, one in before.items() if name not in touched} | dict(after)
+
+        return ResolvedStored(
+            merged(self.entries, changed.entries),
+            merged(self.declared, changed.declared),
+            merged(self.policies, changed.policies),
+            merged(self.forms, changed.forms),
+            max(self.longest_window, changed.longest_window),
+        )
 
 
 def resolve_stored(
-    app: Any, records: Mapping[str, tuple[int, str]], *, taken: Any = lambda name: False
+    app: Any, records: Mapping[str, tuple[int, str]], *, taken: Callable[[str], bool]
 ) -> tuple[ResolvedStored, dict[str, str]]:
     """Resolve the enabled entries of these records; return them, and the reasons for those that cannot be
     used."""
-    found, refused = ResolvedStored(), dict[str, str]()
+    entries, refused = dict[str, StoredScheduleEntry](), dict[str, str]()
     for name, (revision, text) in sorted(records.items()):
         try:
             entry = decode(name, revision, text)
@@ -120,28 +137,33 @@ def resolve_stored(
             if taken(name):
                 refused[name] = f"a declared entry has the name {shown(name)}, and wins; delete one of them"
             else:
-                found.entries[name] = build_stored(app, entry)
+                entries[name] = build_stored(app, entry)
         except (ConfigurationError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
             refused[name] = f"{path(PLACE, name)}: cannot be used ({error}); correct it, or delete it"
     # The ledger's lifetime follows the windows of stored entries, so it is in conflict with none of them.
     raw = {name: value for name, value in raw_settings(app).items() if name not in (ENTRIES, _LEDGER_TTL)}
-    while found.entries:
+    while entries:
         try:
-            declared = {name: entry.declaration() for name, entry in found.entries.items()}
+            declared = {name: entry.declaration() for name, entry in entries.items()}
             configuration = load(raw, declared=declared, timezone=app.timezone, place=PLACE)
-            resolved = resolve_entries(found.entries, configuration, timezone=app.timezone, place=PLACE)
+            resolved = resolve_entries(entries, configuration, timezone=app.timezone, place=PLACE)
         except ConfigurationError as error:
-            wrong = mistakes_by_entry(error.mistakes, found.entries, place=PLACE)
+            wrong = mistakes_by_entry(error.mistakes, entries, place=PLACE)
             # A mistake of the settings themselves is in no entry: beat has not started with it.
-            wrong = wrong or dict.fromkeys(found.entries, str(error))
+            wrong = wrong or dict.fromkeys(entries, str(error))
             refused |= wrong
-            for name in wrong:
-                del found.entries[name]
+            entries = {name: entry for name, entry in entries.items() if name not in wrong}
         else:
             log_configuration_warnings(resolved.warnings)
-            found.declared, found.configuration = resolved.declared, configuration
-            break
-    return found, refused
+            found = ResolvedStored(
+                entries,
+                {one.name: one for one in resolved.declared},
+                configuration.policies,
+                configuration.forms,
+                configuration.longest_window,
+            )
+            return found, refused
+    return ResolvedStored(), refused
 
 
 def build_stored(app: Any, entry: StoredEntry) -> StoredScheduleEntry:

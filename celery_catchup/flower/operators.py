@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,7 +27,10 @@ would leave the event loop no processor time."""
 MOST_PLANNED = 200_000
 """Slots that one request may plan, over all its entries."""
 
+FOLLOW_EVERY = 0.5
+"""Seconds between two looks for changes of stored entries."""
 _operators: WeakKeyDictionary[Any, Operator] = WeakKeyDictionary()
+_followed_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 _lock = threading.Lock()
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="celery-catchup")
 _heavy_threads = ThreadPoolExecutor(HEAVY_THREADS, thread_name_prefix="celery-catchup-heavy")
@@ -79,6 +83,9 @@ def operator_of(app: Any) -> Operator:
         operator = _operators.get(app)
         if operator is None or operator.source.has_changed():
             operator = _operators[app] = _open(app, previous=operator)
+        elif time.monotonic() - _followed_at.get(app, 0.0) >= FOLLOW_EVERY:
+            _followed_at[app] = time.monotonic()  # also if that fails: other requests do not wait for it
+            operator = _operators[app] = _shared(operator.follow_stored())
         return operator
 
 
@@ -88,5 +95,11 @@ def _open(app: Any, *, previous: Operator | None) -> Operator:
     operator.most_planned = MOST_PLANNED
     if previous is not None:
         vars(operator)["store"] = previous.store
-    _ = (operator.source, operator.declared, operator.every_entry, operator.listing, operator.states)
+    return _shared(operator)
+
+
+def _shared(operator: Operator) -> Operator:
+    """Open everything that copies share."""
+    _ = (operator.source, operator.schedule, operator.declared, operator.every_entry)
+    _ = (operator.configuration, operator.listing, operator.states)
     return operator

@@ -103,12 +103,34 @@ class Operator:
     @cached_property
     def stored(self) -> ResolvedStored:
         """The entries that were created at run time and can be used."""
-        declared = self.declared_schedule
         if self._only is None:
-            records = self.entry_records.read_all()
+            revision = self.entry_records.version()
+            records = self.entry_records.read_all() if revision else {}
         else:
-            records = {} if self._only in declared else self.entry_records.read([self._only])
-        return resolve_stored(self.app, records, taken=declared.__contains__)[0]
+            revision = 0
+            known = self._only in self.declared_schedule
+            records = {} if known else self.entry_records.read([self._only])
+        found, _ = resolve_stored(self.app, records, taken=self.declared_schedule.__contains__)
+        return replace(found, revision=revision)
+
+    def follow_stored(self) -> Operator:
+        """Return an operator with the stored entries as they are now: this one if none has changed, else
+        one that reads only those that have."""
+        before, revision = self.stored, self.entry_records.version()
+        if revision == before.revision:
+            return self
+        if revision < before.revision:  # the server went back
+            names = {*before.entries, *(records := self.entry_records.read_all())}
+        else:
+            names = set(self.entry_records.changed(before.revision, revision))
+            records = self.entry_records.read(names)
+        changed, _ = resolve_stored(self.app, records, taken=self.declared_schedule.__contains__)
+        other = Operator(self.app, by=self.by)
+        other.most_planned = self.most_planned
+        kept = ("source", "store", "declared_schedule", "declared_configuration", "declared_resolved")
+        vars(other).update({name: getattr(self, name) for name in (*kept, "every_declared")})
+        vars(other)["stored"] = replace(before.updated(changed, names), revision=revision)
+        return other
 
     @cached_property
     def declared_schedule(self) -> dict[str, CatchupEntry]:
@@ -141,9 +163,7 @@ class Operator:
     @cached_property
     def configuration(self) -> Configuration:
         """The whole configuration; raises `ConfigurationError` with all its mistakes."""
-        declared, stored = self.declared_configuration, self.stored.configuration
-        if stored is None:
-            return declared
+        declared, stored = self.declared_configuration, self.stored
         policies, forms = {**declared.policies, **stored.policies}, {**declared.forms, **stored.forms}
         return replace(declared, policies=policies, forms=forms)
 
@@ -158,11 +178,11 @@ class Operator:
     def resolved(self) -> ResolvedEntries:
         """Entries with a policy, and those without."""
         declared = self.declared_resolved
-        return replace(declared, declared=(*declared.declared, *self.stored.declared))
+        return replace(declared, declared=(*declared.declared, *self.stored.declared.values()))
 
-    def configured(self, policies: Mapping[str, object], *, poll_interval: object = None) -> Configuration:
-        """Load the configuration with other policies for these entries, or with another poll interval."""
-        return self._load(self.schedule, policies, poll_interval=poll_interval)
+    def configured(self, policies: Mapping[str, object]) -> Configuration:
+        """Load the configuration with other policies for these entries."""
+        return self._load(self.schedule, policies)
 
     def _load(
         self,
@@ -200,13 +220,19 @@ class Operator:
     def every_entry(self) -> tuple[Declared, ...]:
         """All entries whose schedule lists its slots; those without a policy as if their catch-up were
         off, even where a policy would not be allowed."""
-        resolved = self.resolved
-        unmanaged = [name for name in resolved.unmanaged if name in self.configuration.policies]
+        return (*self.every_declared, *self.stored.declared.values())
+
+    @cached_property
+    def every_declared(self) -> tuple[Declared, ...]:
+        """The same without stored entries."""
+        resolved, configuration = self.declared_resolved, self.declared_configuration
+        unmanaged = [name for name in resolved.unmanaged if name in configuration.policies]
         if unmanaged:
             with suppress(ConfigurationError):
-                policies = dict.fromkeys(unmanaged, False)
-                resolved = self.resolve(self.configured(policies, poll_interval=_ANY_INTERVAL))
-        return tuple(resolved.declared)
+                policies, schedule = dict.fromkeys(unmanaged, False), self.declared_schedule
+                configuration = self._load(schedule, policies, poll_interval=_ANY_INTERVAL)
+                resolved = resolve_entries(schedule, configuration, timezone=self.app.timezone)
+        return resolved.declared
 
     # -- what is stored --------------------------------------------------------------------
 

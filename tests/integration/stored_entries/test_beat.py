@@ -309,3 +309,27 @@ def test_a_one_off_runs_once_and_is_gone_after_the_ledgers_lifetime(
         sweep()
     assert stored.list() == []
     assert slots(client, "once") == ["11:00:00"]
+
+
+def test_an_operator_follows_changes_and_reads_only_what_changed(
+    project: Project, stored: Entries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.apply([{**EVERY_MINUTE, "name": name} for name in ("a", "b", "c")])
+    with project.operator() as first:
+        assert list(first.schedule) == ["hourly-etl", "a", "b", "c"]
+        assert first.follow_stored() is first
+        stored.update("a", task="proj.other")
+        stored.delete("b")
+        stored.create("d", **EVERY_MINUTE)
+        monkeypatch.setattr(EntryRecords, "read_all", None)
+
+        second = first.follow_stored()
+
+        assert {name: entry.task for name, entry in second.schedule.items()} == {
+            "hourly-etl": "proj.etl",
+            "c": "proj.etl",
+            "a": "proj.other",
+            "d": "proj.etl",
+        }
+        assert second.declared.keys() == second.configuration.policies.keys() == set(second.schedule)
+        assert {one.name for one in second.every_entry} == set(second.schedule)
