@@ -37,20 +37,24 @@ class ImportResult(StrEnum):
     UNDECLARED = "not declared"
     FUTURE = "in the future"
     DISCARDS = "discards"
+    STORED = "stored"
+    NOT_TRANSLATED = "not translated"
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedEntry:
     """One entry: when the other scheduler last sent it, and what the next tick does about the time since.
 
-    ``dispatched`` and ``skipped`` are null for an entry without a policy.
+    ``dispatched`` and ``skipped`` are null for an entry without a policy, and ``problem`` is why an entry
+    cannot be stored here.
     """
 
     entry: str
-    last_run_at: datetime
+    last_run_at: datetime | None
     fate: ImportResult
     dispatched: int | None = None
     skipped: int | None = None
+    problem: str | None = None
 
 
 def import_last_runs(
@@ -81,6 +85,52 @@ def import_last_runs(
         ImportedEntry(name, run.at, fates[name], *counts.get(name, (None, None)))
         for name, run in found.items()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An entry of another scheduler: its fields here, or why it has none, and its last run there."""
+
+    fields: Mapping[str, object] | None
+    last_run: LastRun | None = None
+    problem: str = ""
+
+
+def import_definitions(
+    operator: Operator, found: Mapping[str, Definition], *, policy: object, dry_run: bool = False
+) -> list[ImportedEntry]:
+    """Store the entries that exist only in another scheduler; each continues after its last run there.
+
+    A declared entry, and one that is stored already, is left alone: importing twice changes nothing.
+    """
+    operator.read_for_change()
+    new = {name: found[name] for name in sorted(found) if name not in operator.declared_schedule}
+    fields = {name: {"catchup": policy, **one.fields} for name, one in new.items() if one.fields is not None}
+    known = operator.entry_records.read(fields)
+    stored = operator.stored_entries
+    problems = {name: one.problem for name, one in new.items() if one.fields is None}
+    problems |= stored.problems(one for name, one in fields.items() if name not in known)
+    wanted = {
+        name: (one, None if (run := new[name].last_run) is None else to_instant(run.at))
+        for name, one in fields.items()
+        if name not in known and name not in problems
+    }
+    counts: dict[str, tuple[int, int]] = {}
+    if wanted and not dry_run:
+        stored.take_over(wanted)
+        after = operator.follow_stored()
+        enabled = [name for name in wanted if name in after.declared]
+        previews = preview(after, enabled) if enabled else []
+        counts = {one.entry: (one.dispatched, one.skipped) for one in previews}
+
+    def imported(name: str, run: LastRun | None) -> ImportedEntry:
+        fate = ImportResult.KNOWN if name in known else ImportResult.STORED
+        fate = ImportResult.NOT_TRANSLATED if name in problems else fate
+        dispatched, skipped = counts.get(name, (None, None))
+        at = None if run is None else run.at
+        return ImportedEntry(name, at, fate, dispatched, skipped, problems.get(name))
+
+    return [imported(name, one.last_run) for name, one in new.items()]
 
 
 def _fate(operator: Operator, stored: StoredState, name: str, run: LastRun) -> ImportResult:

@@ -1,11 +1,13 @@
-"""Read the last runs that other schedulers have stored; `import_state.py` takes them over."""
+"""Read the last runs and the entries that other schedulers have stored; `import_state.py` takes them over."""
 
 from __future__ import annotations
 
 import dbm
 import json
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from celery.utils.time import maybe_make_aware
 from redis import Redis
 
 from celery_catchup.error_text import shown
-from celery_catchup.operations.import_state import LastRun
+from celery_catchup.operations.import_state import Definition, LastRun
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.store import connect
@@ -24,6 +26,8 @@ from celery_catchup.store.opening import broker_store_url
 from celery_catchup.store.store import portions
 
 _PREFIX = "redbeat:"
+_CRON_FIELDS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+_ROW_OPTIONS = ("queue", "exchange", "routing_key", "priority")
 
 # -- Celery's own scheduler ----------------------------------------------------------------------
 
@@ -83,11 +87,81 @@ def django_celery_beat_runs(operator: Operator) -> dict[str, LastRun]:
     }
 
 
+def django_celery_beat_entries(operator: Operator) -> dict[str, Definition]:
+    """Return the rows of django-celery-beat as entries to store, by name."""
+    runs = django_celery_beat_runs(operator)
+    models: Any = import_module("django_celery_beat.models")
+    rows = models.PeriodicTask.objects.select_related("interval", "crontab", "solar", "clocked")
+    return {row.name: _definition(row.name, partial(_row_fields, row), runs.get(row.name)) for row in rows}
+
+
+def _row_fields(row: Any) -> dict[str, object]:
+    options = {name: getattr(row, name) for name in _ROW_OPTIONS if getattr(row, name) is not None}
+    if row.expire_seconds:
+        options["expires"] = row.expire_seconds
+    if headers := json.loads(row.headers or "{}"):
+        options["headers"] = headers
+    dates = {"start_date": row.start_time, "end_date": row.expires}
+    policy = {name: _in_utc(at) for name, at in dates.items() if at is not None}
+    return {
+        "task": row.task,
+        "schedule": _row_schedule(row),
+        "args": json.loads(row.args or "[]"),
+        "kwargs": json.loads(row.kwargs or "{}"),
+        "options": options,
+        "enabled": row.enabled,
+        "description": row.description or "",
+        **({"catchup": {"select": False, **policy}} if policy else {}),
+    }
+
+
+def _row_schedule(row: Any) -> object:
+    if row.clocked is not None:
+        return {"at": _in_utc(row.clocked.clocked_time)}
+    if row.one_off:
+        raise ValueError("it runs once, at the next slot of a schedule; store it with {'at': …}")
+    if row.interval is not None:
+        return {"every": row.interval.schedule.run_every}
+    if row.crontab is not None:
+        return {"cron": _cron_string(vars(row.crontab)), "timezone": str(row.crontab.timezone)}
+    raise ValueError("solar schedules cannot be stored; declare it in beat_schedule")
+
+
+def _in_utc(at: datetime) -> datetime:
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _cron_string(fields: Mapping[str, object]) -> str:
+    """Return Celery's crontab fields as a cron string; `ValueError` where it would mean something else."""
+    words = ["".join(str(fields.get(name, "*")).split()) for name in _CRON_FIELDS]
+    if not words[2].startswith("*") and not words[4].startswith("*"):
+        raise ValueError(
+            "its day_of_month and day_of_week are both set: a crontab() needs both to match, a cron string "
+            "either; declare it in beat_schedule"
+        )
+    return " ".join(words)
+
+
+def _definition(name: str, fields: Callable[[], dict[str, object]], run: LastRun | None) -> Definition:
+    try:
+        return Definition({**fields(), "name": name}, run)
+    except KeyError as error:
+        return Definition(None, run, f"not declared here, and its definition has no {error}")
+    except (AttributeError, TypeError, ValueError) as error:
+        return Definition(None, run, str(error))
+
+
 # -- celery-redbeat ------------------------------------------------------------------------------
 
 
 def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRun]:
-    """Return when each entry of redbeat's schedule last ran, by its name.
+    """Return when each entry of redbeat's schedule last ran, by its name."""
+    found = redbeat_entries(operator, url)
+    return {name: one.last_run for name, one in found.items() if one.last_run is not None}
+
+
+def redbeat_entries(operator: Operator, url: str | None = None) -> dict[str, Definition]:
+    """Return the entries of redbeat's schedule as entries to store, by name.
 
     Redbeat itself need not be installed. The default for ``url`` is redbeat's own setting, or the broker.
     """
@@ -104,17 +178,38 @@ def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRu
         return _read_keys(client, prefix)
 
 
-def _read_keys(client: Redis, prefix: str) -> dict[str, LastRun]:
+def _read_keys(client: Redis, prefix: str) -> dict[str, Definition]:
     keys: Any = client.zrange(f"{prefix}:schedule", 0, -1)
-    found: dict[str, LastRun] = {}
+    found: dict[str, Definition] = {}
     for some in portions(keys):
         with client.pipeline(transaction=False) as pipe:
             for key in some:
-                pipe.hget(key, "meta")
-            runs = map(_last_run, pipe.execute())
-        names = (key.decode().removeprefix(prefix) for key in some)
-        found |= {name: run for name, run in zip(names, runs, strict=True) if run is not None}
+                pipe.hmget(key, "definition", "meta")
+            answers = pipe.execute()
+        for key, (definition, meta) in zip(some, answers, strict=True):
+            name = key.decode().removeprefix(prefix)
+            found[name] = _definition(name, partial(_redbeat_fields, definition), _last_run(meta))
     return found
+
+
+def _redbeat_fields(definition: bytes | None) -> dict[str, object]:
+    found = json.loads(definition or b"{}")
+    schedule = found["schedule"]
+    match schedule.get("__type__"):
+        case "interval":
+            form: object = {"every": timedelta(seconds=schedule["every"])}
+        case "crontab":
+            form = _cron_string(schedule)
+        case other:
+            raise ValueError(f"expected an interval or a crontab, got {shown(other)}; write a cron string")
+    return {
+        "task": found["task"],
+        "schedule": form,
+        "args": found.get("args") or [],
+        "kwargs": found.get("kwargs") or {},
+        "options": found.get("options") or {},
+        "enabled": found.get("enabled", True),
+    }
 
 
 def _last_run(meta: bytes | None) -> LastRun | None:

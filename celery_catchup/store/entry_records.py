@@ -28,12 +28,14 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A change of one record; ``expected`` is its revision, 0 for a new one. Without a text it is deleted."""
+    """A change of one record; ``expected`` is its revision, 0 for a new one. Without a text it is deleted.
+    An entry begins at ``since``, or now."""
 
     name: str
     expected: int
     text: str = ""
     effect: Effect = Effect.NONE
+    since: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +142,6 @@ class EntryRecords(StorePart):
 
 def _encode(changes: Iterable[RecordChange]) -> str:
     """Encode changes for the script. Names are printable and records are JSON, so neither has a newline."""
-    return "".join(f"{one.expected} {one.effect}\n{one.name}\n{one.text}\n" for one in changes)
+    return "".join(
+        f"{one.expected} {one.effect} {one.since or 0}\n{one.name}\n{one.text}\n" for one in changes
+    )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from celery_catchup.clock import Clock, SystemClock
+from celery_catchup.config.configuration import mistakes_by_entry
 from celery_catchup.config.mistakes import Mistakes, config_error
 from celery_catchup.error_text import shown
 from celery_catchup.errors import (
@@ -20,7 +21,7 @@ from celery_catchup.errors import (
     Mistake,
     StoreError,
 )
-from celery_catchup.model import to_instant
+from celery_catchup.model import Instant, to_instant
 from celery_catchup.store import EntryRecords, Store
 from celery_catchup.store.entry_records import Conflict, ConflictError, Effect, RecordChange
 from celery_catchup.store.opening import open_store
@@ -198,6 +199,25 @@ class Entries:
             else:
                 return Applied(tuple(changes), len(wanted) - _present(changes, wanted), revision)
         raise AssertionError("unreachable")
+
+    def problems(self, entries: Iterable[Mapping[str, object]]) -> dict[str, str]:
+        """Return what is wrong with each of these entries, by name; those without mistakes are left out."""
+        given = builtins.list(entries)
+        parsed, mistakes = parse_entries(given)
+        mistakes += schedule_mistakes(self._app, parsed, new=(), now=self._now())
+        return mistakes_by_entry(mistakes, [str(one.get("name")) for one in given], place=PLACE)
+
+    def take_over(self, entries: Mapping[str, tuple[Mapping[str, object], Instant | None]]) -> Applied:
+        """Create the entries of another scheduler, all or none; each counts from its last run there."""
+        parsed, mistakes = parse_entries([fields for fields, _ in entries.values()])
+        pairs: builtins.list[tuple[StoredEntry | None, StoredEntry]] = [
+            (None, self._with(None, one)) for one in parsed
+        ]
+        self._check(parsed, pairs, mistakes)
+        revision = self._write(
+            [replace(_write_of(None, one), since=entries[one.name][1]) for _, one in pairs]
+        )
+        return Applied(tuple(EntryChange(one.name, Action.CREATED) for _, one in pairs), 0, revision)
 
     # -- inside ----------------------------------------------------------------------------
 

@@ -16,17 +16,19 @@
 -- ARGV schema
 -- ARGV now_ms                   slot time of the change
 -- ARGV id, parts                the staged parts of this call, or "" and 0
--- ARGV changes                  three lines for each change: expected revision (0: must not exist) and effect ("begin":
---                               it counts from now on, "reschedule", or "none"); name; record, or nothing to delete it
+-- ARGV changes                  three lines for each change: expected revision (0: must not exist), effect ("begin": it
+--                               counts from now on, "reschedule", or "none") and 0 or another instant to begin at;
+--                               name; record, or nothing to delete it
 -- RETURNS {1, revision}, or {0, name, why, revision, …} for the first conflicts ("exists", "missing", "changed",
 --         "declared"), or {0, "", "unstaged", 0}, or {0, "", "schema", version}; nothing is written then
 local newer = newer_schema()
 if newer then return { 0, '', 'schema', newer } end
-local names, records, expected, effects = {}, {}, {}, {}
+local names, records, expected, effects, instants = {}, {}, {}, {}, {}
 local function read(lines)
-  for revision, effect, name, record in string.gmatch(lines, '(%d+) (%l+)\n([^\n]*)\n([^\n]*)\n') do
+  for revision, effect, at, name, record in string.gmatch(lines, '(%d+) (%l+) (%d+)\n([^\n]*)\n([^\n]*)\n') do
     local i = #names + 1
     names[i], records[i], expected[i], effects[i] = name, record, tonumber(revision), effect
+    instants[i] = at ~= '0' and at or args.now_ms
   end
 end
 if args.id ~= '' then
@@ -54,10 +56,8 @@ end
 if #conflicts > 1 then return conflicts end
 
 local revision = redis.call('INCR', keys.entries_version)
-local now = tonumber(args.now_ms)
-local begun = cjson.encode({ paused = false, at = now, resumed = now })
-local since = decided_until(now)
-local rescheduled = cjson.encode({ paused = false, at = since, resumed = since })
+local function resumed(at) return cjson.encode({ paused = false, at = tonumber(at), resumed = tonumber(at) }) end
+local begun, rescheduled = resumed(args.now_ms), resumed(decided_until(tonumber(args.now_ms)))
 local pauses, first_seen = fields_of(keys.paused, names), fields_of(keys.first_seen, names)
 local texts, revisions, gone, back, seen, pausing, resuming = {}, {}, {}, {}, {}, {}, {}
 local function put(list, name, value) list[#list + 1], list[#list + 2] = name, value end
@@ -71,8 +71,9 @@ for i, name in ipairs(names) do
     put(texts, name, records[i])
     if effect == 'begin' then
       back[#back + 1] = name
-      if not first_seen[i] then put(seen, name, args.now_ms) end
-      if not (pauses[i] and read_json(pauses[i]).paused) then put(pausing, name, begun) end
+      if not first_seen[i] then put(seen, name, instants[i]) end
+      local pause = instants[i] == args.now_ms and begun or resumed(instants[i])
+      if not (pauses[i] and read_json(pauses[i]).paused) then put(pausing, name, pause) end
     elseif effect == 'reschedule' and not pauses[i] then
       put(pausing, name, rescheduled)
     end

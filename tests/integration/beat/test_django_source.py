@@ -329,3 +329,32 @@ def test_a_row_that_runs_once_is_sent_once_although_it_was_saved_by_a_clock_that
 
     with project.operator() as operator:
         assert operator.store.client.llen("celery") == 1
+
+
+def test_rows_can_be_copied_into_stored_entries_to_leave_django(
+    project: Project, rows: Any, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django_celery_beat.models import ClockedSchedule, IntervalSchedule
+
+    from celery_catchup.stored_entries.entries import Entries, entries
+
+    monkeypatch.setattr(Entries, "clock", desk_clock)
+    last = desk_clock.now() - timedelta(hours=2)
+    hourly(rows, "hourly", last_run_at=last, queue="slow", kwargs='{"a": 1}')
+    hourly(rows, "disabled", enabled=False)
+    once = ClockedSchedule.objects.create(clocked_time=desk_clock.now() + timedelta(days=1))
+    rows.create(name="once", task="proj.etl", clocked=once, one_off=True)
+    quarter = IntervalSchedule.objects.create(every=15, period="minutes")
+    rows.create(name="odd", task="proj.etl", interval=quarter, one_off=True)
+    project.app.conf.catchup_source = "settings"
+
+    told = project.catchup("import", "django", "--copy")
+
+    assert "3 entries taken over" in told.stdout
+    assert '"odd": it runs once' in told.stderr
+    found = {one.name: one for one in entries(project.app).list()}
+    assert found.keys() == {"hourly", "disabled", "once"}
+    assert found["hourly"].schedule == {"cron": "0 * * * *", "timezone": "UTC"}
+    assert (found["hourly"].options, found["hourly"].kwargs) == ({"queue": "slow"}, {"a": 1})
+    assert not found["disabled"].enabled
+    assert list(found["once"].schedule) == ["at"]

@@ -167,7 +167,7 @@ def test_what_redbeat_missed_before_the_switch_is_caught_up(project: Project, re
     project.tick()
 
     assert "1 entry taken over." in told.stdout
-    assert '"gone": not in this app\'s beat_schedule.' in told.stderr
+    assert "\"gone\": not declared here, and its definition has no 'schedule'." in told.stderr
     assert [slot[11:16] for slot, _ in project.slots("hourly-etl")] == ["10:00", "11:00", "12:00"]
 
 
