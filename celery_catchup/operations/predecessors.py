@@ -154,12 +154,6 @@ def _definition(name: str, fields: Callable[[], dict[str, object]], run: LastRun
 # -- celery-redbeat ------------------------------------------------------------------------------
 
 
-def redbeat_runs(operator: Operator, url: str | None = None) -> dict[str, LastRun]:
-    """Return when each entry of redbeat's schedule last ran, by its name."""
-    found = redbeat_entries(operator, url)
-    return {name: one.last_run for name, one in found.items() if one.last_run is not None}
-
-
 def redbeat_entries(operator: Operator, url: str | None = None) -> dict[str, Definition]:
     """Return the entries of redbeat's schedule as entries to store, by name.
 
