@@ -60,7 +60,8 @@ def _details() -> Iterator[str]:
     for path, method, one in _operations():
         rows = [*_parameters(one["parameters"]), *_members(one.get("requestBody"))]
         listed = table(["Name", "In", "Type", "Default", "Meaning"], rows) + "\n\n" if rows else ""
-        response = in_words(one["responses"]["200"]["content"]["application/json"]["schema"])
+        ((kind, content),) = one["responses"]["200"]["content"].items()
+        response = in_words(content["schema"]) if kind == "application/json" else f"`{kind}`"
         response += ", with status 201 and `Location`" if "201" in one["responses"] else ""
         yield (
             f"### {one['operationId']}\n\n`{method} {ROOT}{path}`\n\n{one['summary']}\n\n"

@@ -151,9 +151,9 @@ class Overview:
     dead_letters: int
 
 
-def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedelta = PROMPT) -> Status:
-    """Read the status. It is healthy when the last tick is younger than ``max_age``, and no due slot
-    has been undecided for longer than ``max_delay``.
+def status(operator: Operator, *, max_age: timedelta | None = None, max_delay: timedelta = PROMPT) -> Status:
+    """Read the status. It is healthy when the last tick is younger than ``max_age``, by default the length of
+    the leader's lease, and no due slot has been undecided for longer than ``max_delay``.
 
     In a lasting conflict it is unhealthy for the app whose entries do not run. For the leader's app it is
     healthy: a probe that ended its beat would only let the other one take over.
@@ -168,7 +168,8 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         return None if found is None else max(timedelta(), found)
 
     tick_age, undecided = age("last_tick"), age("undecided")
-    health = _health(tick_age, max_age, leads=bool(leader))
+    limit = lease_of(leader) if max_age is None else max_age
+    health = _health(tick_age, limit, leads=bool(leader))
     others = {
         beat: since
         for beat, (seen, since) in standbys(operator.store).items()
@@ -207,6 +208,11 @@ def status(operator: Operator, *, max_age: timedelta = FRESH, max_delay: timedel
         failing=tuple(list_failing(operator)),
         held={name: one["held"] for name, one in pauses.items() if one.get("held")},
     )
+
+
+def lease_of(leader: Mapping[str, str]) -> timedelta:
+    """Return the length of the leader's lease: a leader that lives renews it, and ticks, more often."""
+    return stored_length(stored_instant(leader.get("ttl_ms"))) or FRESH
 
 
 def overview(operator: Operator) -> Overview:

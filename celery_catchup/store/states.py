@@ -58,6 +58,11 @@ _WHOLE = ""
 class States(StorePart):
     """Reads and writes the state of entries."""
 
+    def version(self) -> bytes | None:
+        """Return the counter of changes from outside."""
+        found: bytes | None = self._client.get(self._keys.version)
+        return found
+
     def load(self, *, any_schema: bool = False, names: Iterable[str] | None = None) -> StoredState:
         """Read everything, in one round trip for a few hundred entries. With ``names`` read only the
         state of these entries, and all pauses and stops. Raises `UnfitStoreError` if a newer version has

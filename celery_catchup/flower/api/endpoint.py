@@ -47,7 +47,8 @@ class Sent:
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """One method of one path. Only an endpoint that ``changes`` may change something; few that are
-    ``heavy`` run at the same time; one that ``creates`` answers 201 and the address."""
+    ``heavy`` run at the same time; one that ``creates`` answers 201 and the address; one that ``streams``
+    sends events instead of JSON."""
 
     method: str
     path: str
@@ -59,6 +60,7 @@ class Endpoint:
     changes: bool
     heavy: bool
     creates: bool
+    streams: bool
     old_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -129,7 +131,7 @@ ENDPOINTS: list[Endpoint] = []
 
 
 def endpoint(
-    method: str, path: str, *, changes: bool = False, heavy: bool = False
+    method: str, path: str, *, changes: bool = False, heavy: bool = False, streams: bool = False
 ) -> Callable[[Operation], Operation]:
     """Register a function of an operator and a request; its docstring is the summary."""
 
@@ -149,6 +151,7 @@ def endpoint(
                 changes=changes,
                 heavy=heavy,
                 creates=creates,
+                streams=streams,
             )
         )
         return operation

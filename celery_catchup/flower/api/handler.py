@@ -16,14 +16,17 @@ no credentials. Without authentication it can read, as everyone can.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 from celery_catchup.error_text import with_visible_controls
@@ -32,7 +35,9 @@ from celery_catchup.flower import host
 from celery_catchup.flower.api.endpoint import Endpoint, Sent
 from celery_catchup.flower.api.errors import ApiError, ErrorCode, Problem, api_error, problem_of
 from celery_catchup.flower.api.old_paths import OLD_ROOT, old_error
+from celery_catchup.flower.api.requests import EventsRequest
 from celery_catchup.flower.api.responses import Created
+from celery_catchup.flower.api.stream import ALIVE_EVERY, Changes, changes
 from celery_catchup.flower.handler import CatchupHandler
 from celery_catchup.operations import Operator, as_json
 
@@ -67,6 +72,7 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
         self._allowed: list[str] = []
         self._body = b""
         self._etag: str | None = None
+        self._changes: Changes | None = None
 
     def prepare(self) -> None:
         """Read the body before anything is refused: a client that is still sending would miss the answer."""
@@ -96,6 +102,9 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
         if endpoint.has_body:
             self._check_body()
         try:
+            if endpoint.streams:
+                await self._stream(self._parse(endpoint, path))
+                return
             answer = await self.with_operator(
                 lambda operator: self._answer(operator, endpoint, path), heavy=endpoint.heavy
             )
@@ -108,9 +117,7 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
 
     def _answer(self, operator: Operator, endpoint: Endpoint, path: Sequence[str]) -> Answer:
         """Parse the request, carry it out and encode the result; this runs in a thread."""
-        zone = host.celery_app(self.application).timezone
-        sent = Sent(path, self._query(), self.request.headers, self._body)
-        request = endpoint.parse(sent, now=Operator.clock.now(), zone=zone)
+        request = self._parse(endpoint, path)
         dry_run = getattr(request, "dry_run", False)
         if endpoint.changes and not dry_run and (reason := self.why_read_only) is not None:
             raise ApiError(ErrorCode.CHANGES_NOT_ALLOWED, reason)
@@ -119,6 +126,40 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
             location = None if result.path is None else f"{self.url_prefix}{self._root}{result.path}"
             result = result.value
         return self._encoded(encode(result), location)
+
+    def _parse(self, endpoint: Endpoint, path: Sequence[str]) -> Any:
+        zone = host.celery_app(self.application).timezone
+        sent = Sent(path, self._query(), self.request.headers, self._body)
+        return endpoint.parse(sent, now=Operator.clock.now(), zone=zone)
+
+    async def _stream(self, request: EventsRequest) -> None:
+        """Send the changes until the client has enough, or is gone."""
+        loop, left = asyncio.get_running_loop(), request.most
+        end = loop.time() + request.seconds
+        async with changes(host.celery_app(self.application)) as queue:
+            self._changes = queue
+            self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+            self.set_header("X-Accel-Buffering", "no")
+            with suppress(StreamClosedError):
+                await self.flush()
+                while self.request.method == "GET" and left != 0 and (rest := end - loop.time()) > 0:
+                    try:
+                        changed = await asyncio.wait_for(queue.get(), min(rest, ALIVE_EVERY))
+                    except TimeoutError:
+                        self.write(":\n\n")
+                    else:
+                        if changed is None:
+                            return
+                        name, left = ("changed", left and left - 1) if changed else ("ready", left)
+                        data = json.dumps({"changed": changed})
+                        self.write(f"event: {name}\ndata: {data}\n\n")
+                    await self.flush()
+                self.finish()
+
+    def on_connection_close(self) -> None:
+        """End the stream of a client that is gone."""
+        if self._changes is not None:
+            self._changes.put_nowait(None)
 
     def _encoded(self, body: bytes, location: str | None = None) -> Answer:
         etag = f'"{sha1(body, usedforsecurity=False).hexdigest()}"'

@@ -102,7 +102,11 @@ def _operation(endpoint: Endpoint, request: Schema, response: Schema) -> Schema:
     in_path, in_headers = endpoint.path_fields, endpoint.header_fields
     others = {name: field for name, field in fields.items() if name not in {*in_path, *in_headers}}
     headers = [_parameter("header", name, fields[name]) for name in sorted(in_headers)]
-    found = {"description": "Found." if not endpoint.changes else "Done.", "content": _json(response)}
+    kind = "text/event-stream" if endpoint.streams else "application/json"
+    found = {
+        "description": "Found." if not endpoint.changes else "Done.",
+        "content": {kind: {"schema": response}},
+    }
     required = [name for name in others if name in request.get("required", ())]
     operation: Schema = {
         "operationId": endpoint.name,
@@ -130,7 +134,8 @@ def _operation(endpoint: Endpoint, request: Schema, response: Schema) -> Schema:
 
 
 def _statuses(endpoint: Endpoint) -> list[str]:
-    unused = (set() if endpoint.has_body else {"413", "415"}) | (set() if endpoint.heavy else {"429"})
+    unused = set() if endpoint.has_body else {"413", "415"}
+    unused |= set() if endpoint.heavy or endpoint.streams else {"429"}
     return [status for status in _STATUSES if status not in unused]
 
 

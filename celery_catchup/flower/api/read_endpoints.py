@@ -151,6 +151,13 @@ def list_watermarks(operator: Operator, request: requests.EntriesRequest) -> Pag
     return Page(found, page.next, page.total)
 
 
+@endpoint("GET", "/events", streams=True)
+def watch_events(operator: Operator, request: requests.EventsRequest) -> str:
+    """Stream what changes, as server-sent events: `ready`, then `changed` with the names of the collections
+    to read again."""
+    raise NotImplementedError  # the handler streams
+
+
 @endpoint("GET", "/dead-letters")
 def list_dead_letters(
     operator: Operator, request: requests.DeadLettersRequest

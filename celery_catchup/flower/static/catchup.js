@@ -273,8 +273,9 @@
   }
 
   var timer = null;
+  var stream = null;
 
-  function scheduleRefresh() {
+  function scheduleRefresh(delay) {
     clearTimeout(timer);
     timer = setTimeout(async function () {
       try {
@@ -283,19 +284,29 @@
         showLiveState("failing", "Not up to date: Flower does not answer");
       }
       if (!document.hidden) { scheduleRefresh(); }
-    }, every);
+    }, delay || (stream && stream.readyState === EventSource.OPEN ? 10 * every : every));
+  }
+
+  // The server tells of changes; without it, and where the API is closed, the page asks by itself.
+  function openStream() {
+    stream = new EventSource(api + "/events");
+    stream.addEventListener("changed", function () { scheduleRefresh(300); });
+    stream.addEventListener("error", function () { scheduleRefresh(); });
   }
 
   if (light) {
     document.addEventListener("visibilitychange", function () {
       if (document.hidden) {
         clearTimeout(timer);
+        stream.close();
         showLiveState("stopped", "Paused");
       } else {
-        refresh().catch(function () { return null; }).then(scheduleRefresh);
+        openStream();
+        refresh().catch(function () { return null; }).then(function () { scheduleRefresh(); });
       }
     });
     showLiveState("live", "Live");
+    openStream();
     scheduleRefresh();
   }
 

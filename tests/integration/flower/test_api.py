@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from celery_catchup.flower.api import ENDPOINTS
+from celery_catchup.flower.api import ENDPOINTS, stream
 from celery_catchup.flower.api.endpoint import ROOT
 from celery_catchup.model import RunState
+from celery_catchup.operations.changes import fingerprints
 from celery_catchup.testing import FakeClock
 from celery_catchup.testing.embedded_server import EmbeddedServer
 from tests.integration.flowers import SCRIPT, SIGNED, USER, Site, flower
@@ -42,6 +45,13 @@ def project(redis_url: str, desk_clock: FakeClock) -> Project:
 def site(project: Project) -> Iterator[Site]:
     with flower(project.app) as site:
         yield site
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def dead_run_id(site: Site) -> str:
@@ -374,6 +384,72 @@ def test_head_answers_with_the_headers_of_get(site: Site) -> None:
     assert head.headers["ETag"] == get.headers["ETag"]
 
 
+# -- the stream of changes -------------------------------------------------------------------
+
+
+def test_a_stream_tells_what_has_changed(site: Site, project: Project) -> None:
+    def streams() -> list[bool]:
+        return [ready for watch in stream._watches.values() for ready in watch.streams.values()]
+
+    with ThreadPoolExecutor(2) as threads:
+        listening = [threads.submit(site.get, "/events?most=1&seconds=15") for _ in range(2)]
+        wait_until(lambda: streams() == [True, True])
+        site.post("/schedules/hourly-etl/pause")
+        answers = [one.result() for one in listening]
+
+    for answer in answers:
+        assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+        assert answer.text == (
+            'event: ready\ndata: {"changed": []}\n\nevent: changed\ndata: {"changed": ["schedules"]}\n\n'
+        )
+    assert streams() == []
+
+
+def test_a_stream_ends_after_its_time_and_there_are_only_so_many(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_STREAMS", 0)
+    full = site.get("/events")
+    monkeypatch.undo()
+
+    assert (full.status, full.json["code"], full.headers["Retry-After"]) == (429, "busy", "5")
+    assert site.get("/events?seconds=0").text == ""
+    assert site.get("/events", method="HEAD").status == 200
+    assert site.get("/events", headers={}).status == 401
+
+
+def test_every_topic_notices_its_change(site: Site, project: Project, desk_clock: FakeClock) -> None:
+    def look() -> dict[str, object]:
+        with project.operator() as operator:
+            return dict(fingerprints(operator))
+
+    changes: dict[str, Callable[[], object]] = {
+        "runs": lambda: project.execute("hourly-etl"),
+        "dead-letters": lambda: site.post("/runs/discard", {"runIds": [dead_run_id(site)]}),
+        "backfills": lambda: site.post("/backfills", BACKFILL),
+        "schedules": lambda: site.post("/schedules/hourly-etl/pause"),
+        "status": lambda: desk_clock.advance(seconds=61),
+    }
+    for topic, change in changes.items():
+        before = look()
+        assert look() == before
+        change()
+        assert look()[topic] != before[topic], topic
+
+
+def test_the_status_is_unhealthy_a_lease_after_the_leader_was_killed(
+    site: Site, project: Project, desk_clock: FakeClock
+) -> None:
+    with project.beat() as beat:
+        beat.tick()
+        healthy = site.get("/status").json
+        desk_clock.advance(seconds=11)  # the lease is 10 seconds, and nobody renews it
+        killed = site.get("/status").json
+
+    assert (healthy["scheduler"], healthy["healthy"]) == ("running", True)
+    assert (killed["scheduler"], killed["healthy"]) == ("down", False)
+
+
 # -- what is refused -------------------------------------------------------------------------
 
 
@@ -542,6 +618,7 @@ def _paths() -> list[tuple[str, str]]:
     filled = [
         (one.method, one.path.format(entry="hourly-etl", runId=UNKNOWN, id="ffffffff")) for one in ENDPOINTS
     ]
+    filled = [(method, path.replace("/events", "/events?seconds=0")) for method, path in filled]
     return [*filled, ("GET", "/openapi.json"), ("GET", "/nowhere")]
 
 
