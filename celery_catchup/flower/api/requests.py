@@ -218,7 +218,10 @@ class EventsRequest(Request):
     """How long to listen."""
 
     most: QueryNumber | Absent = Field(
-        None, ge=1, le=1000, description="End the stream after so many changes; 1 waits for the next one."
+        None,
+        ge=1,
+        le=1000,
+        description="End the stream after this number of changes; 1 waits for the next one.",
     )
     seconds: QueryNumber = Field(
         3600, ge=0, le=3600, description="End the stream after this time; browsers connect again."

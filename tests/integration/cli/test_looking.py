@@ -359,6 +359,7 @@ def test_skipped_slots_are_listed_with_reason_and_the_way_to_run_them(
                 "last": "2026-02-07T12:00:00Z",
                 "count": 1,
                 "reason": "guard_blocked",
+                "runId": None,
             }
         ]
     }
@@ -445,7 +446,7 @@ def test_runs_of_an_entry_that_is_gone_are_still_listed(
     assert "no such entry: 'hourly-elt' (known: hourly-etl, other); did you mean" in refused.stderr
 
 
-def test_a_record_that_cannot_be_read_is_left_out(project: Project) -> None:
+def test_a_record_that_cannot_be_read_is_a_row_that_says_so(project: Project) -> None:
     with project.operator() as operator:
         for run_id, text in {
             "broken-1": '{"entry": "hou',
@@ -454,7 +455,11 @@ def test_a_record_that_cannot_be_read_is_left_out(project: Project) -> None:
             operator.store.client.hset(operator.store.keys.ledger, run_id, text)
             operator.store.client.zadd(operator.store.keys.runs, {run_id: 1_770_465_600_000})
 
-    assert hours(project.json("runs")) == ["13", "12", "11", "10"]
+    runs = project.json("runs")["runs"]
+    assert [one["error"] for one in runs if one["runId"].startswith("broken")] == [
+        "the record of this run cannot be read: another program has changed it"
+    ] * 2
+    assert [one["scheduledTime"][11:13] for one in runs] == ["13", "12", "12", "12", "11", "10"]
 
 
 def test_attempts_are_a_column_when_there_were_several(project: Project) -> None:
