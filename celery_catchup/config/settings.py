@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from string import Formatter
 from typing import Annotated, Any
 
 from pydantic import AliasGenerator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -118,10 +119,26 @@ def _entries(value: object) -> Mapping[str, object]:
     raise ValueError(f"expected a mapping of entry names to policies, got {shown(value)}")
 
 
+LOG_FIELDS = ("run_id", "task_id", "entry", "worker", "attempt", "started", "ended")
+"""The placeholders of `log_url`."""
+
+
+def _log_url(value: object) -> str:
+    url = text(value)
+    names = [name for _, name, _, _ in Formatter().parse(url) if name is not None]
+    if not url.startswith(("http://", "https://")) or not set(names) <= set(LOG_FIELDS):
+        raise ValueError(
+            f"expected a URL with placeholders out of {', '.join(LOG_FIELDS)}, such as "
+            f"'https://logs.example.com/?q={{task_id}}', got {shown(url)}"
+        )
+    return url
+
+
 _URL = FieldParser(read_redis_url, "Redis URL", optional=True)
 _NAMESPACE = FieldParser(_namespace, "text without blanks, `{`, `}` and `*`", optional=True)
 _BATCH = FieldParser(counts_to(MOST_PER_BATCH), f"whole number from 1 to {MOST_PER_BATCH}")
 _PORT = FieldParser(counts_to(HIGHEST_PORT), f"whole number from 1 to {HIGHEST_PORT}", optional=True)
+_LOG_URL = FieldParser(_log_url, "URL with placeholders", optional=True)
 _ENTRIES = FieldParser(_entries, "mapping of entry names to policies")
 
 
@@ -194,6 +211,10 @@ class Settings(UserModel):
 
     mark_tasks: Annotated[MarkTasks, word(MarkTasks)] = MarkTasks.BOTH
     """Where Flower and `celery events` show a catch-up run: in the name, in the kwargs."""
+
+    log_url: Annotated[str | None, _LOG_URL] = None
+    """Where the log of an attempt is, with placeholders: `https://logs.example.com/?q={task_id}`. The tab
+    links to it."""
 
     metrics_port: Annotated[int | None, _PORT] = None
     """Port on which beat serves metrics for Prometheus; needs the extra `metrics`."""

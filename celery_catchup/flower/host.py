@@ -4,6 +4,7 @@
 - ``flower.urls.settings``: the settings of Flower's Tornado application.
 - ``flower.views.BaseHandler``, ``flower.api.BaseApiHandler``: authentication of pages and of the API.
 - ``application.options`` and ``application.capp``: the command line, and the Celery app.
+- ``application.events.state.tasks``: the tasks that Flower remembers; without it, none.
 - ``navbar.html``: the item of the page "Broker", which the item of the tab is copied from.
 
 If one of the first three is different, `IncompatibleFlowerError` says so and Flower starts without the
@@ -115,6 +116,14 @@ def url_prefix(application: Any) -> str:
 def celery_app(application: Any) -> Any:
     """Return the Celery app that Flower monitors."""
     return application.capp
+
+
+def knows_task(application: Any, task_id: str) -> bool:
+    """Whether Flower still has a page about this task; it keeps the newest ones in memory."""
+    try:
+        return application.events.state.tasks.get(task_id) is not None
+    except AttributeError:
+        return False
 
 
 def _option(application: Any, name: str) -> Any:

@@ -48,6 +48,16 @@ def test_a_dialog_can_be_left_without_changing_anything(browser: Browser, scene:
     assert "sync-crm" in scene.project.json("status")["paused"]
 
 
+def test_a_run_is_started_now(browser: Browser, scene: Scene) -> None:
+    browser.go("/catchup/entry?entry=send-digest")
+
+    browser.press("Run now: send-digest")
+    assert "Start a run of “send-digest” now?" in browser.answer_dialog("Run now")
+
+    browser.until_text("A run of “send-digest” is started.", ".cu-says")
+    browser.until(lambda: "Manual" in browser.texts("#cu-rows .cu-badge"), "the run")
+
+
 def test_the_focus_returns_to_the_button_when_a_dialog_is_left(browser: Browser) -> None:
     browser.go("/catchup/entry?entry=sync-crm")
 

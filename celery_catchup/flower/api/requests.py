@@ -285,6 +285,9 @@ class StartRunRequest(EntryRequest, ChangeRequest):
     """Which run to start."""
 
     at: Time | Absent = Field(None, description="The slot to run; by default a run for this moment.")
+    keep_missed: StrictBool = Field(
+        False, description="Catch up the slots missed before all the same; else they are skipped."
+    )
 
 
 class RunChangeRequest(ChangeRequest):

@@ -101,8 +101,15 @@ def _of_entries(
 
 @endpoint("POST", "/runs", changes=True)
 def start_run(operator: Operator, request: requests.StartRunRequest) -> Created[manual_runs.StartedRun]:
-    """Start the run of a slot, or one for this moment; slots missed before it are not caught up any more."""
-    started = manual_runs.start_run(operator, request.entry, at=request.at, dry_run=request.dry_run)
+    """Start the run of a slot, or one for this moment; slots missed before it are not caught up any more,
+    unless `keepMissed` says so."""
+    started = manual_runs.start_run(
+        operator,
+        request.entry,
+        at=request.at,
+        keep_missed=request.keep_missed,
+        dry_run=request.dry_run,
+    )
     return Created(started, None if request.dry_run else f"/runs/{started.run_id}")
 
 

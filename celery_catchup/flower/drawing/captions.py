@@ -25,7 +25,9 @@ def tooltip(one: TimelineSlots, times: Times) -> str:
     words = _by_mark(one.counts) if one.counts else f"{GLYPHS[one.mark].words}{reason}"
     if one.count > 1:
         return f"{plural(one.count, 'slot')} {times.stamp(one.first)} – {times.stamp(one.last)}: {words}"
-    started = "" if one.started_at is None else f", started {times.stamp(one.started_at)}"
+    started = (
+        "" if one.started_at is None else f", started {times.stamp(one.started_at.replace(microsecond=0))}"
+    )
     return f"{times.stamp(one.first)}: {words}{started}"
 
 

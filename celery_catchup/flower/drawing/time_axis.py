@@ -46,10 +46,9 @@ class TimeAxis:
         ]
 
 
-def hour_labels(axis: TimeAxis) -> Markup:
-    """Draw the hours above or below drawings with the same axis; midnight is labelled with its day."""
+def hour_labels(axis: TimeAxis, *, days: bool = True) -> Markup:
+    """Draw the hours above or below drawings with the same axis; with ``days``, midnight has its day."""
     hours = axis.hours()
-    days = len({hour.date() for hour in hours}) > 1
     labels = [
         element(
             "text",

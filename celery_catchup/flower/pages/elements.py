@@ -142,6 +142,20 @@ def pause_button(entry: str, paused: bool, why: str | None) -> Markup:  # noqa: 
     )
 
 
+def run_button(entry: str, why: str | None) -> Markup:
+    """Write the button that starts a run of an entry now."""
+    return api_button(
+        "Run now",
+        "/runs",
+        {"entry": entry},
+        why=why,
+        label=f"Run now: {entry}",
+        confirm=f"Start a run of “{entry}” now?",
+        done=f"A run of “{entry}” is started.",
+        data_look="run",
+    )
+
+
 def backfill_words(one: BackfillView) -> str:
     """Write the progress of a backfill in numbers that add up."""
     parts = [f"{one.sent:,} of {one.total - one.skipped:,} sent"]

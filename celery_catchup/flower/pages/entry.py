@@ -94,7 +94,7 @@ class EntryDetailsPage(Page):
                 (row, link.entry(name, date=str(row.date)))
                 for row in draw_heat_map(days, week, columns=columns, href=href)
             ],
-            "heat_axis": hour_labels(days[0]),
+            "heat_axis": hour_labels(days[0], days=False),
             "cell_words": _cell_words(columns, per_day),
             "starts": draw_starts(axis, started, down_times=down, href=href),
             "legend": legend((mark for mark in GLYPHS if mark in marks), with_band=False),

@@ -154,11 +154,10 @@ class Page(AuthenticatedHandler):
 
     def _zones(self) -> list[tuple[str, str]]:
         """Return the choices of the zone: the value for the cookie, and the words."""
-        return [
-            ("utc", "UTC"),
-            ("app", f"App ({host.celery_app(self.application).timezone})"),
-            ("local", f"Local ({self.times.name})" if self.times.choice == "local" else "Local"),
-        ]
+        app_zone = str(host.celery_app(self.application).timezone)
+        local = f"Local ({self.times.name})" if self.times.choice == "local" else "Local"
+        choices = [("utc", "UTC"), ("app", f"App ({app_zone})"), ("local", local)]
+        return [(choice, words) for choice, words in choices if choice != "app" or app_zone != "UTC"]
 
 
 class Links:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import quote
 
+from celery_catchup.flower import host
+from celery_catchup.flower.markup import Markup, duration, element, join, percent, written
 from celery_catchup.flower.pages.page import Links, Page, Values
 from celery_catchup.model import RunState, task_id
 from celery_catchup.operations import Operator, UnknownRunError
 from celery_catchup.operations.dead_letters import DeadLetter, show_dead
-from celery_catchup.operations.runs import Run, RunDetails, show_run
+from celery_catchup.operations.runs import Attempt, Run, RunDetails, show_run
 
 _LONGEST_NOTE = 4000
 """Characters of a note on the page; the API has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An attempt, its task, whether Flower still has that task, and the URL of its log or ""."""
+
+    attempt: Attempt
+    task_id: str
+    in_flower: bool
+    log: str
 
 
 class RunDetailsPage(Page):
@@ -21,16 +37,38 @@ class RunDetailsPage(Page):
 
     def show(self, operator: Operator, link: Links, *path: str) -> Values:
         """Read the run whose ID, or a unique prefix of it, is in the path."""
-        found = show_run(operator, path[0])
+        found, now = show_run(operator, path[0]), self.times.now
+        run, template = found.run, operator.configuration.settings.log_url
+        running = run.state is RunState.RUNNING and run.started_at is not None
         return {
-            "heading": f"Run {found.run.run_id[:8]}",
-            "of": found.run.entry,
+            "heading": f"Run {run.run_id[:8]}",
+            "of": run.entry,
             "details": found,
-            "run": found.run,
-            "letter": _dead_letter(operator, found.run),
+            "run": run,
+            "attempts": [self._row(run, one, template) for one in found.attempts],
+            "elapsed": now - run.started_at if running and run.started_at else None,
+            "bar": _bar(run, now),
+            "letter": _dead_letter(operator, run),
             "notes": _notes(found),
-            "task_id": task_id,
         }
+
+    def _row(self, run: Run, one: Attempt, template: str | None) -> AttemptRow:
+        task = task_id(run.run_id, one.attempt)
+        log = "" if template is None else _log_url(template, run, one, task)
+        return AttemptRow(one, task, host.knows_task(self.application, task), log)
+
+
+def _log_url(template: str, run: Run, one: Attempt, task: str) -> str:
+    fields = {
+        "run_id": run.run_id,
+        "task_id": task,
+        "entry": run.entry,
+        "worker": one.worker or "",
+        "attempt": str(one.attempt),
+        "started": written(one.started_at) if one.started_at else "",
+        "ended": written(one.ended_at) if one.ended_at else "",
+    }
+    return template.format(**{name: quote(value, safe="") for name, value in fields.items()})
 
 
 def _dead_letter(operator: Operator, run: Run) -> DeadLetter | None:
@@ -42,7 +80,50 @@ def _dead_letter(operator: Operator, run: Run) -> DeadLetter | None:
         return None
 
 
-def _notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
+# -- the bar ------------------------------------------------------------------------------------
+
+
+def _bar(run: Run, now: datetime) -> Markup:
+    """Draw where the time went between the slot and the end: waiting, in the queue, running."""
+    parts = list(_parts(run, now))
+    total = sum((length for _, _, length in parts), timedelta())
+    if not total:
+        return Markup("")
+    shapes, left = [], 0.0
+    for kind, words, length in parts:
+        share = length / total
+        title = element("title", f"{words} {duration(length)}")
+        shapes.append(
+            element(
+                "rect", title, x=percent(left), width=percent(share), height=12, class_=f"cu-part cu-{kind}"
+            )
+        )
+        left += share
+    words = " · ".join(f"{words} {duration(length)}" for _, words, length in parts)
+    svg = element("svg", *shapes, class_="cu-attempt", height=12, width="100%", aria_hidden="true")
+    return join([svg, element("p", words, class_="cu-sub")])
+
+
+def _parts(run: Run, now: datetime) -> Iterator[tuple[str, str, timedelta]]:
+    """Yield the kind, the words and the length of each part; a part that has not ended lasts until now."""
+    ended = None if run.state.in_flight else run.finished_at
+    times = [
+        ("skipped", "waited", run.scheduled_time, run.queued_at),
+        ("in_flight", "in the queue", run.queued_at, run.started_at),
+        ("failed" if run.state.failed else "on_time", "ran", run.started_at, ended),
+    ]
+    for kind, words, since, until in times:
+        if since is None:
+            return
+        yield kind, words, max(timedelta(), (until or now) - since)
+        if until is None:
+            return
+
+
+# -- notes --------------------------------------------------------------------------------------
+
+
+def _notes(found: RunDetails) -> list[tuple[str, list[tuple[str, Markup]]]]:
     """Return the notes of the task by kind; progress has its own drawing."""
     return [
         (kind.capitalize(), [(name, _note(value)) for name, value in notes.items()])
@@ -51,6 +132,9 @@ def _notes(found: RunDetails) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def _note(value: object) -> str:
+def _note(value: object) -> Markup:
+    """Write a note; an address becomes a link."""
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]}…"
+    if text.startswith(("https://", "http://")) and len(text.split()) == 1:
+        return element("a", text, href=text, rel="noreferrer noopener", target="_blank")
+    return element("pre", text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]}…", class_="cu-pre")

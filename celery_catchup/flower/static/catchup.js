@@ -128,10 +128,20 @@
     return answer && Object.assign({ catchup: answer.choice === "catchup" }, body);
   }
 
+  async function confirmRun(button, body) {
+    var look = await callApi("POST", button.dataset.path, Object.assign({ dryRun: true }, body));
+    var missed = plural(look.passedOver, "missed slot");
+    var text = button.dataset.confirm + (look.passedOver ? "\n" + missed + " would count as done by it, unless they are kept for the catch-up." : "");
+    var choices = look.passedOver ? [["drop", "Run, skip " + missed], ["keep", "Run, keep " + missed]] : [["drop", "Run now"]];
+    var answer = await confirmInDialog(text, choices);
+    return answer && Object.assign({ keepMissed: answer.choice === "keep" }, body);
+  }
+
   async function requestBody(button) {
     var body = JSON.parse(button.dataset.body || "{}");
     if (button.dataset.bulk) { body[button.dataset.bulk] = selected(); }
     if (button.dataset.look === "resume") { return confirmResume(button, body); }
+    if (button.dataset.look === "run") { return confirmRun(button, body); }
     if (button.dataset.confirm) {
       var text = button.dataset.confirm.replace("{n}", plural(selected().length, button.dataset.bulk === "entries" ? "entry" : "run"));
       var answer = await confirmInDialog(text, [["yes", button.dataset.yes || button.textContent.trim()]], button.dataset.reason);

@@ -203,6 +203,34 @@ def test_the_progress_that_a_task_reports_is_on_the_page_of_its_run(
     assert ('<progress class="cu-bar" max="10" value="3"' in page) is (total is not None)
 
 
+def test_the_page_of_a_run_has_its_task_its_log_its_outputs_and_where_the_time_went(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    log_url = "https://logs.example.com/?q={task_id}&entry={entry}"
+    project = Project(redis_url, desk_clock, catchup_log_url=log_url)
+    project.tick()
+    desk_clock.advance(hours=1)
+    project.tick()
+    with project.running("hourly-etl") as run:
+        run.output("report", "https://reports.example.com/1?a=b&c=d")
+        run.output("table", "javascript:alert(1)")
+        run.checkpoint("page", 7)
+    desk_clock.advance(minutes=2)
+
+    with flower(project.app) as site:
+        page = site.ask(f"/catchup/run/{run.run_id}").text
+
+    text = visible_text(page)
+    assert f'href="/task/{run.run_id}"' in page
+    assert "Flower does not remember it any more" in text
+    assert f'href="https://logs.example.com/?q={run.run_id}&amp;entry=hourly-etl"' in page
+    assert '<a href="https://reports.example.com/1?a=b&amp;c=d" rel="noreferrer noopener"' in page
+    assert 'href="javascript' not in page
+    assert "Checkpoints page 7" in text
+    assert "waited 5m 00s · in the queue 0.0 s · ran 2m 00s" in text
+    assert "Elapsed 2m 00s" in text
+
+
 def test_a_name_an_argument_and_an_error_stay_text(redis_url: str, desk_clock: FakeClock) -> None:
     schedule = {EVIL: {"task": EVIL, "schedule": crontab(minute=0), "kwargs": {EVIL: EVIL}}}
     project = Project(redis_url, desk_clock, schedule, {EVIL: ALL})

@@ -78,6 +78,16 @@ def test_a_batch_is_from_one_to_a_thousand(size: object) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "url", ["logs", "javascript:alert(1)", "https://logs/{secret}", "https://logs/{}", 5]
+)
+def test_the_url_of_logs_is_a_url_with_known_placeholders(url: object) -> None:
+    assert Settings.read({"catchup_log_url": "https://logs/?q={task_id}"}).log_url
+
+    (mistake,) = mistakes({"catchup_log_url": url})
+    assert mistake.startswith("catchup_log_url: expected ")
+
+
 def test_the_preset_sets_caps_and_rate() -> None:
     settings = Settings.read({"catchup_preset": "conservative"})
 
