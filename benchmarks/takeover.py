@@ -33,7 +33,7 @@ def measure(stage: Stage) -> Findings:
     if installed("redbeat"):
         rows.append(["celery-redbeat: kill -9, what is left of the lock's life", f"{_lock(stage):,.0f}"])
     bars = [
-        limit_bar("take-over after kill -9", silence, 15, unit="s"),
+        limit_bar("take-over after kill -9", silence, 3, unit="s"),
         limit_bar("clean stop", stop, 2, unit="s"),
     ]
     return Findings([Table("Take-over", _HEADERS, rows, _NOTE)], bars)

@@ -95,6 +95,7 @@ class Assembly:
         """Close all connections; ``interrupted`` as for `Dispatcher.close`."""
         if self._metrics is not None:
             self._metrics.close()
+        self.engine.services.leadership.close()
         self.sender.close(interrupted=interrupted)
         self.store.close()
 
@@ -117,7 +118,9 @@ def assemble(
         app, state=store.client, state_db=store.db, mark_tasks=settings.mark_tasks, checkins=settings.checkins
     )
     dispatch = EntryDispatch(app, sender, schedule)
-    leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl)
+    # A clock that does not run by itself calls nothing back: ticks renew the lease.
+    every = getattr(clock, "every", None)
+    leadership = Leadership(store, clock=clock, ttl_ms=ttl, run_ttl_ms=run_ttl, every=every)
 
     def policies() -> Iterator[Policy]:
         return (one.build(0).policy for one in engine.declared)

@@ -48,6 +48,8 @@ _ZONE = "plain_zone"
 """The field in the scheduler's state that holds the time zone of the last beat."""
 _SENDING = ("apply_entry", "apply_async", "send_task")
 """Methods by which Celery's scheduler sends. A subclass that overrides one sends by itself."""
+_MOMENT = 0.02
+"""Seconds that a standby waits at least before it looks at the leader again."""
 EX_CONFIG = 2
 """Exit code for a configuration that beat does not start with."""
 
@@ -104,7 +106,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             configuration, resolved = self._load_configuration(lenient=lenient)
         settings = configuration.settings
         self._batch_size = settings.batch_size
-        self._renewal = settings.lease_ttl.total_seconds() / 3
+        self._renewal = settings.lease_ttl.total_seconds() / 4
         self._longest_sleep = float(
             min(settings.poll_interval.total_seconds(), self.max_interval, self._renewal)
         )
@@ -299,7 +301,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         if work.stored_entries.revision != revision:
             self._seen = dict(self.schedule)
         if not leads:
-            return self._longest_sleep
+            return max(_MOMENT, min(self._longest_sleep, engine.services.leadership.until_stale()))
         self._start_term(work, unmanaged, now)
         engine.advance(now)
         engine.release(now)

@@ -201,16 +201,16 @@ def _past_end_dates(configuration: Configuration, now: Instant) -> Iterator[str]
 
 
 def _long_timeouts(app: Any, settings: Settings) -> Iterator[str]:
-    """Warn of timeouts that do not fit between two renewals of the lease, a third of its duration."""
-    third = settings.lease_ttl.total_seconds() / 3
+    """Warn of timeouts that do not fit into the time in which a tick must give a sign of life."""
+    third = settings.longest_silence / 3
     options = app.conf.broker_transport_options or {}
     for name in ("socket_timeout", "socket_connect_timeout", "read_timeout", "write_timeout"):
         value = options.get(name)
         if isinstance(value, int | float) and value > third:
             yield (
-                f"broker_transport_options.{name} is {float(value):g} s, longer than a third of "
-                f"catchup_lease_ttl, {third:.1f} s: a broker that falls silent costs the lead; lower it, or "
-                f"set catchup_lease_ttl to at least {3 * float(value):g} s"
+                f"broker_transport_options.{name} is {float(value):g} s, longer than {third:.1f} s: "
+                f"a broker that falls silent costs the lead after {settings.longest_silence:g} s; lower it, "
+                f"or set catchup_lease_ttl to at least {3 * float(value):g} s"
             )
 
 

@@ -32,7 +32,10 @@ from celery_catchup.timetables.cron_dialects import Dialect
 
 PREFIX = "catchup_"
 
-SHORTEST_LEASE = timedelta(seconds=3)
+SHORTEST_LEASE = timedelta(seconds=2)
+SHORTEST_RUN_LEASE = timedelta(seconds=3)
+LONGEST_SILENCE = 10.0
+"""Seconds after which a beat whose tick hangs is replaced, unless its lease is longer."""
 """A lease is renewed at a third of its length, and a renewal may take a second."""
 
 MOST_PER_BATCH = 1000
@@ -177,8 +180,8 @@ class Settings(UserModel):
     """What to do if stored entries differ from declared ones."""
     first_start: Annotated[FirstStart, word(FirstStart)] = FirstStart.WAIT
     """Whether a new entry runs at once if its schedule matches the current minute."""
-    lease_ttl: Annotated[timedelta, PAUSE] = timedelta(seconds=10)
-    """How long a silent leader stays leader; at least `3s`."""
+    lease_ttl: Annotated[timedelta, PAUSE] = timedelta(seconds=2)
+    """How long a silent leader stays leader; at least `2s`. If its tick hangs, after 10 s."""
     run_lease_ttl: Annotated[timedelta, PAUSE] = timedelta(seconds=60)
     """How long a silent worker keeps its run; at least `3s`."""
     ledger_ttl: Annotated[timedelta, PAUSE] = timedelta(days=30)
@@ -239,13 +242,19 @@ class Settings(UserModel):
 
     @field_validator("lease_ttl", "run_lease_ttl")
     @classmethod
-    def _long_enough_to_renew(cls, value: timedelta) -> timedelta:
-        if value < SHORTEST_LEASE:
+    def _long_enough_to_renew(cls, value: timedelta, info: ValidationInfo) -> timedelta:
+        shortest = SHORTEST_LEASE if info.field_name == "lease_ttl" else SHORTEST_RUN_LEASE
+        if value < shortest:
             raise ValueError(
                 f"{format_duration(value)} is too short: a lease is renewed at a third of its length, "
-                f"and a renewal may take a second; set at least {format_duration(SHORTEST_LEASE)}"
+                f"and a renewal may take a second; set at least {format_duration(shortest)}"
             )
         return value
+
+    @property
+    def longest_silence(self) -> float:
+        """Seconds in which a tick must give a sign of life."""
+        return max(LONGEST_SILENCE, self.lease_ttl.total_seconds())
 
     @field_validator("permanent_errors")
     @classmethod

@@ -33,8 +33,8 @@ def open_store(app: Any, settings: Settings | None = None) -> Store:
     settings = read_settings(app) if settings is None else settings
     url = store_url(app, settings)
     try:
-        # A call must fit into the time between two renewals, a third of the lease.
-        patience = settings.lease_ttl.total_seconds() / 3
+        # Three calls must fit into the time in which a tick gives a sign of life.
+        patience = settings.longest_silence / 3
         options = app.conf.get("broker_transport_options") or {}
         client = connect(url, sentinel_options=options, patience=patience)
     except ValueError as error:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from itertools import pairwise
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.acceptance.processes import Process, until
+from tests.acceptance.proxies import Proxy
 from tests.acceptance.sites import LEADING, Site, instant, seconds_since
 from tests.results import Recorder
 
@@ -223,3 +228,39 @@ def test_forty_leaders_killed_frozen_and_stopped_at_random_lose_nothing_and_doub
     check_no_slot_lost_or_doubled(site)
     assert max(times["kill"] + times["freeze"]) <= 1.5 * LEASE
     assert max(times["stop"]) < 2.0
+
+
+BUSY = "while True: sum(range(10_000))"
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [8, pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(900)])],
+)
+def test_a_healthy_leader_keeps_the_lead_on_a_saturated_machine_with_a_slow_network(
+    site: Site, seconds: int
+) -> None:
+    """Every processor has two programs that never rest, and a round trip to Redis takes 100 ms; the lease
+    has its default length."""
+    url = urlsplit(site.url)
+    with Proxy(url.hostname or "", url.port or 0) as proxy, ExitStack() as stack:
+        site.declare(
+            {"ticking": {"$every": 1}},
+            catchup_entries={"ticking": {"window": "10m", "overlap_policy": "allow"}},
+            catchup_lease_ttl=None,
+            catchup_poll_interval=None,
+            catchup_redis_url=url._replace(netloc=f"127.0.0.1:{proxy.port}").geturl(),
+        )
+        first = site.leader()
+        second = site.beat()
+        second.until_it_says(STANDING_BY)
+        proxy.slow(0.05, 0.05)
+        for _ in range(2 * (os.cpu_count() or 1)):
+            busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", BUSY]))
+            stack.callback(busy.kill)
+        time.sleep(seconds)
+
+        assert second.text().count(LEADING) == 0
+        assert first.text().count(LEADING) == 1
+        assert STANDING_BY not in first.text()
+    check_no_slot_lost_or_doubled(site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import heapq
 import random
@@ -36,6 +37,22 @@ class HostClock:
     @property
     def wall_ms(self) -> int:
         return self._hub.now + self.skew_ms
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        """The same as a thread does: between any two steps of the same process."""
+        process, going = self._hub.current, [True]
+        assert process is not None
+
+        def repeat() -> None:
+            while True:
+                self._hub.sleep(seconds * 1000)
+                if not going:
+                    return
+                with contextlib.suppress(Exception):
+                    action()
+
+        process.spawn(repeat)
+        return going.clear
 
 
 class Process:

@@ -76,7 +76,7 @@ SETTINGS: list[tuple[str, dict[Any, object], tuple[str, ...]]] = [
     ("drift", {"catchup_on_drift": "ignore"}, ("catchup_on_drift", "'ignore'", "adopt, warn or refuse")),
     ("a bool for drift", {"catchup_on_drift": False}, ("catchup_on_drift", "False")),
     ("a first start", {"catchup_first_start": "now"}, ("catchup_first_start", "'now'", "wait or match")),
-    ("a short lease", {"catchup_lease_ttl": "1s"}, ("catchup_lease_ttl", "1s", "third", "3s")),
+    ("a short lease", {"catchup_lease_ttl": "1s"}, ("catchup_lease_ttl", "1s", "third", "2s")),
     ("a negative lease", {"catchup_lease_ttl": "-10s"}, ("catchup_lease_ttl", "'-10s'", "sign")),
     ("a lease as a number", {"catchup_lease_ttl": 10}, ("catchup_lease_ttl", "10", "no unit")),
     ("a short lease of runs", {"catchup_run_lease_ttl": "500ms"}, ("catchup_run_lease_ttl", "500ms", "3s")),

@@ -25,7 +25,7 @@ def test_defaults() -> None:
     assert settings.cron_dialect is Dialect.EXTENDED
     assert settings.on_drift is OnDrift.ADOPT
     assert settings.first_start is FirstStart.WAIT
-    assert settings.lease_ttl == timedelta(seconds=10)
+    assert settings.lease_ttl == timedelta(seconds=2)
     assert settings.run_lease_ttl == timedelta(seconds=60)
     assert settings.ledger_ttl == timedelta(days=30)
     assert settings.poll_interval == timedelta(seconds=1)
@@ -49,13 +49,14 @@ def test_an_unknown_setting_is_a_mistake_with_the_nearest_name() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["catchup_lease_ttl", "catchup_run_lease_ttl"])
-def test_a_lease_is_long_enough_to_be_renewed(name: str) -> None:
-    assert Settings.read({name: "3s"})
+@pytest.mark.parametrize(("name", "shortest"), [("catchup_lease_ttl", 2), ("catchup_run_lease_ttl", 3)])
+def test_a_lease_is_long_enough_to_be_renewed(name: str, shortest: int) -> None:
+    assert Settings.read({name: f"{shortest}s"})
 
-    (mistake,) = mistakes({name: "2s999ms"})
-    assert mistake.startswith(f"{name}: 2s999ms is too short: a lease is renewed at a third of its length")
-    assert mistake.endswith("set at least 3s")
+    short = f"{shortest - 1}s999ms"
+    (mistake,) = mistakes({name: short})
+    assert mistake.startswith(f"{name}: {short} is too short: a lease is renewed at a third of its length")
+    assert mistake.endswith(f"set at least {shortest}s")
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "{a}", "a*", "a\tb", "a\nb", "a\x00", "x" * 201, 5])
