@@ -131,6 +131,7 @@ def assemble(
         events,
         needed=lambda: any(map(_needs_worker_plugin, policies())),
         lanes=lambda: {one.catch_up.queue for one in policies() if one.catch_up.queue is not None},
+        schedule=schedule,
     )
     recovery = Recovery(store, run_ttl_ms=run_ttl)
     retention = Retention(store)

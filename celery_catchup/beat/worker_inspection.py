@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from celery_catchup.beat.unserved import Unserved, destinations, find_unserved
 from celery_catchup.events import Events, MixedFleet
 from celery_catchup.events.command_lines import celery_line
 from celery_catchup.events.log_lines import logfmt
@@ -22,7 +23,7 @@ from celery_catchup.store.workers import LATELY
 
 logger = logging.getLogger(__name__)
 
-_FIRST = 60.0
+_FIRST = 15.0
 """Seconds that workers have to start before the first inspection."""
 _EVERY = 300.0
 """Seconds between two inspections."""
@@ -38,16 +39,39 @@ _NOW = 2**62
 
 def ask_workers(app: Any, *, timeout: float = _ANSWER) -> dict[str, list[str]] | None:
     """Ask all workers which queues they consume; None when the broker fails."""
+    answers = _ask(app, "active_queues", timeout)
+    return (
+        None
+        if answers is None
+        else {worker: [str(queue["name"]) for queue in queues] for worker, queues in answers.items()}
+    )
+
+
+def ask_tasks(app: Any, *, timeout: float = _ANSWER) -> dict[str, frozenset[str]] | None:
+    """Ask all workers which tasks they know; None when the broker fails."""
+    answers = _ask(app, "registered", timeout)
+    # A task with a rate limit is shown with it: "proj.etl [rate_limit=10/m]".
+    return (
+        None
+        if answers is None
+        else {
+            worker: frozenset(str(task).partition(" [")[0] for task in tasks)
+            for worker, tasks in answers.items()
+        }
+    )
+
+
+def _ask(app: Any, question: str, timeout: float) -> dict[str, list[Any]] | None:
     try:
         with app.connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, timeout=timeout)
-            answers: Any = app.control.inspect(timeout=timeout, connection=connection).active_queues()
+            asked = app.control.inspect(timeout=timeout, connection=connection)
+            answers: Any = getattr(asked, question)()
     except Exception:  # each transport has its own, and some do not support it
         logger.debug("Workers could not be asked", exc_info=True)
         return None
-    return {
-        str(worker): [str(queue["name"]) for queue in queues] for worker, queues in (answers or {}).items()
-    }
+    # A worker that fails to answer sends a mapping with the error.
+    return {str(worker): one for worker, one in (answers or {}).items() if isinstance(one, list)}
 
 
 class WorkerInspection:
@@ -62,14 +86,17 @@ class WorkerInspection:
         *,
         needed: Callable[[], bool],
         lanes: Callable[[], set[str]] = set,
+        schedule: Mapping[str, Any] | None = None,
     ) -> None:
         self._app, self._workers, self._events, self._needed = app, workers, events, needed
         self._lanes = lanes
+        self._schedule = {} if schedule is None else schedule
         self._ask_at = time.monotonic() + _FIRST
         self._asked_at = 0.0
         self._thread: threading.Thread | None = None
         self._answers: Mapping[str, Sequence[str]] | None = None
         self._answered: tuple[float, Collection[str]] = (-inf, ())
+        self._unserved: Sequence[Unserved] = ()
         self._warned: dict[str, Instant] = {}
 
     def presence(self) -> Presence:
@@ -102,6 +129,9 @@ class WorkerInspection:
 
     def _ask(self) -> None:
         answers = ask_workers(self._app)
+        if answers:
+            wanted = destinations(self._app, dict(self._schedule))
+            self._unserved = list(find_unserved(wanted, answers, ask_tasks(self._app) or {}))
         self._answers, self._answered = answers, (time.monotonic(), tuple(answers or ()))
 
     def _warn(self, server_ms: Instant) -> None:
@@ -111,6 +141,9 @@ class WorkerInspection:
         if without and self._is_news("", server_ms):
             advice = 'add imports += ["celery_catchup.worker"] to the workers\' settings'
             logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
+        for one in self._unserved:
+            if self._is_news(f"{one.queue} {one.task}", server_ms):
+                logger.warning(logfmt("Entries without a worker", detail=f"{one.detail}; {one.fix}"))
         for queue, names in presence.mixed_since(server_ms - LATELY).items():
             if self._is_news(queue, server_ms):
                 self._events.emit(MixedFleet(queue, tuple(names)))

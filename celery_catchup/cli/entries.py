@@ -73,7 +73,8 @@ def _state(one: EntryView) -> str:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
     parts = [
         f"stopped by {', '.join(one.stopped_by)}" if one.stopped_by else "",
-        f"{one.active} active" if one.active else "",
+        f"{one.running} running" if one.running else "",
+        f"{one.queued} queued" if one.queued else "",
         f"{one.waiting} waiting" if one.waiting else "",
     ]
     return ", ".join(filter(None, parts)) or ("finished" if one.finished else "idle")

@@ -56,7 +56,9 @@ def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
 
 
 def _why(one: Skipped) -> str:
-    return str(one.reason) if one.run_id is None else f"{one.reason} ({one.run_id[:SHORT_ID]})"
+    more = [] if one.run_id is None else [one.run_id[:SHORT_ID]]
+    more += [f"{one.recovered} ran since"] if one.recovered else []
+    return f"{one.reason} ({', '.join(more)})" if more else str(one.reason)
 
 
 def show_run_facts(screen: Screen, run: Run) -> None:
@@ -104,10 +106,10 @@ def checkpoint_facts(checkpoint: Checkpoint | None) -> Iterator[tuple[str, objec
 
 
 def show_attempts(screen: Screen, attempts: Sequence[Attempt]) -> None:
-    """Print how each attempt ended, if there are several."""
-    for one in attempts if len(attempts) > 1 else ():
+    """Print how each attempt ended, and its task's id in Celery."""
+    for one in attempts:
         started = screen.time(one.started_at) if one.started_at else None
-        parts = (one.outcome, started, one.worker, one.error)
+        parts = (one.outcome, started, one.worker, one.error, f"task id {one.task_id}")
         screen.facts([(f"Attempt {one.attempt}", ", ".join(text for text in parts if text))])
 
 

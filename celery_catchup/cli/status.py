@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
 from celery_catchup.cli.parameters import DurationParam, json_option, option, zone_option
-from celery_catchup.cli.screen import Screen, counted, length
+from celery_catchup.cli.screen import SHORT_ID, Screen, counted, length
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -20,7 +20,13 @@ _DURATION = DurationParam(fine=True)
 
 @operator_command("status", short_help="Show whether a beat leads, and what needs attention.")
 @option(
-    "--check", group="Output", is_flag=True, help="For probes: exit with 1 unless a beat leads and decides."
+    "--check",
+    group="Output",
+    is_flag=True,
+    help="For probes: only the first line, and the workers not asked.",
+)
+@option(
+    "--workers", group="Output", is_flag=True, help="Exit with 1 if workers do not serve every entry, too."
 )
 @option("--max-age", group="Output", type=_DURATION, default="60s", help="Largest age of the last tick.")
 @option(
@@ -29,26 +35,37 @@ _DURATION = DurationParam(fine=True)
 @zone_option
 @json_option
 def command(
-    operator: Operator, screen: Screen, *, check: bool, max_age: timedelta, max_delay: timedelta
+    operator: Operator,
+    screen: Screen,
+    *,
+    check: bool,
+    workers: bool,
+    max_age: timedelta,
+    max_delay: timedelta,
 ) -> int:
-    """Show whether a beat leads, the progress of its catch-up, and what needs attention.
+    """Show whether a beat leads, the progress of its catch-up, and what needs attention; ask the workers.
 
-    With --check it is a probe. The exit code is 0 while the last tick is younger than --max-age and no due
+    With --check it is a probe of the beat: one line, from the store alone. Problems of workers and runs do
+    not change its exit code, because another beat would not help; --workers includes the workers.
+
+    The exit code is 0 while the last tick is younger than --max-age and no due
     slot has stayed undecided longer than --max-delay, else 1. It is also 1 if a beat with other entries than
     this app's has led in its namespace for five minutes. It is 69 if the store is unreachable.
     """
     from celery_catchup.operations.status import status
 
-    found = status(operator, max_age=max_age, max_delay=max_delay)
+    found = status(operator, max_age=max_age, max_delay=max_delay, ask=workers or not check)
     if not screen.printed_as_json(found):
         screen.out(f"Scheduler: {_state(found)}")
         if found.conflict is not None:
             grade = "Error" if found.conflict.lasting else "Warning"
             screen.out(f"{grade}: {found.conflict.detail}; set catchup_namespace")
+        screen.facts(_problems(found))
         if not check:
             screen.facts(_facts(screen, found))
             _advise(screen, found)
-    return EX_FAILURE if check and not found.healthy else 0
+    unserved = workers and _unserved(found)
+    return EX_FAILURE if unserved or not found.healthy else 0
 
 
 def _state(found: Status) -> str:
@@ -74,6 +91,34 @@ def _held(found: Status) -> str:
     return f"{entries} held: {counted(sum(found.held.values()), 'run')}" if found.held else ""
 
 
+def _unserved(found: Status) -> bool:
+    fleet = found.fleet
+    return fleet is None or not fleet.workers or any(one.entirely for one in fleet.unserved)
+
+
+def _problems(found: Status) -> Iterator[tuple[str, object]]:
+    """Yield what keeps runs from being executed."""
+    fleet = found.fleet
+    if fleet is not None and not fleet.asked:
+        yield "Workers", "could not be asked: the broker does not answer"
+    elif fleet is not None and not fleet.workers:
+        yield "Workers", "none answers"
+    for unserved in fleet.unserved if fleet is not None and fleet.workers else ():
+        yield "Not served", unserved.detail
+    for queue in found.queues:
+        depth = "" if queue.length is None else f", {counted(queue.length, 'message')} in the queue"
+        oldest = (
+            f"the oldest for {length(queue.waiting)} ({queue.oldest_run[:SHORT_ID]} of {queue.oldest_entry})"
+        )
+        yield "Queued", f"{counted(queue.runs, 'run')} in {queue.queue}, {oldest}{depth}"
+    for run in found.long_running:
+        usual = f", usually {length(run.usual)}" if run.usual is not None else ""
+        blocks = f", {counted(run.blocked, 'slot')} blocked" if run.blocked else ""
+        where = f"{run.run_id[:SHORT_ID]} on {run.worker}, task id {run.task_id}"
+        yield "Running long", f"{run.entry} for {length(run.running)}{usual}{blocks} ({where})"
+    yield "Overdue", ", ".join(found.overdue) or None
+
+
 def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     time = screen.time
     yield "Leader", None if found.leader is None else f"{found.leader} (epoch {found.epoch})"
@@ -85,7 +130,7 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     for one in found.failing:
         what = one.entry if one.backfill is None else f"{one.entry}, backfill {one.backfill}"
         yield "Failing", f"{what}: {one.reason} (since {time(one.since)}, {one.times} tries)"
-    yield "Runs in flight", found.in_flight
+    yield "Runs in flight", f"{found.in_flight} ({found.queued} queued, {found.running} running)"
     yield "Waiting for a retry", found.waiting_for_retry or None
     yield "Waiting to be published", found.to_be_published or None
     yield "Dead letters", found.dead_letters
@@ -94,12 +139,16 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     yield "Held", ", ".join(found.held) or None
     yield "Paused", ", ".join(found.paused) or None
     yield "Stopped by a failed run", ", ".join(found.stopped) or None
-    yield "Workers with the plugin", found.workers
+    if found.fleet is not None and found.fleet.workers:
+        alone = len(found.fleet.without_plugin)
+        yield "Workers", f"{len(found.fleet.workers)} answer, {alone} of them without the plugin"
     yield "Standby beats", found.standbys or None
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 
 
 def _advise(screen: Screen, found: Status) -> None:
+    for run in found.long_running[:1]:
+        screen.hint("To end a run that hangs", "runs", "cancel", run.run_id, "--terminate")
     if found.dead_letters:
         screen.hint("To see what failed for good", "dlq", "list")
     if found.held:
@@ -110,5 +159,5 @@ def _advise(screen: Screen, found: Status) -> None:
         screen.hint("To see what was not recovered", "runs", "--state", "skipped", "--since", "24h")
     if found.without_plugin:
         screen.hint("Runs on workers without the plugin stay open. What to do", "doctor")
-    if not found.healthy:
+    if not found.healthy or _unserved(found) or found.queues:
         screen.hint("To find the problem", "doctor")

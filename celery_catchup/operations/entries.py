@@ -17,6 +17,7 @@ from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
+from celery_catchup.operations.in_flight import running_by_entry
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages
 from celery_catchup.planning.entry import Entry, Role
@@ -35,11 +36,11 @@ class EntryView:
     """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``, and ``window`` how far
     back; where schedules of a list differ, each of them in their order. Without a policy the entry runs as
     under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
-    for which its chain waits (`on_failure: stop`). ``failing`` is why its slots cannot be decided at
-    present, ``failing_since`` since when. ``held`` is the number of runs for which its catch-up waits for an
-    approval (`hold_above`); it is paused until then. A ``stored`` entry was created at run time; it is
-    ``finished`` if it runs once, and that time has passed. ``overdue_since`` is the first missed slot that is
-    not decided."""
+    for which its chain waits (`on_failure: stop`). ``active`` runs are ``queued`` or ``running``.
+    ``failing`` is why its slots cannot be decided at present, ``failing_since`` since when. ``held`` is the
+    number of runs for which its catch-up waits for an approval (`hold_above`); it is paused until then. A
+    ``stored`` entry was created at run time; it is ``finished`` if it runs once, and that time has passed.
+    ``overdue_since`` is the first missed slot that is not decided."""
 
     name: str
     task: str
@@ -55,6 +56,8 @@ class EntryView:
     watermark: datetime | None
     first_seen_at: datetime | None
     active: int
+    queued: int
+    running: int
     waiting: int
     stopped_by: tuple[str, ...]
     failing: str | None = None
@@ -159,9 +162,10 @@ def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list
     stored, now = operator.read_stored(None if names is None else wanted), operator.now()
     tracked = operator.tracked(stored, now, set(wanted))
     busy = operator.states.open_runs(wanted)
+    running = running_by_entry(operator) if any(one.active for one in busy.values()) else Counter[str]()
     failing = {one.entry: one for one in list_failing(operator) if one.backfill is None}
     return [
-        _view(operator, name, tracked.get(name), stored, busy[name], failing.get(name), now)
+        _view(operator, name, tracked.get(name), stored, busy[name], running[name], failing.get(name), now)
         for name in wanted
     ]
 
@@ -259,6 +263,7 @@ def _view(
     tracked: TrackedEntry | None,
     stored: StoredState,
     busy: OpenRuns,
+    running: int,
     failing: Failing | None,
     now: Instant,
 ) -> EntryView:
@@ -280,6 +285,8 @@ def _view(
         watermark=stored_time(stored.decided.get(name)),
         first_seen_at=stored_time(stored.first_seen.get(name)),
         active=busy.active,
+        queued=max(busy.active - running, 0),
+        running=min(running, busy.active),
         waiting=busy.waiting,
         stopped_by=tuple(stored.stopped.get(name, "").split()),
         failing=None if failing is None else failing.reason,

@@ -52,6 +52,7 @@ from celery_catchup.store import (
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import open_store
+from celery_catchup.store.recovery import Recovery
 from celery_catchup.store.survey import Survey
 from celery_catchup.store.workers import Workers
 from celery_catchup.stored_entries.entries import Entries
@@ -251,6 +252,7 @@ class Operator:
     backfills = _part(Backfills)
     workers = _part(Workers)
     notes = _part(Notes)
+    recovery = _part(Recovery)
 
     @cached_property
     def stored_entries(self) -> Entries:

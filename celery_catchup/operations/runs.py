@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from typing import Any
 from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
 from celery_catchup.events.redaction import redacted_value
-from celery_catchup.model import RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.operations.run_inputs import RunInputs, read_inputs
@@ -66,10 +67,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution. ``outcome`` is ``lost`` when its worker stopped renewing the lease, ``retried`` when
-    its task asked for another try, else the state of the run after it."""
+    """One execution. ``task_id`` is its id in Celery. ``outcome`` is ``lost`` when its worker stopped
+    renewing the lease, ``retried`` when its task asked for another try, else the run's state after it."""
 
     attempt: int
+    task_id: str
     started_at: datetime | None
     ended_at: datetime | None
     worker: str | None
@@ -164,7 +166,7 @@ class Runs:
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """Neighbouring slots of an entry that were decided not to run; ``run_id`` is the run that they were
-    skipped for, if there is one."""
+    skipped for, if there is one. ``recovered`` of the slots have a run since, such as one of a backfill."""
 
     entry: str
     first: datetime
@@ -172,6 +174,7 @@ class Skipped:
     count: int
     reason: SkipReason | str
     run_id: str | None = None
+    recovered: int = 0
 
 
 def list_runs(
@@ -219,12 +222,17 @@ def list_skips(
         name: None if at is None else to_instant(at) for name, at in (("since", since), ("until", until))
     }
     spans = (
-        _skipped(name, span)
+        (name, span)
         for part in portions(names)
         for name, some in operator.listing.skips(part, **bounds).items()
         for span in some
     )
-    return nlargest(limit, spans, key=lambda one: (one.last, one.entry))
+    found = nlargest(limit, spans, key=lambda one: (one[1]["last"], one[0]))
+    by_entry = defaultdict[str, list[Record]](list)
+    for name, span in found:
+        by_entry[name].append(span)
+    recovered = recovered_slots(operator, by_entry)
+    return [_skipped(name, span, recovered[name]) for name, span in found]
 
 
 def progress_of(operator: Operator, runs: Iterable[Run]) -> dict[str, tuple[float, float | None]]:
@@ -301,6 +309,12 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def task_id_of(record: Mapping[str, Any], attempt: int) -> str:
+    """Return the Celery id of an attempt's task: the run's own, followed by the attempt from the second on; a
+    retry that the task asked for keeps that of its predecessor, which is recorded."""
+    return _text(record.get("task_id")) or (record["id"] if attempt < 2 else f"{record['id']}-{attempt}")
+
+
 def last_checkpoint(record: Record, notes: Mapping[str, Mapping[str, Any]]) -> Checkpoint | None:
     """Return the last checkpoint that the run's task noted, with its value."""
     noted = record.get("checkpoint")
@@ -362,6 +376,7 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
         past.append(
             {
                 "attempt": record.get("attempt", 1),
+                "task_id": record.get("task_id"),
                 "started": record["attempt_started"],
                 "ended": record.get("finished"),
                 "worker": record.get("worker"),
@@ -371,7 +386,8 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
         )
     for one in past:
         yield Attempt(
-            attempt=stored_instant(one.get("attempt")) or 0,
+            attempt=(number := stored_instant(one.get("attempt")) or 0),
+            task_id=task_id_of({"id": record["id"], "task_id": one.get("task_id")}, number),
             started_at=stored_time(one.get("started")),
             ended_at=stored_time(one.get("ended")),
             worker=_text(one.get("worker")),
@@ -380,7 +396,27 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
         )
 
 
-def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
+def recovered_slots(
+    operator: Operator, spans: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, list[Instant]]:
+    """Return the slots of skipped spans that have a run now which has not failed, by entry."""
+    ranges = {
+        name: (min(int(one["first"]) for one in some) - 1, max(int(one["last"]) for one in some))
+        for name, some in spans.items()
+        if some
+    }
+    recorded = operator.states.recorded_of(ranges) if ranges else {}
+    return {
+        name: [
+            slot
+            for _, slot, state in recorded.get(name, ())
+            if not state.failed and any(one["first"] <= slot <= one["last"] for one in some)
+        ]
+        for name, some in spans.items()
+    }
+
+
+def _skipped(entry: str, span: Mapping[str, Any], recovered: Sequence[Instant]) -> Skipped:
     reason = span["reason"]
     return Skipped(
         entry,
@@ -389,6 +425,7 @@ def _skipped(entry: str, span: Mapping[str, Any]) -> Skipped:
         int(span["count"]),
         SkipReason(reason) if reason in list(SkipReason) else str(reason),
         span.get("run_id"),
+        sum(span["first"] <= slot <= span["last"] for slot in recovered),
     )
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from celery_catchup.error_text import listed, shown
-from celery_catchup.model import Instant, Severity, SkipReason, Trigger, to_datetime, to_instant, to_rfc3339
+from celery_catchup.model import (
+    Instant,
+    Severity,
+    SkipReason,
+    Trigger,
+    to_datetime,
+    to_instant,
+    to_milliseconds,
+    to_rfc3339,
+)
+from celery_catchup.operations.fleet import Fleet, ask_fleet
+from celery_catchup.operations.in_flight import LongRun, QueuedRuns, look_at_runs
 from celery_catchup.operations.operator import Operator
+from celery_catchup.operations.runs import recovered_slots
 from celery_catchup.store import Backfill
 from celery_catchup.store.history import last_catchup
 from celery_catchup.store.leadership import standbys
@@ -26,7 +39,6 @@ LATELY = 24 * 3600 * 1000
 """Milliseconds that the numbers of an overview cover."""
 
 _BANNER = timedelta(hours=1)  # a finished catch-up is shown for this long
-_WORKERS = 10 * 60 * 1000  # milliseconds; a worker reports each minute
 _STANDBYS = 2 * 60 * 1000  # milliseconds; a standby reports every 20 seconds
 _ROLLOUT = 5 * 60 * 1000  # milliseconds for which two versions of a schedule may run side by side
 
@@ -85,7 +97,9 @@ class Status:
     are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail,
     ``stopped`` entries whose chain waits for a failed run (`on_failure: stop`), ``without_plugin`` workers
     without the plugin that consume a queue of workers with it. ``held`` are entries whose catch-up waits for
-    an approval, with its number of runs; they are not among the ``paused``."""
+    an approval, with its number of runs; they are not among the ``paused``. ``queues`` are those in which
+    runs wait, ``long_running`` runs that take far longer than usual, ``overdue`` entries with a slot that is
+    undecided for too long. ``fleet`` is what the workers answered, null if they were not asked."""
 
     scheduler: Health
     healthy: bool
@@ -98,6 +112,8 @@ class Status:
     lag: timedelta | None
     catchup: CatchupProgress | None
     in_flight: int
+    queued: int
+    running: int
     waiting_for_retry: int
     to_be_published: int
     dead_letters: int
@@ -112,6 +128,10 @@ class Status:
     undecided: timedelta | None
     failing: tuple[Failing, ...]
     held: Mapping[str, int]
+    overdue: tuple[str, ...]
+    queues: tuple[QueuedRuns, ...]
+    long_running: tuple[LongRun, ...]
+    fleet: Fleet | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +171,17 @@ class Overview:
     dead_letters: int
 
 
-def status(operator: Operator, *, max_age: timedelta | None = None, max_delay: timedelta = PROMPT) -> Status:
-    """Read the status. It is healthy when the last tick is younger than ``max_age``, by default the length of
-    the leader's lease, and no due slot has been undecided for longer than ``max_delay``.
+def status(
+    operator: Operator,
+    *,
+    max_age: timedelta | None = None,
+    max_delay: timedelta = PROMPT,
+    ask: bool = False,
+) -> Status:
+    """Read the status; with ``ask``, ask the workers and the broker, too, which takes a few seconds.
+
+    It is healthy when the last tick is younger than ``max_age``, by default the length of the leader's
+    lease, and no due slot has been undecided for longer than ``max_delay``.
 
     In a lasting conflict it is unhealthy for the app whose entries do not run. For the leader's app it is
     healthy: a probe that ended its beat would only let the other one take over.
@@ -180,6 +208,7 @@ def status(operator: Operator, *, max_age: timedelta | None = None, max_delay: t
     pauses = {name: one for name, one in records.items() if one.get("paused")}
     mixed = operator.workers.presence().mixed_since(server_now - SEEN_LATELY)
     prompt = undecided is None or undecided <= max_delay
+    runs = look_at_runs(operator, ask_broker=ask)
     alone = conflict is None or not conflict.lasting or operator.declares_as_leader()
     return Status(
         scheduler=health,
@@ -193,26 +222,43 @@ def status(operator: Operator, *, max_age: timedelta | None = None, max_delay: t
         lag=age("watermark"),
         catchup=_progress(scheduler),
         in_flight=counts["leases"] + counts["outbox"],
+        queued=runs.queued + counts["outbox"],
+        running=runs.running,
         waiting_for_retry=counts["retries"],
         to_be_published=counts["outbox"],
         dead_letters=counts["dead"],
-        not_recovered=operator.history.counts(since=now - LATELY).skipped(*SkipReason.of(Severity.LOST)),
+        not_recovered=_not_recovered(operator, now),
         paused=tuple(name for name, one in pauses.items() if not one.get("held")),
         stopped=tuple(stored.stopped),
         backfills=sum(one.state == "running" for one in operator.backfills.all()),
         standbys=len(others),
         conflict=conflict,
-        workers=len(operator.workers.seen_since(server_now - _WORKERS)),
+        workers=len(operator.workers.seen_since(server_now - operator.leases.ttl_ms)),
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
         undecided=undecided,
         failing=tuple(list_failing(operator)),
         held={name: one["held"] for name, one in pauses.items() if one.get("held")},
+        overdue=() if prompt else tuple(_overdue(operator, now, max_delay)),
+        queues=runs.queues,
+        long_running=runs.long_running,
+        fleet=ask_fleet(operator) if ask else None,
     )
 
 
 def lease_of(leader: Mapping[str, str]) -> timedelta:
     """Return the length of the leader's lease: a leader that lives renews it, and ticks, more often."""
     return stored_length(stored_instant(leader.get("ttl_ms"))) or FRESH
+
+
+def _overdue(operator: Operator, now: Instant, max_delay: timedelta) -> Iterator[str]:
+    """Yield the entries with a policy whose next slot has been due for longer than that."""
+    limit = now - to_milliseconds(max_delay)
+    for name, one in operator.tracked(operator.read_stored(), now, set(operator.declared)).items():
+        decided = max(one.state.decided or 0, one.state.first_seen_at)
+        with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
+            following = (one.entry.next_after(index, decided) for index in range(len(one.entry.schedules)))
+            if not one.state.paused and min(at for at in following if at is not None) <= limit:
+                yield name
 
 
 def overview(operator: Operator) -> Overview:
@@ -227,7 +273,7 @@ def overview(operator: Operator) -> Overview:
         last_catchup=banner,
         caught_up=tally.dispatched(Trigger.CATCHUP),
         skipped_by_policy=tally.skipped(*SkipReason.of(Severity.BY_POLICY)),
-        not_recovered=tally.skipped(*SkipReason.of(Severity.LOST)),
+        not_recovered=found.not_recovered,
         largest_lag=stored_length(tally.lag),
         failed_attempts=tally.counts.get("failed", 0),
         dead_letters=found.dead_letters,
@@ -240,6 +286,18 @@ def _banner(operator: Operator) -> Banner | None:
         return None
     first, latest, ended = map(to_datetime, (last.first, last.last, last.ended))
     return Banner(last.dispatched, last.skipped, first, latest, ended)
+
+
+def _not_recovered(operator: Operator, now: Instant) -> int:
+    """Count the slots that were lost in the last day and have no run since, such as one of a backfill."""
+    reasons = SkipReason.of(Severity.LOST)
+    if not operator.history.counts(since=now - LATELY).skipped(*reasons):
+        return 0
+    spans = operator.listing.skips(operator.schedule, since=now - LATELY)
+    lost = {name: [one for one in some if one["reason"] in reasons] for name, some in spans.items()}
+    recovered = recovered_slots(operator, lost)
+    count = sum(int(one["count"]) for some in lost.values() for one in some)
+    return count - sum(map(len, recovered.values()))
 
 
 def list_failing(operator: Operator) -> list[Failing]:

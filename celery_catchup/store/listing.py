@@ -245,6 +245,12 @@ class Listing(StorePart):
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
         return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
 
+    def in_flight(self, most: int) -> tuple[list[Record], int]:
+        """Return the records of up to ``most`` active runs, those whose lease ends first, and the number of
+        all."""
+        ids = [run.decode() for run in self._client.zrange(self._keys.leases, 0, most - 1)]
+        return self.records(ids), int(self._client.zcard(self._keys.leases))
+
     def overdue(self, server_ms: int) -> int:
         """Count the runs whose lease expired before this moment of the server's clock."""
         return int(self._client.zcount(self._keys.leases, "-inf", server_ms))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import kombu
 import pytest
 
-from celery_catchup.operations import Operator
+from celery_catchup.operations import Operator, fleet
 from celery_catchup.testing import FakeClock
 from tests.integration import beats
 
@@ -22,6 +22,12 @@ def _close_beats() -> Iterator[None]:
     yield
     while beats.OPEN:
         beats.OPEN.pop().close()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests have no workers that could answer."""
+    monkeypatch.setattr(fleet, "ANSWER", 0.05)
 
 
 @pytest.fixture

@@ -151,6 +151,7 @@ _OF_THE_APP = (
     _Check("namespace", processes.namespace),
     _Check("dispatch", processes.dispatch),
     _Check("workers", processes.workers),
+    _Check("runs", processes.runs, "none waits or runs far longer than usual"),
     _Check("leases", processes.leases, "every run in flight has a valid lease"),
     _Check("dead letters", processes.dead_letters, "none"),
     _Check("lost slots", history.lost_slots, "no entry with catch-up off has lost a slot in the last week"),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
-
-from kombu.exceptions import OperationalError
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.engine import DispatchFailedError
@@ -13,12 +10,12 @@ from celery_catchup.error_text import listed, shown
 from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, Verdict, failure, ok, warning
+from celery_catchup.operations.fleet import ask_fleet
+from celery_catchup.operations.in_flight import look_at_runs
 from celery_catchup.operations.status import Health, Status, server_time, status
 from celery_catchup.store.opening import left_behind
 from celery_catchup.store.workers import LATELY
 
-_PING = 1.0  # seconds that workers have to answer
-_LATELY = 10 * 60 * 1000
 _OVERDUE = 60_000  # milliseconds after which an expired lease should have been handled
 _FIX = 'add imports += ["celery_catchup.worker"] to their settings, and restart them'
 
@@ -82,29 +79,49 @@ def dead_letters(operator: Operator) -> Results:
 
 
 def workers(operator: Operator) -> Results:
-    """Check that workers answer, and have the plugin."""
+    """Check that workers answer now, have the plugin, consume every queue and know every task."""
     try:
         operator.sender.probe()
     except DispatchFailedError:  # the check of the broker reports it
         return
-    with_plugin = set(operator.workers.seen_since(server_time(operator) - _LATELY))
-    try:
-        answers: Any = operator.app.control.ping(timeout=_PING)
-    except (OperationalError, OSError) as error:
-        yield Verdict.UNKNOWN, f"could not be asked: {type(error).__name__}", None
+    fleet = ask_fleet(operator)
+    if not fleet.asked:
+        yield Verdict.UNKNOWN, "could not be asked: the broker did not take the question", None
+        return
+    if not fleet.workers:
+        yield failure("none answers: no run is executed", f"start one: {celery_line('worker')}")
         return
     mixed = operator.workers.presence().mixed_since(server_time(operator) - LATELY)
     for queue, names in mixed.items():
         what = f"{listed(names)} without the plugin beside workers with it"
         yield failure(f"queue {shown(queue)}: {what}; runs that they execute stay open", _FIX)
-    alive = {node for answer in answers for node in answer}
-    without = sorted(alive - with_plugin)
-    if not alive | with_plugin:
-        yield warning("none answered", f"start one: {celery_line('worker')}")
-    elif without:
-        yield warning(f"{listed(without)} without the plugin: runs are not claimed", _FIX)
-    else:
-        yield ok(f"{len(with_plugin)} with the plugin")
+    for one in fleet.unserved:
+        yield (failure if one.entirely else warning)(one.detail, one.fix)
+    if fleet.without_plugin:
+        yield warning(f"{listed(fleet.without_plugin)} without the plugin: runs are not claimed", _FIX)
+    elif not fleet.unserved and not mixed:
+        number = len(fleet.workers)
+        answer = "1 answers" if number == 1 else f"{number} answer"
+        yield ok(f"{answer}, with the plugin; they consume every queue and know every task")
+
+
+def runs(operator: Operator) -> Results:
+    """Find runs that wait in their queue, and runs that take far longer than usual."""
+    found = look_at_runs(operator, ask_broker=True)
+    for queue in found.queues:
+        length = "" if queue.length is None else f"; messages in the queue: {queue.length}"
+        detail = (
+            f"queue {shown(queue.queue)}: {queue.runs} wait, the oldest for {_length(queue.waiting)}{length}"
+        )
+        resend = command_line("runs", "resend", queue.oldest_run)
+        yield warning(detail, f"start workers for it; if its message was lost: {resend}")
+    for run in found.long_running:
+        usual = "" if run.usual is None else f", usually {_length(run.usual)}"
+        detail = (
+            f"run {run.run_id} of entry {shown(run.entry)} has been running for {_length(run.running)}"
+            f"{usual}, on {run.worker}; slots blocked: {run.blocked}"
+        )
+        yield warning(detail, f"to end it: {command_line('runs', 'cancel', run.run_id, '--terminate')}")
 
 
 def _start() -> str:
@@ -112,5 +129,9 @@ def _start() -> str:
 
 
 def _age(found: Status) -> str:
-    seconds = 0 if found.last_tick_age is None else int(found.last_tick_age.total_seconds())
+    return _length(found.last_tick_age or timedelta())
+
+
+def _length(duration: timedelta) -> str:
+    seconds = int(duration.total_seconds())
     return format_duration(timedelta(seconds=seconds)) if seconds else "0s"

@@ -334,7 +334,7 @@ local function remember(run, outcome, ended, error)
   local past = run.past or {}
   past[#past + 1] = {
     attempt = run.attempt, started = run.attempt_started, ended = ended, worker = run.worker,
-    outcome = outcome, error = error,
+    outcome = outcome, error = error, task_id = run.task_id,
   }
   if #past > 20 then table.remove(past, 1) end
   run.past, run.attempt_started = past, nil

@@ -14,7 +14,6 @@ from redis import Redis
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.config.drift import digest
-from celery_catchup.operations.doctor import processes
 from celery_catchup.store import Keys
 from celery_catchup.store.opening import open_store
 from celery_catchup.testing import FakeClock
@@ -22,11 +21,6 @@ from tests.integration.operating import Project
 
 DIFFERS = "the schedule hash differs"
 CONFLICT = "another beat with other entries uses namespace 'proj'"
-
-
-@pytest.fixture(autouse=True)
-def _no_worker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_PING", 0.01)
 
 
 class App(Project):

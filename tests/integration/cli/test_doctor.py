@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from celery.schedules import crontab
 from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
-from celery_catchup.operations import Operator
+from celery_catchup.operations import Operator, fleet
 from celery_catchup.store.workers import Workers
 from celery_catchup.testing import FakeClock
 from celery_catchup.testing.embedded_server import EmbeddedServer
@@ -76,8 +76,17 @@ def finding(found: Any, check: str) -> dict[str, Any]:
     return next(dict(one) for one in found["findings"] if one["check"] == check and one["verdict"] != "ok")
 
 
+def with_workers(
+    monkeypatch: pytest.MonkeyPatch, queues: Mapping[str, list[str]], *tasks: str, poor: tuple[str, ...] = ()
+) -> None:
+    """Let workers answer that they consume these queues and know these tasks; the poor know none."""
+    known = {name: frozenset(() if name in poor else tasks) for name in queues}
+    monkeypatch.setattr(fleet, "ask_workers", lambda app, timeout: dict(queues))
+    monkeypatch.setattr(fleet, "ask_tasks", lambda app, timeout: known)
+
+
 def with_a_worker(project: Project, monkeypatch: pytest.MonkeyPatch, *, plugin: bool = True) -> None:
-    monkeypatch.setattr(project.app.control, "ping", lambda timeout: [{"celery@here": {"ok": "pong"}}])
+    with_workers(monkeypatch, {"celery@here": ["celery"]}, "proj.etl")
     if plugin:
         with project.operator() as operator:
             Workers(operator.store).record_alive("celery@here")
@@ -109,6 +118,7 @@ def test_a_healthy_installation_is_told_so(
         "namespace",
         "dispatch",
         "workers",
+        "runs",
         "leases",
         "dead letters",
         "lost slots",
@@ -149,7 +159,7 @@ def test_without_a_beat_and_workers_it_is_not_healthy(redis_url: str, now_clock:
     text = project.text("doctor", code=1)
 
     worst = verdicts(found)
-    assert (worst["scheduler"], worst["workers"], worst["persistence"]) == ("failure", "warning", "warning")
+    assert (worst["scheduler"], worst["workers"], worst["persistence"]) == ("failure", "failure", "warning")
     assert "failure: scheduler: no beat has ever led in namespace 'proj'\n    fix: start one: " in text
 
 
@@ -256,6 +266,121 @@ def test_a_worker_without_the_plugin_is_named(
     assert found["fix"] == ('add imports += ["celery_catchup.worker"] to their settings, and restart them')
 
 
+def test_workers_that_were_seen_a_minute_ago_and_do_not_answer_are_dead(
+    redis_url: str, now_clock: FakeClock
+) -> None:
+    project = Project(redis_url, now_clock)
+    with project.operator() as operator:
+        operator.workers.record_alive("celery@here", ["celery"])
+    with project.beat() as beat:
+        beat.tick()
+
+        found = finding(project.json("doctor", code=1), "workers")
+        told = project.text("status", code=0)
+        project.text("status", "--check", code=0)  # another beat would not help
+        project.text("status", "--check", "--workers", code=1)
+
+    assert (found["verdict"], found["detail"]) == ("failure", "none answers: no run is executed")
+    assert found["fix"] == "start one: celery -A YOUR_APP worker"
+    assert "Workers: none answers" in told.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("queues", "tasks", "poor", "verdict", "detail"),
+    [
+        (
+            {"w1": ["other"]},
+            ["proj.etl"],
+            (),
+            "failure",
+            "no worker consumes queue 'celery'; entries: hourly-etl",
+        ),
+        (
+            {"w1": ["celery"]},
+            ["proj.xyz"],
+            (),
+            "failure",
+            "no worker of queue 'celery' knows task 'proj.etl'",
+        ),
+        (
+            {"w1": ["celery"], "w2": ["celery"]},
+            ["proj.etl"],
+            ("w2",),
+            "warning",
+            "w2 of several workers of queue 'celery' does not know task 'proj.etl'; entries: hourly-etl",
+        ),
+    ],
+    ids=["queue without workers", "task unknown", "worker without tasks"],
+)
+def test_entries_that_no_worker_serves_are_found(
+    redis_url: str,
+    now_clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    queues: dict[str, list[str]],
+    tasks: list[str],
+    poor: tuple[str, ...],
+    verdict: str,
+    detail: str,
+) -> None:
+    project = Project(redis_url, now_clock)
+    with_workers(monkeypatch, queues, *tasks, poor=poor)
+    with project.beat() as beat:
+        beat.tick()
+
+        found = finding(project.json("doctor", code=1 if verdict == "failure" else None), "workers")
+        told = project.text("status")
+        project.text("status", "--check", "--workers", code=1 if verdict == "failure" else 0)
+
+    assert found["verdict"] == verdict
+    assert found["detail"].startswith(detail)
+    assert f"Not served: {found['detail']}" in told
+
+
+def test_a_run_that_hangs_is_named_with_the_slots_that_it_blocks_and_the_command_that_ends_it(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    project = Project(redis_url, desk_clock, {"sync": HOURLY}, {"sync": {"window": "6h"}})
+    project.tick()
+    for hour in (10, 11):
+        desk_clock.set(f"2026-02-07T{hour}:00:00Z")
+        project.tick()
+        project.execute("sync") if hour == 10 else None
+    with project.running("sync") as run:
+        for hour in (12, 13):
+            desk_clock.set(f"2026-02-07T{hour}:00:00Z")
+            project.tick()
+
+        told = project.catchup("status")
+        (found,) = project.json("status")["longRunning"]
+        advice = finding(project.json("doctor", code=1), "runs")
+
+    assert (found["runId"], found["taskId"], found["blocked"]) == (run.run_id, run.run_id, 2)
+    assert (
+        f"Running long: sync for 2h, usually 0s, 2 slots blocked ({run.run_id[:8]} on celery@here, "
+        in told.stdout
+    )
+    command = f"celery -A YOUR_APP catchup runs cancel {run.run_id} --terminate"
+    assert command in told.stderr
+    assert advice["fix"] == f"to end it: {command}"
+
+
+def test_runs_that_wait_in_a_queue_are_counted_with_the_oldest(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock)
+    project.tick()
+    desk_clock.set("2026-02-07T10:00:00Z")
+    project.tick()
+    (run_id,) = [run["runId"] for run in project.json("runs")["runs"]]
+    desk_clock.set("2026-02-07T10:30:00Z")
+
+    told = project.text("status")
+    advice = finding(project.json("doctor", code=1), "runs")
+
+    where = f"the oldest for 30m ({run_id[:8]} of hourly-etl), 1 message in the queue"
+    assert f"Queued: 1 run in celery, {where}" in told
+    assert "Runs in flight: 1 (1 queued, 0 running)" in told
+    assert advice["fix"].endswith(f"celery -A YOUR_APP catchup runs resend {run_id}")
+
+
 def test_lost_slots_dead_letters_and_short_windows_are_found(redis_url: str, now_clock: FakeClock) -> None:
     now_clock.set(datetime.now(UTC).replace(minute=5, second=0))
     schedule = {"off": HOURLY, "short": HOURLY, "narrow": HOURLY}
@@ -326,7 +451,7 @@ def test_memory_is_forecast_from_the_runs_of_the_last_week(
     with project.operator() as operator:
         ledgers.fill(operator, runs_each=24 * 7)
 
-    (memory,) = [one for one in project.json("doctor")["findings"] if one["check"] == "memory"]
+    (memory,) = [one for one in project.json("doctor", code=1)["findings"] if one["check"] == "memory"]
 
     assert memory["verdict"] == "ok"
     assert re.search(r"in 168 runs, \d{3,4} bytes each; growing by 48 runs \(.* KB\) a day", memory["detail"])
@@ -341,7 +466,7 @@ def test_a_server_that_will_be_full_before_runs_are_forgotten_is_a_warning(
         ledgers.fill(operator, runs_each=24 * 7)
         operator.store.client.config_set("maxmemory", 100_000_000)
 
-    memory = finding(project.json("doctor"), "memory")
+    memory = finding(project.json("doctor", code=1), "memory")
 
     assert memory["verdict"] == "warning"
     assert "of 100.0 MB (maxmemory)" in memory["detail"]

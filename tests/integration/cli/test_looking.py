@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
@@ -59,15 +61,15 @@ def test_a_healthy_beat_is_running_and_idle(redis_url: str, desk_clock: FakeCloc
         project.catchup("status", "--check")
 
     assert lines[0] == "Scheduler: running (idle)"
-    assert lines[1].startswith("Leader: ")
-    assert lines[1].endswith(" (epoch 1)")
-    assert lines[2:] == [
+    assert lines[1] == "Workers: none answers"
+    assert lines[2].startswith("Leader: ")
+    assert lines[2].endswith(" (epoch 1)")
+    assert lines[3:] == [
         "Last tick: 2026-02-07T09:05:02Z (3s ago)",
         "Watermark: 2026-02-07T09:05:02Z (lag 3s)",
-        "Runs in flight: 0",
+        "Runs in flight: 0 (0 queued, 0 running)",
         "Dead letters: 0",
         "Not recovered in the last day: 0",
-        "Workers with the plugin: 0",
     ]
 
 
@@ -150,6 +152,8 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "lag": None,
         "catchup": None,
         "inFlight": 0,
+        "queued": 0,
+        "running": 0,
         "waitingForRetry": 0,
         "toBePublished": 0,
         "deadLetters": 0,
@@ -164,6 +168,17 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "undecided": None,
         "failing": [],
         "held": {},
+        "overdue": [],
+        "queues": [],
+        "longRunning": [],
+        "fleet": {
+            "asked": True,
+            "workers": [],
+            "withoutPlugin": [],
+            "unserved": [
+                {"queue": "celery", "task": None, "entries": ["hourly-etl"], "workers": [], "entirely": True}
+            ],
+        },
     }
 
 
@@ -197,7 +212,7 @@ def test_the_table_of_entries(redis_url: str, desk_clock: FakeClock) -> None:
         "----------  ------------  ----------  ---------  -----------------  ------------------------  "
         "-------------\n"
         "hourly-etl  0 * * * *     all 6h      all        2026-02-07 10:00Z  2026-02-07 11:00Z         "
-        "1 active\n"
+        "1 queued\n"
         "report      */15 * * * *  latest 1d   skip       -                  -                         "
         "paused (move)\n"
         "digest      30 */4 * * *  off         allow      -                  2026-02-07 12:30Z         idle\n"
@@ -223,12 +238,15 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "window": "6h",
                 "paused": True,
                 "pausedAt": "2026-02-07T09:05:00Z",
+                "pausedBy": f"{getpass.getuser()}@{socket.gethostname()}",
                 "pauseReason": None,
                 "pausedBy": ANY,
                 "next": None,
                 "watermark": None,
                 "firstSeenAt": "2026-02-07T09:05:00Z",
                 "active": 0,
+                "queued": 0,
+                "running": 0,
                 "waiting": 0,
                 "stoppedBy": [],
                 "failing": None,
@@ -360,10 +378,28 @@ def test_skipped_slots_are_listed_with_reason_and_the_way_to_run_them(
                 "count": 1,
                 "reason": "guard_blocked",
                 "runId": None,
+                "recovered": 0,
             }
         ]
     }
     project.catchup("runs", "--state", "skipped", "--trigger", "catchup", code=2)
+
+
+def test_a_slot_that_a_backfill_has_run_is_not_counted_as_lost_any_more(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    project = Project(redis_url, desk_clock, {"off": HOURLY}, {"off": False})
+    project.tick()
+    desk_clock.set(BACK)
+    project.tick()
+    assert project.json("status")["notRecovered"] == 3
+
+    between = ("--start", "2026-02-07T10:00Z", "--end", "2026-02-07T11:00Z")
+    project.catchup("backfill", "off", *between, "--max-active", "2", "-f")
+    project.tick()
+
+    assert project.json("status")["notRecovered"] == 1
+    assert "catchup_off (2 ran since)" in project.text("runs", "--state", "skipped")
 
 
 def test_one_run_is_shown_by_the_beginning_of_its_id(project: Project) -> None:
@@ -376,6 +412,7 @@ def test_one_run_is_shown_by_the_beginning_of_its_id(project: Project) -> None:
     assert found["attempts"] == [
         {
             "attempt": 1,
+            "taskId": run["runId"],
             "startedAt": "2026-02-07T13:00:01Z",
             "endedAt": "2026-02-07T13:00:01Z",
             "worker": "celery@here",
@@ -398,8 +435,9 @@ def test_attempts_before_the_last_are_listed_with_what_became_of_them(project: P
 
     lines = project.text("runs", "show", run).splitlines()
 
-    assert "Attempt 1: succeeded, 2026-02-07T13:00:01Z, celery@here" in lines
-    assert "Attempt 2: dead, 2026-02-07T13:00:01Z, celery@here, KeyError: 'x'" in lines
+    where = "2026-02-07T13:00:01Z, celery@here"
+    assert f"Attempt 1: succeeded, {where}, task id {run}" in lines
+    assert f"Attempt 2: dead, {where}, KeyError: 'x', task id {run}" in lines
 
 
 def test_what_a_task_has_noted_is_shown(project: Project) -> None:

@@ -1,0 +1,48 @@
+"""Ask the workers now: who answers, who has the plugin, and which entries they cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from celery_catchup.beat.unserved import Destination, Unserved, destinations, find_unserved
+from celery_catchup.beat.worker_inspection import ask_tasks, ask_workers
+from celery_catchup.operations.operator import Operator
+
+ANSWER = 1.0
+"""Seconds that workers have to answer each of the two questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers that answered, and those of them without the plugin. ``unserved`` are entries whose runs
+    they cannot execute. ``asked`` is false when the broker did not take the question."""
+
+    asked: bool
+    workers: tuple[str, ...] = ()
+    without_plugin: tuple[str, ...] = ()
+    unserved: tuple[Unserved, ...] = ()
+
+
+def ask_fleet(operator: Operator) -> Fleet:
+    """Ask every worker which queues it consumes and which tasks it knows; this takes two time-outs."""
+    queues = ask_workers(operator.app, timeout=ANSWER)
+    if queues is None:
+        return Fleet(asked=False)
+    tasks = ask_tasks(operator.app, timeout=ANSWER) if queues else {}
+    with_plugin = operator.workers.seen_since(0)
+    wanted = [*destinations(operator.app, operator.schedule), *_lanes(operator)]
+    return Fleet(
+        asked=True,
+        workers=tuple(sorted(queues)),
+        without_plugin=tuple(sorted(set(queues) - set(with_plugin))),
+        unserved=tuple(find_unserved(wanted, queues, tasks or {})),
+    )
+
+
+def _lanes(operator: Operator) -> Iterator[Destination]:
+    """Yield where catch-up runs go that have a queue of their own."""
+    for name in operator.declared:
+        policy = operator.configuration.policies.get(name)
+        if policy is not None and policy.catch_up.queue is not None:
+            yield Destination(name, str(operator.schedule[name].task), policy.catch_up.queue)
