@@ -35,6 +35,7 @@ from celery_catchup.metrics import catalogue, samples
 from celery_catchup.model import SkipReason
 from celery_catchup.operations import (
     backfills,
+    clean_up,
     dead_letters,
     doctor,
     drift,
@@ -76,7 +77,9 @@ PRINTED: dict[str, tuple[str, type]] = {
     "drift, drift accept": ("", drift.Drift),
     "dlq list": ("deadLetters", dead_letters.DeadLetter),
     "dlq show": ("", dead_letters.DeadLetter),
-    "dlq replay, discard": ("runs", dead_letters.HandledRun),
+    "dlq replay, discard, bury; runs resend, cancel": ("runs", dead_letters.HandledRun),
+    "forget": ("", clean_up.ForgottenEntry),
+    "purge": ("", clean_up.PurgedNamespace),
     "import": ("entries", import_state.ImportedEntry),
     "doctor": ("", doctor.Examination),
 }

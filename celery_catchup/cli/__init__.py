@@ -20,7 +20,7 @@ mask_redis_url()
 
 _COMMANDS = (
     "preview status entries runs run backfill pause resume approve discard watermark drift dlq import flower "
-    "doctor"
+    "forget purge doctor"
 )
 _MODULES = {name: name for name in _COMMANDS.split()} | {
     "import": "imports"
@@ -38,6 +38,12 @@ Run it again:
   backfill ENTRY --start yesterday --end now        slots that never ran
   dlq replay --all                                  runs that failed for good
   runs --follow                                     watch them
+
+\b
+A run is stuck:
+  status, doctor                                    what keeps runs from being executed
+  runs resend RUN                                   its message was lost
+  runs cancel RUN --terminate                       its task hangs
 
 \b
 Times: 2026-02-07T10:00Z, 2026-02-07, '6h ago', yesterday, now; without an offset, in the app's time zone.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from celery_catchup.cli.command import EX_FAILURE, operator_command
+from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.handled_runs import handle_runs
 from celery_catchup.cli.parameters import (
     complete_entry,
     dry_run_option,
@@ -18,7 +19,7 @@ from celery_catchup.cli.parameters import (
     zone_option,
 )
 from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_run_facts
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted, precision
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -156,7 +157,7 @@ def _apply(
     category: str | None = None,
     search: str = "",
 ) -> int:
-    """Apply an operation to the selected runs, after asking, and print the outcome of each."""
+    """Apply an operation to the selected dead letters."""
     from celery_catchup.operations.dead_letters import Category, select_dead
 
     if bool(run_ids) == everything:
@@ -170,29 +171,9 @@ def _apply(
         category=Category(category) if category else None,
         search=search,
     )
-    runs = counted(len(records), "run")
-    if records and not dry_run:
-        screen.confirm(f"{verb.capitalize()} {runs}?", action=f"{verb} {runs}")
-    with screen.progress(len(records), label=verb.capitalize()) as step:
-        handled = operation(operator, records, dry_run=dry_run, progress=step)
-    return _print(screen, handled)
-
-
-def _print(screen: Screen, handled: list[HandledRun]) -> int:
-    as_json = screen.printed_as_json({"runs": handled})
-    code = 0
-    for one in handled:
-        if one.outcome.value == "refused":
-            code = EX_FAILURE
-            screen.note(f"Error: run {one.run_id}: {one.reason}")
-        elif not as_json:
-            time = screen.time(one.scheduled_time)
-            screen.out(f"{one.run_id[:SHORT_ID]}  {clean(one.entry)}  {time}  {one.outcome}")
-            if one.reason:
-                screen.note(f"Run {one.run_id}: {one.reason}")
-    if not handled:
+    if not records:
         screen.note("No dead letters.")
-    return code
+    return handle_runs(operator, screen, records, operation, verb, dry_run=dry_run)
 
 
 def _row(one: DeadLetter) -> list[object]:

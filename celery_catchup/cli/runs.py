@@ -6,13 +6,23 @@ import contextlib
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
-from celery_catchup.cli.parameters import TimeParam, entries_argument, json_option, option, zone_option
+from celery_catchup.cli.handled_runs import handle_runs
+from celery_catchup.cli.parameters import (
+    TimeParam,
+    dry_run_option,
+    entries_argument,
+    force_option,
+    json_option,
+    option,
+    zone_option,
+)
 from celery_catchup.cli.run_tables import (
     checkpoint_facts,
     decision_facts,
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
 _SKIPPED = "skipped"
 _TRIGGERS = click.Choice([one.value for one in Trigger])
 _STATES = click.Choice([*(one.value for one in RunState), _SKIPPED])
+_runs_argument = click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
 _POLL = 1.0  # seconds between two reads of --follow
 
 
@@ -128,6 +139,48 @@ def _show(operator: Operator, screen: Screen, *, run_id: str) -> None:
     )
     show_attempts(screen, found.attempts)
     show_notes(screen, found)
+
+
+@operator_command("resend", parent=command, short_help="Send the messages of queued runs again.")
+@_runs_argument
+@dry_run_option
+@force_option
+@zone_option
+@json_option
+def _resend(operator: Operator, screen: Screen, *, run_ids: tuple[str, ...], dry_run: bool) -> int:
+    """Send the messages of queued runs again, and start the next attempts of failed runs now.
+
+    Use it when messages were lost, or discarded by workers that did not know the task. Workers with the
+    plugin execute a run once, however many messages it has; workers without it execute each message.
+    """
+    from celery_catchup.operations.open_runs import resend
+    from celery_catchup.operations.runs import find_records
+
+    records = find_records(operator, run_ids)
+    return handle_runs(operator, screen, records, resend, "resend", dry_run=dry_run)
+
+
+@operator_command("cancel", parent=command, short_help="End runs that have not ended; their chains go on.")
+@_runs_argument
+@option("--terminate", group="Changes", is_flag=True, help="Kill the processes that execute running ones.")
+@dry_run_option
+@force_option
+@zone_option
+@json_option
+def _cancel(
+    operator: Operator, screen: Screen, *, run_ids: tuple[str, ...], terminate: bool, dry_run: bool
+) -> int:
+    """End runs that have not ended, as revoked; the next runs of their chains start.
+
+    With --terminate, the worker of a running run kills the process that executes it. If the worker does not
+    answer, the run ends with its lease. To run the slots again, use 'backfill --reprocess failed'.
+    """
+    from celery_catchup.operations.open_runs import cancel
+    from celery_catchup.operations.runs import find_records
+
+    records = find_records(operator, run_ids)
+    operation = partial(cancel, terminate=terminate)
+    return handle_runs(operator, screen, records, operation, "cancel", dry_run=dry_run)
 
 
 def _print_changes(screen: Screen, found: Runs, known: dict[str, tuple[str, int]]) -> None:

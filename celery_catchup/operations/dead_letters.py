@@ -89,11 +89,14 @@ class DeadLetterGroup:
 
 
 class Outcome(StrEnum):
-    """The result of replaying, discarding or burying a run."""
+    """The result of changing a run. One that is ``being ended`` is revoked when its worker has ended it."""
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
     BURIED = "buried"
+    RESENT = "sent again"
+    CANCELLED = "cancelled"
+    ENDING = "being ended"
     UNDER_WAY = "under way"
     REFUSED = "refused"
     UNKNOWN = "unknown"
@@ -114,7 +117,8 @@ class HandledRun:
 Progress: TypeAlias = Callable[[], None]
 """Called after each run."""
 
-_Result: TypeAlias = tuple[Outcome, str | None]
+Result: TypeAlias = tuple[Outcome, str | None]
+"""The outcome of one run, and the reason if it was refused."""
 
 
 def list_dead(
@@ -198,7 +202,7 @@ def replay(
     succeeded is refused, and so is one whose task is not known any more.
     """
     tasks = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
-    return _handle(
+    return handle_each(
         operator, records, lambda record: _replay(operator, record, tasks, dry_run=dry_run), progress
     )
 
@@ -211,7 +215,7 @@ def discard(
     A revoked run that has stopped its entry's chain can be discarded too.
     """
     stopping = operator.states.stopping()
-    return _handle(
+    return handle_each(
         operator, records, lambda record: _discard(operator, record, stopping, dry_run=dry_run), progress
     )
 
@@ -221,7 +225,7 @@ def bury(
 ) -> list[HandledRun]:
     """Make runs that have not started dead letters: workers refuse their messages from now on, and their
     chains go on. Beat never does that by itself."""
-    return _handle(operator, records, lambda record: _bury(operator, record, dry_run=dry_run), progress)
+    return handle_each(operator, records, lambda record: _bury(operator, record, dry_run=dry_run), progress)
 
 
 def raise_if_refused(handled: Sequence[HandledRun]) -> None:
@@ -231,12 +235,13 @@ def raise_if_refused(handled: Sequence[HandledRun]) -> None:
         raise RefusedError("\n".join(reasons))
 
 
-def _handle(
+def handle_each(
     operator: Operator,
     records: Sequence[Record],
-    handle: Callable[[Record], _Result],
+    handle: Callable[[Record], Result],
     progress: Progress | None,
 ) -> list[HandledRun]:
+    """Change each run in turn; one that is refused does not keep the others back."""
     operator.read_for_change()
     handled = []
     for record in records:
@@ -249,7 +254,7 @@ def _handle(
     return handled
 
 
-def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: bool) -> _Result:
+def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: bool) -> Result:
     state = RunState(record["state"])
     if state.in_flight or state is RunState.SUCCEEDED:
         if record.get("replays"):
@@ -278,7 +283,7 @@ def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: boo
             return Outcome.REFUSED, "it is not in the ledger any more"
 
 
-def _discard(operator: Operator, record: Record, stopping: Collection[str], *, dry_run: bool) -> _Result:
+def _discard(operator: Operator, record: Record, stopping: Collection[str], *, dry_run: bool) -> Result:
     if record["state"] != RunState.DEAD and record["id"] not in stopping:
         return Outcome.REFUSED, f"it is not a dead letter, it is {record['state']}"
     if dry_run:
@@ -288,7 +293,7 @@ def _discard(operator: Operator, record: Record, stopping: Collection[str], *, d
     return (Outcome.DISCARDED, None) if discarded else (Outcome.REFUSED, "another command was faster")
 
 
-def _bury(operator: Operator, record: Record, *, dry_run: bool) -> _Result:
+def _bury(operator: Operator, record: Record, *, dry_run: bool) -> Result:
     run_id, state = record["id"], RunState(record["state"])
     if state not in (RunState.WAITING, RunState.QUEUED):
         return Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"

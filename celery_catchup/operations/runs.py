@@ -275,6 +275,12 @@ def find_record(operator: Operator, beginning: str) -> Record:
     return found[0]
 
 
+def find_records(operator: Operator, beginnings: Sequence[str]) -> list[Record]:
+    """Find the records of several runs, each once, the oldest slot first."""
+    found = {record["id"]: record for record in (find_record(operator, one) for one in beginnings)}
+    return sorted(found.values(), key=lambda record: (record["slot"], record["id"]))
+
+
 def run_of(record: Mapping[str, Any]) -> Run:
     """Convert a record of the ledger."""
     lane = str(record.get("lane") or "")

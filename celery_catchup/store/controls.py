@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from celery_catchup.model import Instant
 from celery_catchup.store.states import SCHEMA, StoredState
-from celery_catchup.store.store import Store, StorePart, portions, read_json
+from celery_catchup.store.store import AT_ONCE, Store, StorePart, portions, read_json
 from celery_catchup.store.templates import Template
+
+
+class Resend(StrEnum):
+    """The outcome of sending a run's message again."""
+
+    SENT = "sent"
+    UNSENT = "unsent"
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    LOST = "lost"
 
 
 class Replay(StrEnum):
@@ -73,6 +85,35 @@ class Controls(StorePart):
         """Attempt an ended run again with the same inputs; ``by`` names the person or program."""
         args = {"run_id": run_id, "by": by, "now_ms": self.now_ms}
         return Replay(self._store.call("replay", args, entry=entry).decode())
+
+    def resend(self, run_id: str, *, entry: str) -> Resend:
+        """Send the message of a queued run again, or start the next attempt of a failed one now."""
+        args = {"run_id": run_id, "now_ms": self.now_ms}
+        return Resend(self._store.call("resend", args, entry=entry).decode())
+
+    def end_running(self, run_id: str, *, why: str) -> list[str]:
+        """Mark a running run for its end; return the ids of its tasks, none if it is not running."""
+        found = self._store.call("end_running", {"run_id": run_id, "why": why})
+        return [task.decode() for task in found or ()]
+
+    def drop_entry(self, entry: str) -> bool:
+        """Forget an entry and its runs; False if some of them have not ended."""
+        if self._client.exists(self._keys.active(entry), self._keys.chain(entry)):
+            return False
+        while ids := self._client.zrange(self._keys.runs_of(entry), 0, AT_ONCE - 1):
+            self._store.call("drop_runs", {}, entry=entry, more_args=[run.decode() for run in ids])
+        return bool(self._store.call("drop_entry", {"entry": entry}, entry=entry))
+
+    def count_keys(self) -> int:
+        """Count the keys of the namespace."""
+        return sum(1 for _ in self._every_key())
+
+    def drop_everything(self) -> int:
+        """Delete every key of the namespace; return their number."""
+        return sum(self._client.unlink(*part) for part in portions(self._every_key()))
+
+    def _every_key(self) -> Iterator[bytes]:
+        yield from self._client.scan_iter(match=f"{self._keys.prefix}:*", count=1000)
 
     def discard(self, run_id: str, *, entry: str) -> bool:
         """Remove a dead letter, and release the chain that its failure has stopped.

@@ -245,6 +245,10 @@ class Listing(StorePart):
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
         return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
 
+    def count_runs(self, entry: str) -> int:
+        """Count the runs of an entry."""
+        return int(self._client.zcard(self._keys.runs_of(entry)))
+
     def in_flight(self, most: int) -> tuple[list[Record], int]:
         """Return the records of up to ``most`` active runs, those whose lease ends first, and the number of
         all."""

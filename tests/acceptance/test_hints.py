@@ -27,6 +27,7 @@ from urllib.parse import quote
 
 import pytest
 
+from celery_catchup.beat.unserved import Unserved
 from celery_catchup.events import command_lines
 from celery_catchup.flower.installation import IncompatiblePage
 from celery_catchup.flower.pages import notes
@@ -141,7 +142,7 @@ class Stage:
         self.clock.set(datetime.now(UTC))
         project.tick()
 
-    def show(self, project: Project, *command: str, code: int = 0) -> None:
+    def show(self, project: Project, *command: str, code: int | None = None) -> None:
         """Print a command's output."""
         found = project.catchup(*command, code=code)
         self.printed += found.stdout + found.stderr
@@ -167,8 +168,9 @@ class Stage:
             command.stop()
         else:
             code = command.wait()
-            # The doctor's exit code is its verdict; it has to have one.
-            assert code == 0 or (verb == "doctor" and "failure" in command.text()), command.text()
+            # The exit code of these two is a verdict; the doctor has to have one.
+            verdict = verb == "status" or (verb == "doctor" and "failure" in command.text())
+            assert code == 0 or verdict, command.text()
         os.close(outer)
         os.close(inner)
         return command.text()
@@ -230,6 +232,7 @@ def prints(*hints: str) -> Callable[[Scene], Scene]:
     "operations/doctor/history.py: backfill …",
     "operations/doctor/examination.py: flower",
     "operations/doctor/repairs.py: watermark rename … NEW",
+    "operations/doctor/processes.py: runs resend …",
     "events/log_lines.py: backfill …",
 )
 def a_bad_night(stage: Stage) -> None:
@@ -242,7 +245,57 @@ def a_bad_night(stage: Stage) -> None:
     with project.operator() as operator:
         operator.store.client.zadd(operator.store.keys.leases, {"some-run": 1})
     stage.show(project, "status")
-    stage.show(project, "doctor")
+    stage.show(project, "doctor", code=1)
+
+
+@prints(
+    "cli/status.py: runs cancel … --terminate", "operations/doctor/processes.py: runs cancel … --terminate"
+)
+def a_run_that_hangs(stage: Stage) -> None:
+    project = stage.project({NAME: "6h"})
+    stage.outage(project)
+    with project.running(NAME):
+        stage.clock.advance(hours=3)
+        project.tick()
+        stage.show(project, "status")
+        stage.show(project, "doctor", code=1)
+
+
+@prints("operations/open_runs.py: runs cancel … --terminate")
+def a_run_that_runs_is_sent_again(stage: Stage) -> None:
+    project = stage.project({NAME: "6h"})
+    stage.outage(project)
+    with project.running(NAME) as run:
+        stage.show(project, "runs", "resend", run.run_id, "-f", code=1)
+
+
+@prints("operations/doctor/repairs.py: forget …")
+def an_entry_that_was_removed(stage: Stage) -> None:
+    stage.project({"etl": ALL, NAME: ALL}).tick()
+    stage.show(stage.project({"etl": ALL}), "doctor", code=1)
+
+
+@prints("operations/open_runs.py: dlq replay …")
+def a_run_that_has_ended_is_sent_again(stage: Stage) -> None:
+    project = stage.project({NAME: "6h"})
+    stage.outage(project)
+    (run_id,) = project.execute(NAME, state=RunState.DEAD, error="no")
+    stage.show(project, "runs", "resend", run_id, "-f", code=1)
+
+
+@prints("operations/clean_up.py: runs cancel … --terminate")
+def an_entry_with_open_runs_is_forgotten(stage: Stage) -> None:
+    project = stage.project({NAME: "6h"})
+    stage.outage(project)
+    stage.show(project, "forget", NAME, "-f", code=1)
+
+
+@prints("beat/unserved.py: celery worker -Q …")
+def a_queue_without_workers(stage: Stage) -> None:
+    project = stage.project({"etl": ALL})
+    fleet = Unserved("celery", None, ("etl",), (), entirely=True)
+    stage.printed += f"{fleet.detail}; {fleet.fix}"
+    project.tick()
 
 
 @prints("cli/status.py: doctor")

@@ -40,9 +40,11 @@ def stored_state(operator: Operator) -> Results:
     if not found:
         yield ok("everything can be read")
         for name in list_orphans(operator):
+            rename = command_line("watermark", "rename", name, "NEW")
+            forget = command_line("forget", name)
             yield warning(
                 f"entry {shown(name)} is orphaned: it is stored, but not declared any more",
-                f"if it was renamed: {command_line('watermark', 'rename', name, 'NEW')}; else leave it",
+                f"if it was renamed: {rename}; if it was removed: {forget}",
             )
 
 

@@ -19,12 +19,7 @@ for i = first_arg, #ARGV do
   local id = ARGV[i]
   local ended = tonumber(redis.call('ZSCORE', keys.ended, id) or 'inf')
   if ended < tonumber(args.ended_before) then
-    local template = read_json(redis.call('HGET', keys.ledger, id)).template
-    if type(template) == 'string' and run_of_template(template) == id then
-      redis.call('HDEL', keys.templates, template)
-    end
-    for _, key in ipairs({ keys.ledger, keys.letters, keys.notes }) do redis.call('HDEL', key, id) end
-    for _, key in ipairs({ keys.runs, keys.ended, keys.dead, keys.own }) do redis.call('ZREM', key, id) end
+    forget_run(id)
     forgotten = forgotten + 1
   end
 end

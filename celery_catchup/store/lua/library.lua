@@ -315,6 +315,14 @@ local function list_run(id, run)
   redis.call('ZADD', keys.own, run.slot, id)
 end
 
+-- Forget an ended run, its notes and failure, and its template if that is not shared.
+local function forget_run(id)
+  local template = read_json(redis.call('HGET', keys.ledger, id)).template
+  if type(template) == 'string' and run_of_template(template) == id then redis.call('HDEL', keys.templates, template) end
+  for _, key in ipairs({ keys.ledger, keys.letters, keys.notes }) do redis.call('HDEL', key, id) end
+  for _, key in ipairs({ keys.runs, keys.ended, keys.dead, keys.own }) do redis.call('ZREM', key, id) end
+end
+
 -- Record a new manual run. Unless `keep` is "1", slots that are still to be caught up count as done by it.
 local function record_manual(id, run, now, keep)
   store_run(id, run)
