@@ -1,4 +1,4 @@
-"""Find entries whose runs no worker executes: nobody consumes their queue, or knows their task."""
+"""Find entries whose runs no worker executes: none consumes their queue, or knows their task."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Unserved:
 
     @property
     def fix(self) -> str:
-        """What to do about it."""
+        """The way to solve it."""
         if self.task is None:
             return f"start one: {celery_line('worker', '-Q', self.queue)}"
         return "import the task's module there: imports += [...] or include=[...]; then restart the workers"

@@ -232,7 +232,6 @@ def prints(*hints: str) -> Callable[[Scene], Scene]:
     "operations/doctor/history.py: backfill …",
     "operations/doctor/examination.py: flower",
     "operations/doctor/repairs.py: watermark rename … NEW",
-    "operations/doctor/processes.py: runs resend …",
     "events/log_lines.py: backfill …",
 )
 def a_bad_night(stage: Stage) -> None:
@@ -267,6 +266,14 @@ def a_run_that_runs_is_sent_again(stage: Stage) -> None:
     stage.outage(project)
     with project.running(NAME) as run:
         stage.show(project, "runs", "resend", run.run_id, "-f", code=1)
+
+
+@prints("operations/doctor/processes.py: runs resend …")
+def a_run_that_waits_in_its_queue(stage: Stage) -> None:
+    project = stage.project({NAME: "6h"})
+    stage.outage(project)
+    stage.clock.advance(minutes=1)
+    stage.show(project, "doctor", code=1)
 
 
 @prints("operations/doctor/repairs.py: forget …")
