@@ -45,6 +45,7 @@ from celery_catchup.operations import (
     pauses,
     previews,
     runs,
+    skipped_slots,
     watermarks,
 )
 from celery_catchup.operations import status as states
@@ -63,7 +64,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "entries add, edit": ("", StoredEntry),
     "entries delete, apply, and all of them with -n": ("", changes.Applied),
     "runs": ("", runs.Runs),
-    "runs --state skipped": ("skipped", runs.Skipped),
+    "runs --state skipped": ("skipped", skipped_slots.Skipped),
     "runs --follow": ("", runs.Run),
     "runs show": ("", runs.RunDetails),
     "run": ("", manual_runs.StartedRun),

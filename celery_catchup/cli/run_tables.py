@@ -10,7 +10,8 @@ from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision
 from celery_catchup.model import to_instant, to_rfc3339
 
 if TYPE_CHECKING:
-    from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails, Skipped
+    from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails
+    from celery_catchup.operations.skipped_slots import Skipped
 
 _NOTE_LENGTH = 200  # characters of a note; -j prints all of it
 

@@ -196,7 +196,7 @@ def _print_changes(screen: Screen, found: Runs, known: dict[str, tuple[str, int]
 def _list_skips(
     operator: Operator, screen: Screen, entries: Sequence[str], since: datetime | None, limit: int
 ) -> None:
-    from celery_catchup.operations.runs import list_skips
+    from celery_catchup.operations.skipped_slots import list_skips
 
     found = list_skips(operator, entries, since=since, limit=limit)
     if not screen.printed_as_json({"skipped": found}):

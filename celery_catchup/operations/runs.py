@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import nlargest
 from typing import Any
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.error_text import shown
 from celery_catchup.events.redaction import redacted_value
-from celery_catchup.model import Instant, RunState, SkipReason, Trigger, to_datetime, to_instant
+from celery_catchup.model import RunState, Trigger, to_datetime, to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.operations.run_inputs import RunInputs, read_inputs
@@ -21,7 +19,6 @@ from celery_catchup.store import Backfill
 from celery_catchup.store.listing import Position, Record, RunFilter
 from celery_catchup.store.store import (
     NUMBER_ERRORS,
-    portions,
     stored_instant,
     stored_length,
     stored_time,
@@ -163,20 +160,6 @@ class Runs:
     cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Neighbouring slots of an entry that were decided not to run; ``run_id`` is the run that they were
-    skipped for, if there is one. ``recovered`` of the slots have a run since, such as one of a backfill."""
-
-    entry: str
-    first: datetime
-    last: datetime
-    count: int
-    reason: SkipReason | str
-    run_id: str | None = None
-    recovered: int = 0
-
-
 def list_runs(
     operator: Operator,
     entries: Sequence[str] = (),
@@ -206,33 +189,6 @@ def list_runs(
     page = operator.listing.runs(wanted, lanes=lanes)
     following = page.following
     return Runs(tuple(map(run_of, page.records)), None if following is None else cursor_at(*following))
-
-
-def list_skips(
-    operator: Operator,
-    entries: Sequence[str] = (),
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    limit: int = 50,
-) -> list[Skipped]:
-    """List slots that were decided not to run, as spans, the newest first."""
-    names = operator.known(entries) or tuple(operator.read_stored().first_seen)
-    bounds = {
-        name: None if at is None else to_instant(at) for name, at in (("since", since), ("until", until))
-    }
-    spans = (
-        (name, span)
-        for part in portions(names)
-        for name, some in operator.listing.skips(part, **bounds).items()
-        for span in some
-    )
-    found = nlargest(limit, spans, key=lambda one: (one[1]["last"], one[0]))
-    by_entry = defaultdict[str, list[Record]](list)
-    for name, span in found:
-        by_entry[name].append(span)
-    recovered = recovered_slots(operator, by_entry)
-    return [_skipped(name, span, recovered[name]) for name, span in found]
 
 
 def progress_of(operator: Operator, runs: Iterable[Run]) -> dict[str, tuple[float, float | None]]:
@@ -400,39 +356,6 @@ def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
             outcome=str(one.get("outcome", "unknown")),
             error=_text(one.get("error")),
         )
-
-
-def recovered_slots(
-    operator: Operator, spans: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> dict[str, list[Instant]]:
-    """Return the slots of skipped spans that have a run now which has not failed, by entry."""
-    ranges = {
-        name: (min(int(one["first"]) for one in some) - 1, max(int(one["last"]) for one in some))
-        for name, some in spans.items()
-        if some
-    }
-    recorded = operator.states.recorded_of(ranges) if ranges else {}
-    return {
-        name: [
-            slot
-            for _, slot, state in recorded.get(name, ())
-            if not state.failed and any(one["first"] <= slot <= one["last"] for one in some)
-        ]
-        for name, some in spans.items()
-    }
-
-
-def _skipped(entry: str, span: Mapping[str, Any], recovered: Sequence[Instant]) -> Skipped:
-    reason = span["reason"]
-    return Skipped(
-        entry,
-        to_datetime(span["first"]),
-        to_datetime(span["last"]),
-        int(span["count"]),
-        SkipReason(reason) if reason in list(SkipReason) else str(reason),
-        span.get("run_id"),
-        sum(span["first"] <= slot <= span["last"] for slot in recovered),
-    )
 
 
 def cursor_at(instant: int, run_id: str) -> str:

@@ -22,7 +22,7 @@ from celery_catchup.model import (
 from celery_catchup.operations.fleet import Fleet, ask_fleet
 from celery_catchup.operations.in_flight import LongRun, QueuedRuns, look_at_runs
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.runs import recovered_slots
+from celery_catchup.operations.skipped_slots import recovered_slots
 from celery_catchup.store import Backfill
 from celery_catchup.store.history import last_catchup
 from celery_catchup.store.leadership import standbys

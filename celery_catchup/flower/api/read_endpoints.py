@@ -20,6 +20,7 @@ from celery_catchup.operations import (
     entries,
     previews,
     runs,
+    skipped_slots,
     status,
     timeline,
     watermarks,
@@ -84,10 +85,12 @@ def get_run(operator: Operator, request: requests.RunRequest) -> runs.RunDetails
 
 
 @endpoint("GET", "/skipped", heavy=True)
-def list_skipped(operator: Operator, request: requests.SkippedRequest) -> Page[runs.Skipped]:
+def list_skipped(operator: Operator, request: requests.SkippedRequest) -> Page[skipped_slots.Skipped]:
     """List the slots that were skipped, with the reasons, newest first."""
     begin, end = request.offset, request.offset + request.limit
-    found = runs.list_skips(operator, request.entry, since=request.since, until=request.until, limit=end + 1)
+    found = skipped_slots.list_skips(
+        operator, request.entry, since=request.since, until=request.until, limit=end + 1
+    )
     return Page(found[begin:end], str(end) if len(found) > end else None)
 
 

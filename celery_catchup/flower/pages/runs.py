@@ -10,7 +10,8 @@ from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_word, status_of
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
 from celery_catchup.operations import Operator, RefusedError
-from celery_catchup.operations.runs import Skipped, list_runs, list_skips, progress_of
+from celery_catchup.operations.runs import list_runs, progress_of
+from celery_catchup.operations.skipped_slots import Skipped, list_skips
 
 ROWS = 50
 _MOST_ENTRIES = 50
