@@ -21,10 +21,10 @@ Result = TypeVar("Result")
 
 THREADS = 8
 """Requests that may wait for the store at once. Every command has a timeout, so none waits for long."""
-HEAVY_THREADS, MOST_HEAVY = 2, 10
+HEAVY_THREADS, MOST_HEAVY = 2, 6
 """Requests that may plan slots or read much at once, and how many may be there with those that wait: more
 would leave the event loop no processor time."""
-MOST_PLANNED = 200_000
+MOST_PLANNED = 100_000
 """Slots that one request may plan, over all its entries."""
 
 FOLLOW_EVERY = 0.5
