@@ -7,12 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from celery_catchup.config.settings import Settings
-from celery_catchup.engine.catchup import Catchup, find_held, look_up
+from celery_catchup.engine.catchup import Catchup, SharedPlans, find_held, look_up
 from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.services import Services
-from celery_catchup.engine.shared_plans import SharedPlans
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip

@@ -17,7 +17,7 @@ from redis import Redis
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.dispatch.broker import Broker as Connection
-from celery_catchup.engine import DispatchFailedError, shared_plans
+from celery_catchup.engine import DispatchFailedError, catchup
 from celery_catchup.model import PlannedRun
 from celery_catchup.planning.planner import survey
 from celery_catchup.store import Batch, FencedError, Keys, OutboxRun, Store, Template
@@ -140,7 +140,7 @@ def test_counting_what_was_missed_longer_than_the_lease_costs_no_leadership(
         pair.second_passes()
         return survey(*args)
 
-    monkeypatch.setattr(shared_plans, "survey", slow)
+    monkeypatch.setattr(catchup, "survey", slow)
     clock.advance(minutes=5)
 
     assert pair.leader.tick()

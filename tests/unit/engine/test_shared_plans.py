@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from celery_catchup.config.policy import Policy
-from celery_catchup.engine import shared_plans
-from celery_catchup.engine.shared_plans import SharedPlans
+from celery_catchup.engine import catchup
+from celery_catchup.engine.catchup import SharedPlans
 from celery_catchup.engine.tracked_entries import Declared, TrackedEntry
 from celery_catchup.model import RunState, Slot
 from celery_catchup.planning.entry import Entry, EntryState, Schedule
@@ -39,7 +39,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(entry.name)
         return plan(entry, *args, **options)
 
-    monkeypatch.setattr(shared_plans, "plan", counted)
+    monkeypatch.setattr(catchup, "plan", counted)
     return names
 
 
