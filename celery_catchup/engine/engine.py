@@ -65,6 +65,8 @@ class Engine:
         self._version = -1
         self._latest: Instant = 0
         self._reread_at: Instant | None = None
+        self._settled_at: Instant | None = None
+        """The last tick, if it has decided every slot up to then."""
         self._unreadable: frozenset[str] = frozenset()
         self._reported: tuple[Mapping[str, str], Instant | None] | None = None
         self._term: Term
@@ -116,7 +118,9 @@ class Engine:
         self._check_clock(now)
         # Entries that were declared again, or could not be read, may have slots since the last tick.
         known = self.leading and self._version >= 0 and self._reread_at is None
-        watermark = now if known and self.entries.settled(now) else None
+        watermark = None
+        if known:
+            watermark = now if self.entries.settled(now) else self._settled_at
         term = self.services.leadership.lead(now=now, watermark=watermark)
         changes = self._read_stored_entries(term)
         if term.lost:
@@ -262,7 +266,7 @@ class Engine:
         self._standby.watch(leader, self._declares)
 
     def _stop_leading(self) -> None:
-        self.leading, self.epoch = False, -1
+        self.leading, self.epoch, self._settled_at = False, -1, None
 
     def redeclare(self, declared: Sequence[Declared], records: Mapping[str, str]) -> None:
         """Use other entries from the next tick on; a running catch-up continues."""
@@ -282,9 +286,11 @@ class Engine:
         """Decide the due slots: live ones of all entries first, then a bounded part of the catch-up."""
         if not self.leading:
             return
+        self._settled_at = None
         with self._until_fenced():
             try:
                 self._advance.advance(now)
+                self._settled_at = now if self.entries.settled(now) else None
             except (FencedError, StaleWatermarkError, StoreError, *STORE_FAILS):
                 raise
             except Exception:

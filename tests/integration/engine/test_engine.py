@@ -21,7 +21,7 @@ from celery_catchup.events import (
     StandingBy,
     StateSuspect,
 )
-from celery_catchup.model import to_instant
+from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, Beat, Broker
@@ -628,3 +628,17 @@ def test_a_beat_that_was_closed_in_a_tick_exits_in_the_next_one(
 
         with pytest.raises(SystemExit):
             scheduler.tick()
+
+
+def test_the_watermark_moves_although_a_slot_is_due_in_every_tick(redis_url: str) -> None:
+    clock = FakeClock("2026-02-07T09:05:30Z")
+    minutes = {f"e{i}": (f"{i} * * * *", {"window": "1h", "overlap_policy": "allow"}) for i in range(60)}
+    beat = Beat(redis_url, clock, minutes)
+    beat.tick()
+
+    for _ in range(3):
+        clock.advance(minutes=1)
+        beat.tick()
+
+    stored: Any = beat.client.hget(beat.keys.scheduler, "watermark")
+    assert to_rfc3339(int(stored)) == "2026-02-07T09:07:30Z"
