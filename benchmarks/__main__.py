@@ -23,6 +23,7 @@ BENCHMARKS = {
     "catchup": "after an outage",
     "lateness": "how late live slots are, with a real beat and a real worker",
     "chains": "runs that wait for one another, against celery.chain",
+    "rabbitmq": "chains and lateness on RabbitMQ",
     "workers": "what the plugin costs",
     "traffic": "round trips and bytes",
     "queries": "preview and listing with a large ledger",

@@ -30,6 +30,11 @@ _FLAT = 0.8
 
 def measure(stage: Stage) -> Findings:
     """Ours at several lengths, Celery's at one, and the limit; the first link to the last."""
+    return chained(stage, "Chains", least=5)
+
+
+def chained(stage: Stage, title: str, *, least: float) -> Findings:
+    """The same on the broker of the stage; ours has to be ``least`` times as fast as Celery's."""
     scale = stage.scale
     ours = {length: Sample() for length in scale.chains}
     others = {name: Sample() for name in _OTHERS}
@@ -42,7 +47,8 @@ def measure(stage: Stage) -> Findings:
             others[name].add(action(stage, scale.native_chain))
     rows = [["celery-catchup", f"{length:,}", sample.shown()] for length, sample in ours.items()]
     rows += [[name, f"{scale.native_chain:,}", sample.shown()] for name, sample in others.items()]
-    return Findings([Table("Chains", _HEADERS, rows, _NOTE)], _bars(ours, others, scale.native_chain))
+    bars = _bars(ours, others, scale.native_chain, f"chain{title.removeprefix('Chains')}", least)
+    return Findings([Table(title, _HEADERS, rows, _NOTE)], bars)
 
 
 _NOTE = (
@@ -52,16 +58,20 @@ _NOTE = (
 )
 
 
-def _bars(ours: dict[int, Sample], others: dict[str, Sample], length: int) -> list[Row]:
+def _bars(
+    ours: dict[int, Sample], others: dict[str, Sample], length: int, what: str, least: float
+) -> list[Row]:
     shortest, longest = min(ours), max(ours)
     flat = ours[longest].median / ours[shortest].median
     figures = f"{flat:.2f} of the rate at {shortest:,}"
     return [
         *(
-            ratio_bar(f"chain of {longest:,} against {name} of {length:,}", ours[longest], others[name], 5)
+            ratio_bar(
+                f"{what} of {longest:,} against {name} of {length:,}", ours[longest], others[name], least
+            )
             for name in (_NATIVE, _TOLD)
         ),
-        Row(f"chain of {longest:,}: flat in length", figures, f"≥ {_FLAT}", flat >= _FLAT),
+        Row(f"{what} of {longest:,}: flat in length", figures, f"≥ {_FLAT}", flat >= _FLAT),
     ]
 
 

@@ -50,27 +50,32 @@ class _Lag:
 
 def measure(stage: Stage) -> Findings:
     """Ours with claim and ledger, Celery's own beside it; each entry is due once a second."""
+    return watched(stage, "Lateness", most=100)
+
+
+def watched(stage: Stage, title: str, *, most: float) -> Findings:
+    """The same on the broker of the stage; ours may be ``most`` milliseconds later than Celery's own."""
     lags: dict[str, list[_Lag]] = {_OURS: [], _STOCK: []}
     for _ in range(stage.scale.repeats):
         for name, found in lags.items():
             found.append(_watch(stage, name))
     lost = max(lag.lost for lag in lags[_OURS])
-    title = f"lateness at {stage.scale.due_per_second} due per second"
+    what = f"{title[0].lower()}{title[1:]} at {stage.scale.due_per_second} due per second"
     bars = [
-        _against_stock(f"{title}, p99 beyond Celery's own", lags),
-        Row.at_most(f"{title}: slots lost", lost, 0, unit="slots", figures=f"{lost}"),
+        _against_stock(f"{what}, p99 beyond Celery's own", lags, most),
+        Row.at_most(f"{what}: slots lost", lost, 0, unit="slots", figures=f"{lost}"),
     ]
     rows = [_row(stage, name, found) for name, found in lags.items()]
-    return Findings([Table("Lateness", _HEADERS, rows, _NOTE)], bars)
+    return Findings([Table(title, _HEADERS, rows, _NOTE)], bars)
 
 
-def _against_stock(what: str, lags: dict[str, list[_Lag]]) -> Row:
+def _against_stock(what: str, lags: dict[str, list[_Lag]], most: float) -> Row:
     """The medians of both; nothing when Celery's scheduler left out so much that it had an easier time."""
     seen, lost = (sum(getattr(lag, name) for lag in lags[_STOCK]) for name in ("seen", "lost"))
     if seen < _COMPARABLE * (seen + lost):
         return Row.unknown(what, f"not comparable: Celery's scheduler ran {seen:,} of {seen + lost:,} slots")
     ours, stock = (Sample(lag.p99 * 1e3 for lag in lags[name]).median for name in (_OURS, _STOCK))
-    return Row.at_most(what, ours - stock, 100, unit="ms", figures=f"{ours - stock:+,.1f} ms")
+    return Row.at_most(what, ours - stock, most, unit="ms", figures=f"{ours - stock:+,.1f} ms")
 
 
 _NOTE = (
@@ -97,16 +102,17 @@ def _watch(stage: Stage, name: str) -> _Lag:
         }
     with stage.celery(*_WORKER, **shared):
         # Else it would begin with a backlog, and keep it for long.
-        until(lambda: _somebody_listens(stage), what="a worker that is ready")
+        until(lambda: _listens(stage), what="a worker that is ready")
         if ours:
             _spread(stage)
         with stage.celery("beat", "-S", scheduler, **shared) as beat:
             return _observed(stage, beat, diary, ours=ours)
 
 
-def _somebody_listens(stage: Stage) -> bool:
-    """Whether a worker waits for messages; at its default level it does not say that it is ready."""
-    return any(client["cmd"] == "brpop" for client in stage.redis.client_list())
+def _listens(stage: Stage) -> bool:
+    with contextlib.suppress(Exception):  # the queue does not exist yet
+        return stage.listeners() > 0
+    return False
 
 
 def _spread(stage: Stage) -> None:

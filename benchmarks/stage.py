@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,15 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import kombu
 import redis
 
 from benchmarks.scales import Scale
 from celery_catchup.testing.embedded_server import EmbeddedServer
 
+RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0
 """Seconds for a process to do what it is waited for, unless the caller knows better."""
@@ -33,6 +37,8 @@ class Stage:
         self.scale, self.server, self.folder = scale, server, folder
         self.url = server.url()
         self.redis: Any = redis.Redis.from_url(self.url)
+        self.broker = ""
+        self.queue = f"benchmarks-{os.getpid()}"
         self._count = 0
 
     def say(self, text: str) -> None:
@@ -43,6 +49,25 @@ class Stage:
         """An empty server, as every measurement wants to find it."""
         self.redis.flushall()
         self.redis.config_resetstat()
+        if self.broker:
+            delete_queues(self.broker, self.queue)
+
+    @contextmanager
+    def on(self, broker: str) -> Iterator[None]:
+        """Let everybody use another broker than the server of the state, and a queue of the benchmark's own."""
+        self.broker = broker
+        try:
+            yield
+        finally:
+            delete_queues(broker, self.queue)
+            self.broker = ""
+
+    def listeners(self) -> int:
+        """How many workers wait for messages; at their default level they do not say that they are ready."""
+        if not self.broker:
+            return sum(client["cmd"] == "brpop" for client in self.redis.client_list())
+        with kombu.Connection(self.broker) as connection, connection.channel() as channel:
+            return int(channel.queue_declare(self.queue, passive=True).consumer_count)
 
     def own_folder(self) -> Path:
         """An empty folder."""
@@ -63,7 +88,7 @@ class Stage:
         spec.setdefault("folder", str(self.own_folder()))
         command = [sys.executable, "-m", "benchmarks.subjects", subject, action, json.dumps(spec)]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=_LONGEST_TRIAL,
+            command, cwd=ROOT, env=environment() | self._place(), capture_output=True, text=True, timeout=_LONGEST_TRIAL,
             check=False,
         )  # fmt: skip
         if done.returncode:
@@ -71,11 +96,22 @@ class Stage:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 
+    def _place(self) -> dict[str, str]:
+        """For `new_app` in the process of a trial."""
+        return {"BENCHMARK_BROKER": self.broker, "BENCHMARK_QUEUE": self.queue}
+
     @contextmanager
     def celery(self, *arguments: str, **project: Any) -> Iterator[Program]:
         """A Celery program of the benchmarks' project, ended when the block is."""
         folder = self.own_folder()
-        settings = json.dumps({"broker_url": self.url, **project})
+        place = {"broker_url": self.url}
+        if self.broker:
+            place = {
+                "broker_url": self.broker,
+                "catchup_redis_url": self.url,
+                "task_default_queue": self.queue,
+            }
+        settings = json.dumps({**place, **project})
         program = Program(
             ["celery", "-A", "benchmarks.project", *arguments], folder, BENCHMARK_SETTINGS=settings
         )
@@ -137,6 +173,23 @@ def environment() -> dict[str, str]:
     """Ours, without what would change the project."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def answers(broker: str) -> bool:
+    """Whether a broker is there to be measured."""
+    place = urlsplit(broker)
+    try:
+        with socket.create_connection((place.hostname, place.port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def delete_queues(broker: str, queue: str) -> None:
+    """Leave nothing behind on a broker that is not ours."""
+    with kombu.Connection(broker) as connection:
+        for name in (queue, f"{queue}-first", *(f"{queue}-{number}" for number in range(5))):
+            connection.default_channel.queue_delete(name)
 
 
 def installed(module: str) -> bool:

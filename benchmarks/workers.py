@@ -52,7 +52,10 @@ def measure(stage: Stage) -> Findings:
     rows.append(
         ["the plugin's part of an ordinary task", "–", f"{extra * 1e6:.2f}", f"{extra * ordinary:.4f}"]
     )
-    return Findings([Table("Workers", _HEADERS, rows, _NOTE)], [_bar(extra, ordinary)])
+    cost = Row.at_most(
+        "a run at its worker, against an ordinary task", ordinary / whole["runs"].median, 1.5, unit="×"
+    )
+    return Findings([Table("Workers", _HEADERS, rows, _NOTE)], [cost, _bar(extra, ordinary)])
 
 
 _NOTE = (

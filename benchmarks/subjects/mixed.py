@@ -6,6 +6,7 @@ sent (``drain``). The broker is the server of the state, or RabbitMQ.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from celery_catchup.store import Keys
 
 OUTAGE = timedelta(hours=2)
 TASKS = 20
-QUEUES = tuple(f"benchmarks-{number}" for number in range(5))
+QUEUES = tuple(f"{os.environ.get('BENCHMARK_QUEUE', 'benchmarks')}-{number}" for number in range(5))
 
 
 def entries(count: int) -> dict[str, dict[str, Any]]:
@@ -53,6 +54,7 @@ class Broker:
 
     def __init__(self, app: Any) -> None:
         self._connection = app.connection_for_write()
+        self._channel: Any = None
 
     def clear(self) -> None:
         for queue in QUEUES:
@@ -62,18 +64,19 @@ class Broker:
         return sum(map(self._messages, QUEUES))
 
     def _messages(self, queue: str) -> int:
-        with self._connection.channel() as channel:
-            try:
-                return int(channel.queue_declare(queue, passive=True).message_count)
-            except (OperationalError, *self._connection.channel_errors):
-                return 0
+        self._channel = self._channel or self._connection.channel()
+        try:
+            return int(self._channel.queue_declare(queue, passive=True).message_count)
+        except (OperationalError, *self._connection.channel_errors):
+            self._channel = None  # AMQP closes it
+            return 0
 
 
-def ours(*, url: str, broker: str, folder: str, count: int, policy: Any) -> dict[str, float]:
+def ours(*, url: str, folder: str, count: int, policy: Any) -> dict[str, float]:
     """Leave state of two hours ago, then restart; ``count`` 0 is one entry with a minute a slot."""
     app = _app(
-        url, broker, folder, entries(count) if count else minutes_of_one(),
-        catchup_redis_url=url, catchup_namespace=NAMESPACE, catchup_entries={"*": policy},
+        url, folder, entries(count) if count else minutes_of_one(),
+        catchup_namespace=NAMESPACE, catchup_entries={"*": policy},
     )  # fmt: skip
     now = datetime.now(UTC)
     outage = OUTAGE if count else timedelta(minutes=10_080)
@@ -86,19 +89,22 @@ def ours(*, url: str, broker: str, folder: str, count: int, policy: Any) -> dict
         begun = time.perf_counter()
         scheduler = scheduler_of(app, ShiftedClock(now))
         started = time.perf_counter() - begun
-        found = _drain(scheduler.tick, Broker(app), count or 10_080, patience=600)
+        if policy.get("overlap_policy") == "all":  # one message; the others wait in the ledger for their turn
+            found = _record(scheduler.tick, client, 10_080)
+        else:
+            found = _drain(scheduler.tick, Broker(app), count or 10_080, patience=600)
         stored = _used(client) - empty
         while client.zcard(Keys(NAMESPACE).outbox):  # what is marked as sent only now counts as well
             scheduler.tick()
     return found | {"start": started, "memory": resident() - memory, "stored": stored / max(1, count)}
 
 
-def redbeat(*, url: str, broker: str, folder: str, count: int, patience: float) -> dict[str, float]:
+def redbeat(*, url: str, folder: str, count: int, patience: float) -> dict[str, float]:
     """celery-redbeat with its lock."""
     from redbeat.schedulers import RedBeatScheduler, RedBeatSchedulerEntry, acquire_distributed_beat_lock
 
     options: dict[str, Any] = {"redbeat_redis_url": url, "redbeat_redis_options": {}}
-    app = _app(url, broker, folder, entries(count), **options)
+    app = _app(url, folder, entries(count), **options)
 
     def start() -> Any:
         scheduler = RedBeatScheduler(app)
@@ -113,11 +119,11 @@ def redbeat(*, url: str, broker: str, folder: str, count: int, patience: float) 
     return _drain(start().tick, Broker(app), count, patience=patience)
 
 
-def stock(*, url: str, broker: str, folder: str, count: int, patience: float) -> dict[str, float]:
+def stock(*, url: str, folder: str, count: int, patience: float) -> dict[str, float]:
     """Celery's own scheduler."""
     from celery.beat import PersistentScheduler
 
-    app = _app(url, broker, folder, entries(count))
+    app = _app(url, folder, entries(count))
     file = str(Path(folder) / "schedule")
     before = PersistentScheduler(app, schedule_filename=file)
     for entry in before.schedule.values():
@@ -127,9 +133,9 @@ def stock(*, url: str, broker: str, folder: str, count: int, patience: float) ->
     return _drain(scheduler.tick, Broker(app), count, patience=patience, every=20)
 
 
-def send_task(*, url: str, broker: str, folder: str, count: int) -> dict[str, float]:
+def send_task(*, url: str, folder: str, count: int) -> dict[str, float]:
     """A loop around ``send_task`` with the same tasks, arguments and queues, without confirmation."""
-    app = _app(url, broker, folder, {})
+    app = _app(url, folder, {})
     messages = entries(count).values() if count else list(minutes_of_one().values()) * 10_080
     with app.connection_for_write() as connection:
         producer = app.amqp.Producer(connection)
@@ -145,9 +151,9 @@ def send_task(*, url: str, broker: str, folder: str, count: int) -> dict[str, fl
     return {"rate": sent / seconds, "cpu": (time.process_time() - cpu) / sent}
 
 
-def _app(url: str, broker: str, folder: str, schedule: dict[str, Any], **settings: Any) -> Any:
+def _app(url: str, folder: str, schedule: dict[str, Any], **settings: Any) -> Any:
     """An app on the broker, whose queues are empty; the log is at the level of ``celery beat``."""
-    app = new_app(broker or url, folder, beat_schedule=schedule, task_ignore_result=True, **settings)
+    app = new_app(url, folder, beat_schedule=schedule, task_ignore_result=True, **settings)
     Broker(app).clear()
     return app
 
@@ -163,6 +169,14 @@ def _drain(
         sent = broker.messages() if ticks % every == 0 else sent
     seconds = time.perf_counter() - begun
     return {"rate": sent / seconds, "sent": sent, "cpu": (time.process_time() - cpu) / max(1, sent)}
+
+
+def _record(tick: Callable[[], object], client: Any, count: int) -> dict[str, float]:
+    """Tick until all runs are in the ledger."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    while client.zcard(Keys(NAMESPACE).runs) < count:
+        tick()
+    return {"rate": count / (time.perf_counter() - begun), "cpu": (time.process_time() - cpu) / count}
 
 
 def _used(client: Any) -> int:

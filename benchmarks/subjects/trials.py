@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import sys
 import time
@@ -41,8 +42,12 @@ class Contestant(Protocol):
 
 def new_app(url: str, folder: str, **settings: Any) -> Celery:
     """An app that logs to a file, at the level that beat has by default."""
-    app = Celery("benchmarks", broker=url, set_as_current=True)
-    app.conf.update(result_expires=None, **settings)
+    broker = os.environ.get("BENCHMARK_BROKER")
+    place = (
+        {"catchup_redis_url": url, "task_default_queue": os.environ.get("BENCHMARK_QUEUE")} if broker else {}
+    )
+    app = Celery("benchmarks", broker=broker or url, set_as_current=True)
+    app.conf.update(result_expires=None, **{**place, **settings})
     app.log.setup(loglevel="WARNING", logfile=str(Path(folder) / "log"), redirect_stdouts=False)
     return app
 
