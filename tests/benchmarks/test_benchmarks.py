@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import redis
@@ -12,8 +13,9 @@ import redis
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.counting import CountingProxy, Traffic
 from benchmarks.growth import growth
-from benchmarks.measuring import Findings, Row, Sample, Table
+from benchmarks.measuring import Findings, Row, Sample, Table, ratio_bar
 from benchmarks.page import BEGIN, END, PAGE, write
+from benchmarks.plot import ratios
 from benchmarks.scales import TINY
 from benchmarks.stage import Stage, installed
 from benchmarks.ticks import NAMES, PEERS, trial
@@ -83,9 +85,14 @@ def test_growth_in_proportion_is_fine_and_a_tick_that_grows_is_not() -> None:
 def test_only_what_is_between_the_markers_of_the_page_is_replaced(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold figures\n{END}\nafter\n")
-    found = Findings([Table("Ticks", ("who", "ms"), [["ours", "1"]])], [Row("quick", "1 ms", "≤ 2 ms", True)])
+    bars = [
+        Row("quick", "1 ms", "≤ 2 ms", True),
+        ratio_bar("ours against <theirs>", Sample([30]), Sample([10]), 4),
+    ]
+    found = Findings([Table("Ticks", ("who", "ms"), [["ours", "1"]])], bars)
+    drawing = tmp_path / "drawing.svg"
 
-    write(found, TINY, page)
+    write(found, TINY, page, drawing)
     once = page.read_text()
 
     assert "old figures" not in once
@@ -93,6 +100,9 @@ def test_only_what_is_between_the_markers_of_the_page_is_replaced(tmp_path: Path
     assert once.endswith(f"{END}\nafter\n")
     assert "| ours  | 1    |" in once
     assert "met" in once
+    # Ratios are drawn, with what is wanted; other bars are not.
+    assert ratios(bars) == {"ours against <theirs>": (3.0, 4.0)}
+    assert "ours against <theirs>" in list(ElementTree.parse(drawing).getroot().itertext())
 
 
 def test_the_page_of_the_documentation_has_a_place_for_the_figures() -> None:
