@@ -35,7 +35,8 @@ def _chromium_is_there() -> None:
 @pytest.fixture(scope="module")
 def scene(_chromium_is_there: None) -> Iterator[Scene]:
     """A day that was played, on a server of its own, and goes on."""
-    with services.private_server() as server:
+    with services.private_server() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CELERY_APP", "proj")  # as commands on the pages name it
         played = Scene(server.url(), now=datetime.now(UTC), dense=bool(os.environ.get("CATCHUP_SCREENSHOTS")))
         played.play()
         with played.going_on():

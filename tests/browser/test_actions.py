@@ -98,7 +98,7 @@ def test_a_backfill_is_previewed_dispatched_and_seen_to_its_end(browser: Browser
     assert browser.texts("[data-count]") == ["8", "8", "8"]
     assert "8 runs would be dispatched." in browser.text(f"{PREVIEW} pre")
     assert browser.text(".cu-form + div .cu-command") == (
-        f"celery -A YOUR_APP catchup backfill {LONG} "
+        f"celery -A proj catchup backfill {LONG} "
         f"--start {start:%Y-%m-%dT%H:%M:%SZ} --end {end:%Y-%m-%dT%H:%M:%SZ}"
     )
     browser.script("document.querySelector('#backfill').scrollIntoView({behavior: 'instant'})")
