@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from celery_catchup.model import RunState
+from celery_catchup.store.ledger import OutboxRun
 from celery_catchup.store.states import SCHEMA, newer_schema
 from celery_catchup.store.store import Store, StorePart
 
@@ -38,7 +39,7 @@ class ReportResult(NamedTuple):
     now, and released runs whose messages are pushed already."""
 
     outcome: ReportOutcome
-    released: Sequence[str] = ()
+    released: Sequence[OutboxRun] = ()
     run: Mapping[str, Any] = MappingProxyType({})
     pushed: Sequence[str] = ()
 
@@ -146,5 +147,9 @@ class Leases(StorePart):
         outcome = ReportOutcome(answer[0].decode())
         if outcome is not ReportOutcome.RECORDED:
             return ReportResult(outcome)
-        released, pushed = ([run.decode() for run in runs] for runs in answer[2:])
-        return ReportResult(outcome, released, json.loads(answer[1]), pushed)
+        texts = iter(answer[2])
+        released = [
+            OutboxRun(i.decode(), json.loads(run), json.loads(t))
+            for i, run, t in zip(texts, texts, texts, strict=True)
+        ]
+        return ReportResult(outcome, released, json.loads(answer[1]), [run.decode() for run in answer[3]])

@@ -25,6 +25,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import to_instant
 from celery_catchup.store import Ledger, OutboxRun, Store
+from celery_catchup.store.store import portions
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class ReleasedPublisher:
         self._ledger = Ledger(store)
         self._dispatcher = Dispatcher(app, state=store.client, state_db=store.db)
         self._clock = clock
-        self._released: deque[str] = deque()
+        self._released: deque[OutboxRun] = deque()
         self._lock = threading.Lock()  # a green one under gevent and eventlet, which patch it
         self._trouble = RecurringProblem(
             "Released runs are left in the outbox", logger=logger, monotonic=clock.monotonic
@@ -51,24 +52,24 @@ class ReleasedPublisher:
         """Whether the broker is a Redis server: most likely that of the state, which pushes released runs."""
         return self._dispatcher.speaks_redis
 
-    def publish(self, run_ids: Sequence[str], pushed: Sequence[str] = ()) -> None:
+    def publish(self, runs: Sequence[OutboxRun], pushed: Sequence[str] = ()) -> None:
         """Publish these runs, and remove them from the outbox. Send events of those that are ``pushed``
         already, where the app wants that."""
-        self._released.extend(run_ids)
+        self._released.extend(runs)
         with self._turn() as granted:
             # Those of other threads that wait for their turn, too.
-            ids = [self._released.popleft() for _ in range(len(self._released))]
+            found = [self._released.popleft() for _ in range(len(self._released))]
             if not granted:
                 return
             if pushed and self._dispatcher.sent_events.wanted:
                 self._dispatcher.sent_events.pushed_runs(self._ledger, pushed)
             try:
-                self._publish(ids)
+                self._publish(found)
             except (RedisError, OSError) as error:
-                logger.warning(logfmt("Runs left in the outbox", runs=len(ids), error=str(error)))
+                logger.warning(logfmt("Runs left in the outbox", runs=len(found), error=str(error)))
 
-    def _publish(self, run_ids: Sequence[str]) -> None:
-        for sent in self._dispatcher.publish(self._windows(run_ids), now=to_instant(self._clock.now())):
+    def _publish(self, runs: Sequence[OutboxRun]) -> None:
+        for sent in self._dispatcher.publish(self._windows(runs), now=to_instant(self._clock.now())):
             self._ledger.published({one.run.id: one.run.template for one in sent if one.error is None})
             for one in sent:
                 if one.error is None:
@@ -79,11 +80,10 @@ class ReleasedPublisher:
                     fields = {"run_id": one.run.id, "error": str(one.error)}
                     logger.warning(logfmt("Run left in the outbox", **fields))
 
-    def _windows(self, run_ids: Sequence[str]) -> Iterator[list[OutboxRun]]:
-        while run_ids and self._clock.monotonic() >= self._retry_at:
-            found, missing = self._ledger.outgoing(run_ids[:WINDOW])
-            run_ids = run_ids[len(found) + len(missing) :]
-            yield found
+    def _windows(self, runs: Sequence[OutboxRun]) -> Iterator[list[OutboxRun]]:
+        for window in portions(runs, WINDOW):
+            if self._clock.monotonic() >= self._retry_at:
+                yield window
 
     @contextmanager
     def _turn(self) -> Iterator[bool]:

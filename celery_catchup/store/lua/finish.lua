@@ -32,8 +32,8 @@
 -- ARGV db                 number of this database
 -- ARGV now_ms             0 for the server's clock
 -- ARGV schema             the newest schema that the worker knows
--- RETURNS {"recorded", run as JSON, [ids released into the outbox], [ids released and pushed]}, {"superseded"},
---         {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
+-- RETURNS {"recorded", run as JSON, [id, run and template as JSON of each run released into the outbox],
+--         [ids released and pushed]}, {"superseded"}, {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = args.run_id, args.owner, args.state
 local newer = newer_schema()
 if newer then return { 'newer', newer } end

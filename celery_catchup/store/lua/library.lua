@@ -364,8 +364,8 @@ local function record_sent(id, run, sent, countdown, expires)
 end
 
 -- The runs that this script has sent: pushed to an atomic broker, or put into the outbox. A worker's script sets
--- `by_worker`: the worker publishes these runs itself, and the leader does it if the worker dies. `at` is the
--- server's clock, if the script has read it.
+-- `by_worker`: the worker publishes these runs itself, and the leader does it if the worker dies; so `unpublished` has
+-- three texts for each: its id, the run and its template as JSON. `at` is the server's clock, if the script has read it.
 local sending = { pushed = {}, unpublished = {}, by_worker = nil, at = nil }
 
 -- Send a run's message: push it on an atomic broker, else put it into the outbox. A run in the outbox has no lease:
@@ -379,12 +379,14 @@ local function dispatch(id, run, now)
     push(template.queue, template.db, { render(template, id, run, now) })
     table.insert(sending.pushed, id)
   else
-    store_run(id, run)
+    local encoded = store_run(id, run)
     redis.call('ZREM', keys.leases, id)
     -- in order, even if many runs are decided in the same millisecond
     local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
     redis.call('ZADD', keys.outbox, math.max(now, tonumber(last[2] or '0') + 1), id)
-    table.insert(sending.unpublished, id)
+    if sending.by_worker then
+      for _, text in ipairs({ id, encoded, cjson.encode(template) }) do table.insert(sending.unpublished, text) end
+    end
   end
   return size
 end

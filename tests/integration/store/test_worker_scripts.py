@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from celery_catchup.model import RunState
 from celery_catchup.store import Leases, Store, connect
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.workers import FORGET_MS, Workers
@@ -34,6 +35,24 @@ def workers(site: Site) -> Workers:
 
 def claim(leases: Leases, run_id: str, owner: str) -> ClaimOutcome:
     return leases.claim(run_id, owner=owner, task=f"{PROJECT}.work", worker="w").answer
+
+
+@pytest.mark.parametrize("trouble", ["none", "connection lost", "script forgotten"])
+def test_a_success_that_is_sent_ahead_is_recorded_once(site: Site, leases: Leases, trouble: str) -> None:
+    run_id = site.record()
+    claim(leases, run_id, "first")
+    if trouble == "script forgotten":
+        site.store.script_flush()
+
+    answer = leases.send_finish(run_id, entry="hourly-etl", owner="first", state=RunState.SUCCEEDED)
+    if trouble == "connection lost":
+        site.store.client_kill_filter(_type="normal", skipme=True)
+    outcome = answer().outcome
+
+    # Without its answer the report is repeated, and the store has it already.
+    assert outcome in (ReportOutcome.RECORDED, ReportOutcome.ENDED)
+    assert site.run(run_id)["state"] == "succeeded"
+    assert claim(leases, run_id, "second") is ClaimOutcome.ENDED
 
 
 def test_a_run_that_is_given_back_can_be_claimed_at_once(

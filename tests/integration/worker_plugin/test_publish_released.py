@@ -11,7 +11,7 @@ import kombu
 import pytest
 
 from celery_catchup.clock import SystemClock
-from celery_catchup.store import Store, Template
+from celery_catchup.store import Ledger, OutboxRun, Store, Template
 from celery_catchup.store.opening import open_store
 from celery_catchup.worker_plugin.publish_released import ReleasedPublisher
 from tests.integration.dispatching import SLOT, a_dispatcher, an_app, an_entry
@@ -25,7 +25,7 @@ def queue(rabbitmq_url: str) -> Iterator[str]:
         connection.default_channel.queue_delete(name)
 
 
-def released(store: Store, template: Template, *, count: int) -> list[str]:
+def released(store: Store, template: Template, *, count: int) -> list[OutboxRun]:
     """Runs that a worker has just released into the outbox."""
     ids = [str(uuid.uuid4()) for _ in range(count)]
     record = (
@@ -37,7 +37,7 @@ def released(store: Store, template: Template, *, count: int) -> list[str]:
     for run_id in ids:
         store.client.hset(store.keys.ledger, run_id, record)
         store.client.zadd(store.keys.outbox, {run_id: SLOT})
-    return ids
+    return Ledger(store).outgoing(ids)[0]
 
 
 def test_threads_that_release_runs_at_once_publish_them_one_by_one(
@@ -51,7 +51,7 @@ def test_threads_that_release_runs_at_once_publish_them_one_by_one(
     outflow = ReleasedPublisher(app, store, SystemClock())
 
     with ThreadPoolExecutor(10) as threads:
-        list(threads.map(lambda run_id: outflow.publish([run_id]), runs))
+        list(threads.map(lambda run: outflow.publish([run]), runs))
     outflow._dispatcher.close()
 
     with kombu.Connection(rabbitmq_url) as connection:
