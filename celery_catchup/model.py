@@ -183,6 +183,7 @@ class SkipReason(StrEnum):
     MANUAL_RUN = "manual_run"
     EXCLUDED = "excluded"
     DISCARDED = "discarded"
+    COVERED = "covered"
 
     @cached_property
     def rule(self) -> SkipRule:  # noqa: C901 - one row for each reason
@@ -217,6 +218,10 @@ class SkipReason(StrEnum):
                 return SkipRule(nothing, False, SlotMark.SKIPPED, "`exclude` covers the slot")
             case SkipReason.DISCARDED:
                 return SkipRule(by_policy, True, SlotMark.SKIPPED, "its catch-up was held, and discarded")
+            case SkipReason.COVERED:
+                return SkipRule(
+                    nothing, True, SlotMark.CAUGHT_UP, "a later run stands for it: `select: span`"
+                )
             case _:
                 assert_never(self)
 
@@ -256,12 +261,15 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
     """A decision to run: the slot, why, and when it may be sent (later than the slot under
-    jitter); ``ends_active`` for a restart, which ends the entry's active runs first."""
+    jitter); ``ends_active`` for a restart, which ends the entry's active runs first. A run that stands for
+    a span of ``slots`` has the ``first`` of them."""
 
     slot: Slot
     trigger: Trigger
     send_at: Instant
     ends_active: bool = False
+    first: Instant | None = None
+    slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +334,17 @@ def run_id(
     schedule: str | None = None,
     tenant: str = "",
     logic_version: str = "",
+    first: Instant | None = None,
 ) -> str:
     """Return the identity of a run: the same slot is the same run on every machine, whatever triggered it.
 
     It is a version 5 UUID, computed without creating `UUID` objects. ``schedule`` is the id of the slot's
-    schedule; without one its position counts.
+    schedule; without one its position counts. A run that stands for several slots has the ``first`` of them.
     """
     # Each part has its length in front, which keeps ("a", "b:c") and ("a:b", "c") apart.
     schedule, at = str(slot.schedule) if schedule is None else schedule, str(slot.at)
+    if first is not None:
+        at = f"{first}..{at}"
     name = (
         f"{len(namespace)}:{namespace}\x1f{len(entry)}:{entry}\x1f{len(schedule)}:{schedule}"
         f"\x1f{len(at)}:{at}\x1f{len(tenant)}:{tenant}\x1f{len(logic_version)}:{logic_version}"

@@ -19,6 +19,7 @@ imports = ["celery_catchup.worker"]
 beat_schedule = {
     "hourly-etl": {"task": "tasks.etl", "schedule": crontab(minute=0)},
     "refresh-dashboard": {"task": "tasks.refresh", "schedule": crontab(minute="*/15")},
+    "import-orders": {"task": "tasks.import_orders", "schedule": crontab(minute=30)},
     "nightly-report": {"task": "tasks.report", "schedule": "30 2 * * *"},
     "send-digest": {"task": "tasks.send_digest", "schedule": crontab(minute=0, hour="*/4")},
     "poll-inbox": {"task": "tasks.poll", "schedule": timedelta(seconds=30)},
@@ -33,6 +34,8 @@ catchup_entries = {
     "hourly-etl": {"window": "6h", "overlap_policy": "all"},
     # A view of the present: the newest missed slot is enough.
     "refresh-dashboard": {"window": "1d", "select": "latest"},
+    # An import of "everything since": one run stands for the whole gap.
+    "import-orders": {"window": "2d", "select": "span"},
     # A cron string instead of a crontab; of the missed nights, at most the three newest.
     "nightly-report": {"window": "7d", "overlap_policy": "all", "max_runs": 3, "keep": "newest"},
     # People receive it: missed slots are never sent late.

@@ -28,6 +28,12 @@ def refresh(self):
 
 
 @app.task(bind=True)
+def import_orders(self):
+    """Import the orders of the run's interval."""
+    _log(self)
+
+
+@app.task(bind=True)
 def report(self):
     """Write the nightly report."""
     _log(self)

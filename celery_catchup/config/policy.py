@@ -39,6 +39,7 @@ class Select(StrEnum):
 
     ALL = "all"
     LATEST = "latest"
+    SPAN = "span"
     OFF = "false"
 
 
@@ -84,7 +85,7 @@ def _select(value: object) -> Select:
     return one_of(Select)(value)
 
 
-SELECT = FieldParser(_select, "`all` or `True`, `latest`, `False`")
+SELECT = FieldParser(_select, "`all` or `True`, `latest`, `span`, `False`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,8 @@ class Policy(_Dated):
     """How far back missed slots are recovered; needed unless `select` is `False`."""
     overlap_policy: Annotated[OverlapPolicy, word(OverlapPolicy)] = OverlapPolicy.SKIP
     """How a slot is handled while a run of the entry is active."""
+    max_span: Annotated[timedelta | None, WINDOW.or_none()] = None
+    """With `select: span`, the longest time that one run stands for; a longer gap becomes several runs."""
     max_runs: Annotated[int | None, COUNT.or_none()] = None
     """Cap on the entry's catch-up runs per restart."""
     keep: Annotated[Keep, word(Keep)] = Keep.OLDEST
@@ -239,6 +242,14 @@ class Policy(_Dated):
                 f"missing with select: {info.data['select']}; set how far back to recover, "
                 "such as '6h', or select: False to recover nothing"
             )
+        return value
+
+    @field_validator("max_span")
+    @classmethod
+    def _only_for_spans(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        select = info.data.get("select", Select.SPAN)
+        if value is not None and select is not Select.SPAN:
+            raise ValueError(f"has no effect with select: {select}; only used with select: span")
         return value
 
     @field_validator("max_active_runs", "max_pending")

@@ -34,7 +34,8 @@ from celery_catchup.dispatch.dispatch_error import (
     unreachable,
     unroutable,
 )
-from celery_catchup.dispatch.header_names import CLAIM_HEADERS
+from celery_catchup.dispatch.header_names import CLAIM_HEADERS, SLOTS
+from celery_catchup.dispatch.placeholders import value_placeholder
 from celery_catchup.dispatch.prepared_message import OutgoingMessage
 from celery_catchup.dispatch.publishing import WindowPublisher
 from celery_catchup.dispatch.sent_events import SentEvents
@@ -363,10 +364,15 @@ class EntryDispatch:
         self._app, self._sender, self._schedule = app, sender, schedule
         self.publish, self.depth = sender.publish, sender.depth
 
-    def template(self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any]) -> Template:
+    def template(
+        self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any], spans: bool
+    ) -> Template:
         """Build the message of a run."""
         facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
         declared = self._schedule[entry]
+        if spans and run.trigger.is_catchup:
+            headers = declared.options.get("headers") or {}
+            options = {**options, "headers": {**headers, SLOTS: value_placeholder("slots")}}
         if options:
             declared = copy.copy(declared)
             declared.options = {**_unrouted(declared.options, options), **options}

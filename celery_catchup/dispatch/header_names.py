@@ -9,6 +9,7 @@ IS_CATCHUP = "is_catchup"
 TRIGGER_TYPE = "trigger_type"
 DATA_INTERVAL_START = "data_interval_start"
 DATA_INTERVAL_END = "data_interval_end"
+SLOTS = "catchup_slots"
 
 CLAIM_HEADERS = frozenset({RUN_ID, ENTRY, DATA_INTERVAL_START, DATA_INTERVAL_END})
 """Headers of messages that belong to a run; without them no worker can claim it."""

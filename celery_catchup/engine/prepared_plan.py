@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from celery_catchup.config.overlap_policy import Replaces
+from celery_catchup.config.policy import Select
 from celery_catchup.engine.services import Dispatch, DispatchFailedError
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.errors import CatchupError
@@ -73,10 +74,10 @@ def prepare(
     size, last = 0, None
     ascending = len(entry.schedules) == 1 and not plan.skips
     for number, planned in enumerate(plan.runs):
-        run_id, at = entry.run_id(namespace, planned.slot), planned.slot.at
+        run_id, at = entry.run_id(namespace, planned.slot, first=planned.first), planned.slot.at
         # The slot before that of the run: of one schedule without skips it is the slot of the run before.
         if not ascending or last is None or last >= at:
-            last = entry.schedules[planned.slot.schedule].timetable.previous_before(at)
+            last = entry.schedules[planned.slot.schedule].timetable.previous_before(planned.first or at)
         record, last = _record(tracked, planned, last), at
         try:
             template = messages.of(planned, run_id)
@@ -96,6 +97,8 @@ def prepare(
             raise OversizeError(number)
     if held_back:
         plan = _without(plan, held_back)
+    if any(planned.first is not None for planned in plan.runs):
+        plan = _with_covering_runs(plan, entry, namespace)
     batch = EntryBatch(
         name=entry.name,
         expected=tracked.state.decided,
@@ -131,6 +134,7 @@ class _Messages:
 
     def __init__(self, entry: Entry, dispatch: Dispatch) -> None:
         self._entry, self._dispatch = entry, dispatch
+        self._spans = Select.SPAN in entry.selects
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
 
@@ -138,7 +142,9 @@ class _Messages:
         template = self._shared.get(planned.trigger)
         if template is None:
             options = self._entry.policy.catch_up.options() if planned.trigger.takes_lane else {}
-            template = self._dispatch.template(self._entry.name, planned, run_id, options=options)
+            template = self._dispatch.template(
+                self._entry.name, planned, run_id, options=options, spans=self._spans
+            )
             self.templates |= template.parts
             if template.run is None:
                 self._shared[planned.trigger] = template
@@ -187,6 +193,19 @@ def _without(plan: Plan, held_back: Mapping[PlannedRun, SkipReason]) -> Plan:
     return replace(plan, runs=runs, skips=(*plan.skips, *skips))
 
 
+def _with_covering_runs(plan: Plan, entry: Entry, namespace: str) -> Plan:
+    """Note in the skips of covered slots which run stands for them."""
+    spans = [(run.first, run.slot) for run in plan.runs if run.first is not None]
+
+    def covering(skip: Skip) -> str | None:
+        for first, end in spans:
+            if skip.reason is SkipReason.COVERED and first <= skip.first and skip.last <= end.at:
+                return entry.run_id(namespace, end, first=first)
+        return skip.run_id
+
+    return replace(plan, skips=tuple(replace(skip, run_id=covering(skip)) for skip in plan.skips))
+
+
 def _record(tracked: TrackedEntry, planned: PlannedRun, previous: Instant | None) -> dict[str, Any]:
     """Return the part of the ledger's record that is known before the message is built."""
     return {
@@ -196,5 +215,6 @@ def _record(tracked: TrackedEntry, planned: PlannedRun, previous: Instant | None
         "slot": planned.slot.at,
         "trigger": str(planned.trigger),
         **tracked.entry.version_fields,
+        **({} if planned.first is None else {"first": planned.first, "slots": planned.slots}),
         **({} if previous is None else {"previous": previous}),
     }

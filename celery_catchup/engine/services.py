@@ -45,9 +45,11 @@ class Sent(NamedTuple):
 class Dispatch(Protocol):
     """Builds and publishes messages."""
 
-    def template(self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any]) -> Template:
+    def template(
+        self, entry: str, run: PlannedRun, run_id: str, *, options: Mapping[str, Any], spans: bool
+    ) -> Template:
         """Return the message of a run, with placeholders where two runs of the entry differ; ``options``
-        replace those of the entry."""
+        replace those of the entry. With ``spans`` it has a header for the number of slots."""
 
     def publish(
         self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, enough: Callable[[], bool]

@@ -187,7 +187,7 @@ class LogLines:
         skip, reason = event.skip, str(event.skip.reason)
         msg = "Catch-up run skipped" if event.catches_up else "Run skipped"
         # Several slots that the policy skips as intended are one line.
-        intended = skip.reason.rule.severity is Severity.BY_POLICY and skip.count > 1
+        intended = skip.reason.rule.severity is not Severity.LOST and skip.count > 1
         for at in () if intended else event.listed:
             if self._within_limits(msg, event.entry, reason, at):
                 fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at)}

@@ -66,6 +66,11 @@ class Entry:
         return 0 if self.policy.jitter is None else to_milliseconds(self.policy.jitter)
 
     @cached_property
+    def max_span(self) -> int | None:
+        """The longest time that one run of a span stands for, in milliseconds."""
+        return None if self.policy.max_span is None else to_milliseconds(self.policy.max_span)
+
+    @cached_property
     def is_simple(self) -> bool:
         """Whether it has one schedule, which starts runs without delay."""
         return len(self.schedules) == 1 and self.schedules[0].role is Role.START and not self.jitter
@@ -130,8 +135,8 @@ class Entry:
         fields = {"tenant": policy.tenant, "logic_version": policy.logic_version}
         return {name: value for name, value in fields.items() if value}
 
-    def run_id(self, namespace: str, slot: Slot) -> str:
-        """Return the id of the slot's run."""
+    def run_id(self, namespace: str, slot: Slot, *, first: Instant | None = None) -> str:
+        """Return the id of the slot's run, or of the run of the span from ``first`` to the slot."""
         policy = self.policy
         return run_id(
             namespace,
@@ -140,6 +145,7 @@ class Entry:
             schedule=self.schedules[slot.schedule].id,
             tenant=policy.tenant,
             logic_version=policy.logic_version,
+            first=first,
         )
 
     def slots_of(self, namespace: str, runs: Iterable[RecordedRun]) -> dict[Slot, RunState]:

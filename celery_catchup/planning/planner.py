@@ -17,6 +17,7 @@ from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Sl
 from celery_catchup.planning.candidates import Candidates, Stretch, skips_of
 from celery_catchup.planning.entry import Entry, EntryState, Role
 from celery_catchup.planning.scope import Scope
+from celery_catchup.planning.spans import Span, find_spans
 
 
 def plan(entry: Entry, state: EntryState, scope: Scope, *, limit: int | None = None) -> Plan:
@@ -92,6 +93,7 @@ class _Planning:
     def __init__(self, entry: Entry, state: EntryState, scope: Scope, limit: int | None) -> None:
         self.entry, self.state, self.scope, self.limit = entry, state, scope, limit
         self.dropped: list[tuple[Stretch, SkipReason]] = []
+        self.spans: dict[Slot, Span] = {}
         self.candidates = Candidates(self._select(), self._excluded())
 
     def result(self) -> Plan:
@@ -99,6 +101,7 @@ class _Planning:
         if self._is_held:
             begin, size = self.scope.replay_from, self.sections[1].stop - self.sections[1].start
             return Plan(begin, (), (), begin, self._wake_at(), held=size)
+        self._settle_spans(slots)
         runs = [self._run(slot) for slot in slots]
         restarts, stops = self._controls(cut)
         runs = sorted([*runs, *restarts], key=lambda run: run.slot, reverse=self.scope.newest_first)
@@ -131,15 +134,17 @@ class _Planning:
             own = self.entry.select_of(index)
             if self.scope.backfill:
                 yield from stretches
-            elif own is None and self.entry.policy.select is Select.LATEST:
+            elif own is None and self.entry.policy.select in (Select.LATEST, Select.SPAN):
                 sharing += stretches
             else:
                 yield from self._selected(stretches, own or self.entry.policy.select)
-        yield from self._latest(sharing)
+        yield from self._selected(sharing, self.entry.policy.select)
 
     def _selected(self, stretches: list[Stretch], select: Select) -> Iterator[Stretch]:
         if select is Select.LATEST:
             yield from self._latest(stretches)
+        elif select is Select.SPAN:
+            yield from self._spanned(stretches)
         elif select is Select.OFF:
             for stretch in stretches:
                 yield stretch.clipped(self._missed_until(), stretch.until)
@@ -157,6 +162,26 @@ class _Planning:
             self._drop(stretch.clipped(stretch.after, at), SkipReason.SUPERSEDED)
             if stretch.schedule == newest.schedule:
                 yield stretch.clipped(newest.at - 1, newest.at)
+
+    def _spanned(self, stretches: list[Stretch]) -> Iterator[Stretch]:
+        """Let the newest slot of each span stand for all missed ones of it; live slots stay by themselves."""
+        missed = [one.clipped(one.after, self._missed_until()) for one in stretches]
+        spans, left = find_spans(missed, self.state.existing, longest=self.entry.max_span)
+        for span in spans:
+            self.spans[span.end] = span
+            yield span.newest
+        for stretch in left:
+            self._drop(stretch, SkipReason.ALREADY_EXISTS)
+        for stretch in stretches:
+            yield stretch.clipped(self._missed_until(), stretch.until)
+
+    def _settle_spans(self, running: Sequence[Slot]) -> None:
+        """Skip the other slots of each span: covered by its run, or for the reason why that does not run."""
+        for end, span in self.spans.items():
+            section = self.sections[0 if running and end < running[0] else 2]
+            reason = self.candidates.excluded.get(end) or section.reason
+            for stretch in span.others:
+                self._drop(stretch, SkipReason.COVERED if end in running or reason is None else reason)
 
     def _drop(self, stretch: Stretch, reason: SkipReason) -> None:
         if stretch.after < stretch.until:
@@ -265,7 +290,8 @@ class _Planning:
 
     def _dropped_skips(self, stretch: Stretch, reason: SkipReason) -> Iterator[Skip]:
         """Yield the skips of a dropped stretch; slots that have a run keep it."""
-        existing = sorted(slot for slot in self.state.existing if stretch.contains(slot))
+        known = () if reason is SkipReason.EXPIRED else self.state.existing  # those are only counted
+        existing = sorted(slot for slot in known if stretch.contains(slot))
         for slot in existing:
             yield Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.ALREADY_EXISTS)
         for skip in skips_of(stretch, reason, existing):
@@ -303,7 +329,8 @@ class _Planning:
         if self.scope.backfill:
             return PlannedRun(slot, Trigger.BACKFILL, slot.at)
         if slot.at <= self._missed_until():
-            return PlannedRun(slot, Trigger.CATCHUP, slot.at)
+            first, slots = self.spans[slot].size if slot in self.spans else (None, 1)
+            return PlannedRun(slot, Trigger.CATCHUP, slot.at, first=first, slots=slots)
         return PlannedRun(slot, Trigger.SCHEDULER, slot.at + self._jitter(slot), ends_active)
 
     def _jitter(self, slot: Slot) -> int:

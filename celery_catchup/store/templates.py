@@ -25,7 +25,7 @@ _CATCHUP = frozenset(trigger for trigger in Trigger if trigger.is_catchup)
 _INPUTS = r"@catchup:(?P<input>task|body|argsrepr|kwargsrepr)@"
 _OF_AN_ENTRY = re.compile(_INPUTS)
 _OF_A_RUN = re.compile(
-    rf'{_INPUTS}|"@catchup!(?P<value>is_catchup)@"'
+    rf'{_INPUTS}|"@catchup!(?P<value>is_catchup|slots)@"'
     r"|@catchup:(?P<text>task_id|delivery_tag|run_id|entry|trigger_type|scheduled_time"
     r"|interval_start|interval_end|expires|eta)@"
 )
@@ -159,6 +159,7 @@ def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now
         "expires": _later(template.get("expires_ms"), now),
         "eta": _later(template.get("countdown_ms"), now),
         "is_catchup": "true" if is_catchup(run) else "false",
+        "slots": str(run.get("slots", 1)),
     }
 
 

@@ -13,7 +13,13 @@ from typing import Any, NoReturn, assert_never
 from celery.exceptions import Ignore, Reject
 
 from celery_catchup.config.settings import OnStoreFailure
-from celery_catchup.dispatch.header_names import DATA_INTERVAL_START, RUN_ID, SCHEDULED_TIME, TRIGGER_TYPE
+from celery_catchup.dispatch.header_names import (
+    DATA_INTERVAL_START,
+    RUN_ID,
+    SCHEDULED_TIME,
+    SLOTS,
+    TRIGGER_TYPE,
+)
 from celery_catchup.events import RunRefused, RunStarted
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Trigger, to_instant
@@ -204,6 +210,7 @@ def _run_of_headers(request: Any, process: WorkerProcess, delivery: Delivery) ->
         attempt=attempt,
         slot=slot,
         previous=previous,
+        slots=slots if isinstance(slots := header(request, SLOTS), int) else 1,
         started=to_instant(process.clock.now()),
     )
 

@@ -81,6 +81,8 @@ class RunContext:
     attempt: int
     slot: Instant
     previous: Instant | None = None
+    slots: int = 1
+    """How many missed slots the run stands for (`select: span`)."""
     started: Instant
     lease: LeaseWatch | None = field(default=None, repr=False, compare=False)
     notebook: Notebook | None = field(default=None, repr=False, compare=False)
@@ -102,6 +104,7 @@ class RunContext:
             attempt=int(record["attempt"]),
             slot=int(record["slot"]),
             previous=record.get("previous"),
+            slots=int(record.get("slots", 1)),
             started=int(record["attempt_started"]),
             lease=lease,
             notebook=notebook,
@@ -191,6 +194,7 @@ class RunContext:
             "CATCHUP_IS_CATCHUP": "true" if self.is_catchup else "false",
             "CATCHUP_LAG_SECONDS": str(int(self.lag.total_seconds())),
             "CATCHUP_DATA_INTERVAL_END": to_rfc3339(self.slot),
+            "CATCHUP_SLOTS": str(self.slots),
         }
         if self.previous is not None:
             variables["CATCHUP_DATA_INTERVAL_START"] = to_rfc3339(self.previous)

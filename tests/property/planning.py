@@ -45,7 +45,9 @@ pauses = st.builds(Pause, instants, st.none() | instants, st.booleans())
 def overrides(draw: st.DrawFn) -> SchedulePolicy | None:
     if draw(st.booleans()):
         return None
-    return SchedulePolicy(select=draw(st.sampled_from(["all", "latest", False])), window=draw(durations))
+    return SchedulePolicy(
+        select=draw(st.sampled_from(["all", "latest", "span", False])), window=draw(durations)
+    )
 
 
 schedules = st.builds(Schedule, crons, overrides())
@@ -57,7 +59,7 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
     overlap = draw(st.sampled_from(["skip", "all", "allow", "buffer_one", "cancel_other", "terminate_other"]))
     policy: dict[str, Any] = {
         "window": draw(durations),
-        "select": draw(st.sampled_from(["all", "latest", False])),
+        "select": draw(st.sampled_from(["all", "latest", "span", False])),
         "overlap_policy": overlap,
         "max_runs": draw(st.none() | st.integers(1, 30)),
         "keep": draw(st.sampled_from(["oldest", "newest"])),
@@ -70,6 +72,8 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
     } | fixed
     if policy["overlap_policy"] == "all":
         policy["max_pending"] = draw(st.none() | st.integers(1, 5)) if "max_pending" not in fixed else None
+    if policy["select"] == "span":
+        policy["max_span"] = draw(st.none() | durations)
     if draw(st.booleans()):
         policy["start_date"] = datetime(2026, 3, 28, 9, tzinfo=UTC)
     kept = {key: value for key, value in policy.items() if value is not None}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
 from celery_catchup.planning.entry import NOTHING, Entry, EntryState
 from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, room, share, survey
@@ -336,3 +337,29 @@ def test_the_id_of_a_run_is_the_version_5_uuid_of_what_it_is_for(
     made = run_id(namespace, entry, Slot(at, schedule), tenant=tenant, logic_version=version)
 
     assert made == str(uuid.uuid5(uuid.UUID("6b1c9a52-3f0e-5d0c-9a6f-2f6a3f1b7c11"), name))
+
+
+@given(planned, st.none() | st.integers(1, 600))
+def test_the_runs_of_spans_stand_for_every_missed_slot_without_a_run(
+    case: tuple[Entry, EntryState, Instant | None], longest: int | None
+) -> None:
+    entry, state, watermark = case
+    free = {"select": "span", "window": "2d", "overlap_policy": "allow"}
+    limit = {} if longest is None else {"max_span": timedelta(minutes=longest)}
+    schedules = tuple(replace(one, overrides=None) for one in entry.schedules)
+    entry = replace(entry, schedules=schedules, policy=Policy.from_raw({**free, **limit}, where="etl"))
+    scope = replay(entry, state, scheduler_watermark=watermark, now=NOON)
+
+    result = plan(entry, state, scope)
+
+    late = [run for run in result.runs if run.trigger is Trigger.CATCHUP]
+    covered = replace(result, runs=(), skips=tuple(s for s in result.skips if s.reason is SkipReason.COVERED))
+    assert sum(run.slots for run in late) == len(late) + sum(decided_slots(entry, covered).values())
+    for run in late:
+        first = run.slot.at if run.first is None else run.first
+        assert longest is None or run.slot.at - first < longest * MINUTE
+    ends = [run.slot.at for run in late]
+    firsts = [run.slot.at if run.first is None else run.first for run in late]
+    assert all(end < first for end, first in zip(ends, firsts[1:], strict=False)), "they do not overlap"
+    if longest is None:
+        assert len(late) <= 1

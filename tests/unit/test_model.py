@@ -42,5 +42,6 @@ def test_each_skip_reason_has_one_row() -> None:
         "in_flight",
         "not_followed",
         "excluded",
+        "covered",
     ]
     assert all(one.rule.meaning for one in SkipReason)

@@ -170,7 +170,10 @@ local function render(template, id, run, now)
     expires = template.expires_ms and rfc3339(now + template.expires_ms) or '',
     eta = template.countdown_ms and rfc3339(now + template.countdown_ms) or '',
   }
-  local raws = { is_catchup = (run.trigger == 'catchup') and 'true' or 'false' }
+  local raws = {
+    is_catchup = (run.trigger == 'catchup') and 'true' or 'false',
+    slots = string.format('%d', run.slots or 1),
+  }
   return fill(template.message, texts, raws)
 end
 

@@ -17,9 +17,10 @@ from celery_catchup.errors import ConfigurationError
 BERLIN = ZoneInfo("Europe/Berlin")
 
 ONE_OF_EACH: dict[str, Any] = {
-    "select": "latest",
+    "select": "span",
     "window": "6h",
     "overlap_policy": "all",
+    "max_span": "2h",
     "max_runs": 5,
     "keep": "newest",
     "hold_above": 100,
@@ -134,7 +135,8 @@ def test_a_policy_that_recovers_needs_a_window() -> None:
 
 def test_all_mistakes_are_told_at_once_each_at_the_name_that_was_written() -> None:
     assert mistakes({"catchup": "newest", "windw": "6h", "overlapPolicy": "al", "max_runs": "5"}) == [
-        "catchup_entries.report.catchup: expected all, latest or false, got 'newest'; did you mean 'latest'?",
+        "catchup_entries.report.catchup: expected all, latest, span or false, got 'newest'; "
+        "did you mean 'latest'?",
         "catchup_entries.report.overlapPolicy: expected skip, all, allow, buffer_one, cancel_other or "
         "terminate_other, got 'al'; did you mean 'all'?",
         "catchup_entries.report.max_runs: expected a whole number from 1 to 1000000000, got '5'",
