@@ -94,6 +94,13 @@ def error_classes(value: object) -> tuple[str | type[BaseException], ...]:
     return tuple(value)
 
 
+def globs(value: object) -> tuple[str, ...]:
+    """Parse a list of patterns of names."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of patterns such as ['proj.reports.*'], got {shown(value)}")
+    return tuple(map(text, value))
+
+
 def flag(value: object) -> bool:
     """Parse True or False, and nothing else."""
     if isinstance(value, bool):
@@ -164,6 +171,7 @@ PAUSE = FieldParser(partial(parse_duration, units=FINE_UNITS), "duration of `d`,
 COUNT = FieldParser(counts_to(MOST), "whole number from 1")
 FACTOR = FieldParser(factor, f"number from 1 to {MOST_GROWTH}")
 ERRORS = FieldParser(error_classes, "list of exception classes or their dotted names")
+GLOBS = FieldParser(globs, "list of globs")
 FLAG = FieldParser(flag, "`True`, `False`")
 TEXT = FieldParser(text, "text")
 ZONE = FieldParser(zone, "IANA name, such as `Europe/Berlin`, or a `ZoneInfo`")

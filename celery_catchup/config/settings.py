@@ -17,6 +17,7 @@ from celery_catchup.config.fields import (
     COUNT,
     ERRORS,
     FLAG,
+    GLOBS,
     PAUSE,
     TEXT,
     FieldParser,
@@ -218,6 +219,10 @@ class Settings(UserModel):
     log_url: Annotated[str | None, _LOG_URL] = None
     """Where the log of an attempt is, with placeholders: `https://logs.example.com/?q={task_id}`. The tab
     links to it."""
+
+    allowed_tasks: Annotated[tuple[str, ...], GLOBS] = ()
+    """Tasks that entries may run which are created or changed over HTTP, as globs such as `proj.reports.*`;
+    none unless set."""
 
     metrics_port: Annotated[int | None, _PORT] = None
     """Port on which beat serves metrics for Prometheus; needs the extra `metrics`."""

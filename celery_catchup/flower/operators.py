@@ -89,6 +89,11 @@ def operator_of(app: Any) -> Operator:
         return operator
 
 
+def follow_at_once(app: Any) -> None:
+    """Look for changes of stored entries with the next request: this process has made one."""
+    _followed_at.pop(app, None)
+
+
 def _open(app: Any, *, previous: Operator | None) -> Operator:
     """Create an operator with everything that its copies share; the store stays the same."""
     operator = Operator(app)

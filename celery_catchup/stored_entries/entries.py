@@ -104,16 +104,23 @@ class Entries:
 
     # -- write -----------------------------------------------------------------------------
 
-    def create(self, name: str, *, task: str, schedule: object, **fields: Any) -> StoredEntry:
+    def create(
+        self, name: str, *, task: str, schedule: object, dry_run: bool = False, **fields: Any
+    ) -> StoredEntry:
         """Create an entry; `EntryExistsError` if its name is taken.
 
         ``schedule`` is a cron string, ``{"every": "15m"}``, ``{"at": "2026-12-01T09:00:00Z"}``, a list, or
         ``start``/``stop``/``restart``. ``fields`` are args, kwargs, options, catchup, description, labels and
-        enabled.
+        enabled. A dry run validates, and writes nothing.
         """
-        return self._change(None, {**fields, "name": name, "task": task, "schedule": schedule})
+        if dry_run:
+            self.check_free(name)
+        written = {**fields, "name": name, "task": task, "schedule": schedule}
+        return self._change(None, written, dry_run=dry_run)
 
-    def update(self, name: str, *, revision: int | None = None, **fields: Any) -> StoredEntry:
+    def update(
+        self, name: str, *, revision: int | None = None, dry_run: bool = False, **fields: Any
+    ) -> StoredEntry:
         """Change some fields of an entry, and return it.
 
         With ``revision``, raise `EntryChangedError` if the entry has another one: it was changed since you
@@ -122,7 +129,8 @@ class Entries:
         for last in range(_TRIES - 1, -1, -1):
             before = self._expected(name, revision)
             try:
-                return self._change(before, {**before.fields(), **fields, "name": name})
+                written = {**before.fields(), **fields, "name": name}
+                return self._change(before, written, dry_run=dry_run)
             except EntryChangedError:
                 if revision is not None or not last:
                     raise
@@ -221,12 +229,12 @@ class Entries:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _change(self, before: StoredEntry | None, raw: Mapping[str, object]) -> StoredEntry:
+    def _change(self, before: StoredEntry | None, raw: Mapping[str, object], *, dry_run: bool) -> StoredEntry:
         parsed, mistakes = parse_entries([raw])
         pairs = [(before, self._with(before, one)) for one in parsed]
         self._check(parsed, pairs, mistakes)
         ((_, entry),) = pairs
-        if entry is before:
+        if entry is before or dry_run:
             return entry
         return replace(entry, revision=self._write([_write_of(before, entry)]))
 

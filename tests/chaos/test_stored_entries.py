@@ -64,9 +64,11 @@ class Web:
             self.entries.create(name, task="proj.work", schedule={"every": "1s"}, catchup=POLICY)
             self.lives[name] = Life(int(self.site.redis.hget(self.site.keys.first_seen, name) or 0))
             return
+        if not alive:
+            return
         name = self.chance.choice(alive)
         life, at = self.lives[name], now()
-        match self.chance.randrange(4):
+        match self.chance.randrange(6):
             case 0 if at - life.born > 2_000:
                 self.entries.delete(name)
                 life.ended = at, now()

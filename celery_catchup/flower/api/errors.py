@@ -14,6 +14,10 @@ from celery_catchup.errors import (
     BackfillError,
     CatchupError,
     ConfigurationError,
+    EntryChangedError,
+    EntryError,
+    EntryExistsError,
+    EntryMissingError,
     Mistake,
     StoreError,
     TooManySlotsError,
@@ -37,6 +41,9 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     AMBIGUOUS_ID = "ambiguous_id"
     NO_POLICY = "no_policy"
+    ENTRY_EXISTS = "entry_exists"
+    ENTRY_CHANGED = "entry_changed"
+    TASK_NOT_ALLOWED = "task_not_allowed"
     KEY_REUSED = "idempotency_key_reused"
     REFUSED = "refused"
     BODY_TOO_LONG = "body_too_long"
@@ -59,6 +66,9 @@ ERRORS: Mapping[ErrorCode, tuple[int, str]] = {
     ErrorCode.METHOD_NOT_ALLOWED: (405, "The path has no such method."),
     ErrorCode.AMBIGUOUS_ID: (409, "Several ids begin like this one."),
     ErrorCode.NO_POLICY: (409, "The entry has no catch-up policy."),
+    ErrorCode.ENTRY_EXISTS: (409, "The name is taken, by a stored or a declared entry."),
+    ErrorCode.ENTRY_CHANGED: (412, "The entry has another revision than `If-Match` says."),
+    ErrorCode.TASK_NOT_ALLOWED: (403, "No pattern of `catchup_allowed_tasks` matches the task."),
     ErrorCode.KEY_REUSED: (409, "The Idempotency-Key belongs to another request."),
     ErrorCode.REFUSED: (409, "The request cannot be carried out; nothing was changed."),
     ErrorCode.BODY_TOO_LONG: (413, "The body is too long."),
@@ -127,7 +137,13 @@ def _code(error: CatchupError) -> ErrorCode:  # noqa: C901 - one line per class,
     match error:
         case NoPolicyError():
             return ErrorCode.NO_POLICY
-        case UnknownEntryError():
+        case EntryExistsError():
+            return ErrorCode.ENTRY_EXISTS
+        case EntryChangedError():
+            return ErrorCode.ENTRY_CHANGED
+        case EntryError() if not isinstance(error, EntryMissingError):
+            return ErrorCode.REFUSED
+        case UnknownEntryError() | EntryMissingError():
             return ErrorCode.UNKNOWN_ENTRY
         case AmbiguousIdError():
             return ErrorCode.AMBIGUOUS_ID

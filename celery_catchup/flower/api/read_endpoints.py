@@ -26,6 +26,7 @@ from celery_catchup.operations import (
     watermarks,
 )
 from celery_catchup.operations.refusals import RangeError
+from celery_catchup.stored_entries.stored_entry import StoredEntry
 
 DAY = timedelta(hours=24)
 LONGEST = timedelta(days=366)
@@ -53,6 +54,20 @@ def list_schedules(operator: Operator, request: requests.SchedulesRequest) -> Pa
     found = entries.list_entry_rows(operator, search=request.search, offset=begin, limit=limit)
     end = begin + limit
     return Page(found.entries, str(end) if end < found.total else None, found.total)
+
+
+@endpoint("GET", "/entries")
+def list_stored_entries(operator: Operator, request: requests.StoredEntriesRequest) -> Page[StoredEntry]:
+    """List the entries that were created at run time, by name."""
+    labels = dict(one.split("=", 1) for one in request.label)
+    found = operator.stored_entries.list(prefix=request.prefix, labels=labels, task=request.task)
+    return page_of(found, request)
+
+
+@endpoint("GET", "/entries/{entry}")
+def get_stored_entry(operator: Operator, request: requests.EntryRequest) -> StoredEntry:
+    """Show one entry that was created at run time, with its revision."""
+    return operator.stored_entries.get(request.entry)
 
 
 @endpoint("GET", "/schedules/{entry}")

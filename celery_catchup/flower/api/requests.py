@@ -87,6 +87,10 @@ BackfillId = Annotated[str, Field(pattern="^[0-9a-zA-Z]{1,32}$", min_length=1, m
 WholeBackfillId = Annotated[str, Field(pattern="^[0-9a-f]{8,32}$", min_length=8, max_length=32)]
 Cursor = Annotated[str, Field(pattern="^[0-9]{1,15}(-[0-9a-zA-Z-]{1,60})?$", max_length=80)]
 IdempotencyKey = Annotated[str, Field(pattern="^[!-~]{1,100}$", min_length=1, max_length=100)]
+Revision = Annotated[str, Field(pattern=r'^(\*|"?[0-9]{1,15}"?)$', max_length=20)]
+Label = Annotated[str, Field(pattern="^[^=]+=.*$", max_length=500)]
+Description = Annotated[str, Field(max_length=1000)]
+Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any]
 QueryNumber = Annotated[int, BeforeValidator(_digits)]
 JsonNumber = Annotated[int, BeforeValidator(_json_number)]
 Time = Annotated[datetime, BeforeValidator(_parse_time), _TIME_SCHEMA]
@@ -279,6 +283,68 @@ class WatermarkRequest(EntryRequest, ChangeRequest):
     """Where to move a watermark."""
 
     at: Time = Field(description="Slots up to this time count as decided; later ones are caught up.")
+
+
+class StoredEntriesRequest(PageRequest):
+    """Which stored entries to list."""
+
+    prefix: Text = Field("", description="Only entries whose names begin with this text.")
+    task: Text | Absent = Field(None, description="Only entries of this task.")
+    label: list[Label] = Field(
+        [], max_length=QUERY_VALUES, description="Only entries with these labels: `name=value`."
+    )
+
+
+class EntryFieldsRequest(ChangeRequest):
+    """The fields of a stored entry; those that are not sent keep their values, or their defaults."""
+
+    task: Text | Absent = Field(None, description="The name of the task to run.")
+    schedule: Json | Absent = Field(
+        None, description="A cron string, an object with `every` or `at`, or a list."
+    )
+    args: list[Any] | Absent = Field(None, description="Positional arguments of the task.")
+    kwargs: dict[str, Any] | Absent = Field(None, description="Keyword arguments of the task.")
+    options: dict[str, Any] | Absent = Field(None, description="Options of `apply_async`.")
+    catchup: Json | Absent = Field(None, description="The policy, a window such as `6h`, or false.")
+    description: Description | Absent = Field(None, description="A note for people.")
+    labels: dict[str, str] | Absent = Field(None, description="Labels, which replace the former ones.")
+    enabled: StrictBool | Absent = Field(None, description="Whether it runs.")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that were sent."""
+        sent = self.model_dump(exclude_unset=True, include=set(EntryFieldsRequest.model_fields))
+        return {name: value for name, value in sent.items() if name != "dry_run"}
+
+
+class NewEntryRequest(EntryFieldsRequest):
+    """The entry to create."""
+
+    name: EntryName = Field(description="Name of the new entry.")
+
+
+class StoredEntryRequest(Request):
+    """A stored entry, and the revision that the client has read."""
+
+    entry: EntryName = Field(description="Name of a stored entry.")
+    revision: Revision | Absent = Field(
+        None,
+        alias="If-Match",
+        json_schema_extra=HEADER,
+        description="The `revision` that the client has read; if the entry has another, nothing changes.",
+    )
+
+    @property
+    def expected(self) -> int | None:
+        """The revision that the entry must have; None for any."""
+        return None if self.revision in (None, "*") else int(self.revision.strip('"'))
+
+
+class EntryUpdateRequest(StoredEntryRequest, EntryFieldsRequest):
+    """How to change a stored entry."""
+
+
+class EntryDeletionRequest(StoredEntryRequest, ChangeRequest):
+    """Which stored entry to delete."""
 
 
 class StartRunRequest(EntryRequest, ChangeRequest):

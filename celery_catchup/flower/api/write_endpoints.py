@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from urllib.parse import quote
 
+from celery_catchup.error_text import shown
+from celery_catchup.errors import ConfigurationError
 from celery_catchup.flower.api import requests
 from celery_catchup.flower.api.endpoint import endpoint
+from celery_catchup.flower.api.errors import ApiError, ErrorCode
 from celery_catchup.flower.api.read_endpoints import truncated
 from celery_catchup.flower.api.responses import (
     Created,
@@ -16,10 +22,12 @@ from celery_catchup.flower.api.responses import (
     Resumed,
     RunOutcome,
 )
+from celery_catchup.flower.operators import follow_at_once
 from celery_catchup.operations import Operator, backfills, dead_letters, manual_runs, pauses, watermarks
 from celery_catchup.operations.dead_letters import HandledRun, Outcome
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.store.listing import Record
+from celery_catchup.stored_entries.stored_entry import StoredEntry
 
 # -- entries ----------------------------------------------------------------------------------
 
@@ -94,6 +102,64 @@ def _of_entries(
         outcomes[one.entry] = EntryOutcome(one.entry, changed if one.changed else EntryResult.UNCHANGED)
     items = [one for one in outcomes.values() if one is not None]
     return Page(items, None, len(items))
+
+
+# -- stored entries ---------------------------------------------------------------------------
+
+
+@endpoint("POST", "/entries", changes=True)
+def create_entry(operator: Operator, request: requests.NewEntryRequest) -> Created[StoredEntry]:
+    """Create an entry; beat runs it from its next tick on. Its task must match `catchup_allowed_tasks`."""
+    fields = {"task": "", "schedule": "", **request.fields()}
+    _check_task(operator, fields["task"])
+    with _mistakes_of_request():
+        made = operator.stored_entries.create(request.name, **fields, dry_run=request.dry_run)
+    follow_at_once(operator.app)
+    return Created(made, None if request.dry_run else f"/entries/{quote(made.name, safe='')}")
+
+
+@endpoint("POST", "/entries/{entry}/update", changes=True)
+def update_entry(operator: Operator, request: requests.EntryUpdateRequest) -> StoredEntry:
+    """Change some fields of a stored entry: enable or disable it, for example."""
+    fields, stored = request.fields(), operator.stored_entries
+    before = stored.get(request.entry)
+    _check_task(operator, before.task)
+    _check_task(operator, fields.get("task", before.task))
+    with _mistakes_of_request():
+        changed = stored.update(request.entry, revision=request.expected, **fields, dry_run=request.dry_run)
+    follow_at_once(operator.app)
+    return changed
+
+
+@endpoint("POST", "/entries/{entry}/delete", changes=True)
+def delete_entry(operator: Operator, request: requests.EntryDeletionRequest) -> StoredEntry:
+    """Delete a stored entry; its history is kept as long as the ledger keeps runs."""
+    stored = operator.stored_entries
+    before = stored.get(request.entry)
+    _check_task(operator, before.task)
+    if not request.dry_run:
+        stored.delete(request.entry, revision=request.expected)
+        follow_at_once(operator.app)
+    return before
+
+
+def _check_task(operator: Operator, task: str) -> None:
+    """Refuse a task that may not be run by entries which are changed over HTTP."""
+    allowed = operator.declared_configuration.settings.allowed_tasks
+    if not any(fnmatchcase(task, pattern) for pattern in allowed):
+        message = f"task {shown(task)} is not allowed; add a pattern for it to catchup_allowed_tasks"
+        raise ApiError(ErrorCode.TASK_NOT_ALLOWED, message)
+
+
+@contextmanager
+def _mistakes_of_request() -> Iterator[None]:
+    """Report wrong fields as mistakes of the request, not of the configuration."""
+    try:
+        yield
+    except ConfigurationError as error:
+        noun = "mistake" if len(error.mistakes) == 1 else "mistakes"
+        message = f"{len(error.mistakes)} {noun} in the entry"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message, error.mistakes) from None
 
 
 # -- runs -------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ BACKFILL = {"entry": "hourly-etl", "start": "2026-02-07T00:00Z", "end": "2026-02
 def project(redis_url: str, desk_clock: FakeClock) -> Project:
     """Beat was down from 09:05 to 12:02; the first slot failed, the second was executed."""
     schedule = {"hourly-etl": HOURLY, "plain": HOURLY, HOSTILE: HOURLY}
-    project = Project(redis_url, desk_clock, schedule, {"hourly-etl": ALL, HOSTILE: False})
+    policies = {"hourly-etl": ALL, HOSTILE: False}
+    project = Project(redis_url, desk_clock, schedule, policies, catchup_allowed_tasks=["proj.*"])
     project.tick()
     desk_clock.set("2026-02-07T12:02:00Z")
     project.tick()
@@ -604,6 +605,7 @@ def _changes(run: str) -> list[tuple[str, dict[str, Any]]]:
         "createBackfill": BACKFILL,
         "startRun": {"entry": "hourly-etl", "at": "2026-02-07T08:00Z"},
         "moveWatermark": {"at": "2026-02-07T10:30Z"},
+        "createEntry": {"name": "new", "task": "proj.etl", "schedule": "0 * * * *"},
         **{name: {"runIds": [run]} for name in ("replayRuns", "discardRuns")},
         **{name: {"entries": ["hourly-etl"]} for name in ("pauseSchedules", "resumeSchedules")},
     }
