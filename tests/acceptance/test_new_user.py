@@ -127,7 +127,7 @@ def settings(url: str, queue: str, *, schedule: str = str(EVERY)) -> str:
     ):
         assert old in block
         block = block.replace(old, new)
-    return f"{block}\ntask_default_queue = {queue!r}\ncatchup_lease_ttl = '3s'\n"
+    return f"{block}\ntask_default_queue = {queue!r}\n"
 
 
 def readme(beginning: str) -> str:
