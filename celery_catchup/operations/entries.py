@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule, StoredScheduleEntry
 from celery_catchup.beat.fingerprints import describe
+from celery_catchup.beat.unserved import destinations
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry
@@ -19,11 +20,12 @@ from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.in_flight import running_by_entry
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages
+from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages, server_time
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import StoredState
 from celery_catchup.store.states import OpenRuns
 from celery_catchup.store.store import read_json, stored_length, stored_time
+from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
@@ -144,9 +146,20 @@ class EntryRows:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryQueue:
+    """The queue of an entry's live runs; ``seen`` is how long ago a worker with the plugin consumed it, null
+    if none ever did, and ``without_plugin`` are workers that consume it without the plugin."""
+
+    name: str
+    seen: timedelta | None
+    without_plugin: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EntryPage:
     """An entry's facts. ``runs`` are those decided on in the last seven days, by trigger; ``lag`` is how
-    old the first slot is that is due and not decided. ``outages`` reach back as far."""
+    old the first slot is that is due and not decided. ``outages`` reach back as far. ``queue`` is null if
+    only the broker knows it."""
 
     entry: EntryRow
     lag: timedelta | None
@@ -154,6 +167,7 @@ class EntryPage:
     runs: dict[Trigger, int]
     dead_letters: tuple[DeadLetter, ...]
     outages: tuple[Outage, ...]
+    queue: EntryQueue | None
 
 
 def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list[EntryView]:
@@ -221,7 +235,7 @@ def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 
     (row,) = _rows(operator, [name])
     tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
     since = to_datetime(now) - WEEK
-    tally = operator.history.counts_of([name], since=to_instant(since))[name]
+    tally = operator.history.counts_of([name], since=to_instant(since), now=now)[name]
     return EntryPage(
         entry=row,
         lag=_lag(row, tracked, now),
@@ -229,6 +243,20 @@ def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 
         runs={trigger: tally.dispatched(trigger) for trigger in Trigger},
         dead_letters=tuple(list_dead(operator, [name], limit=letters)),
         outages=tuple(list_outages(operator, since=since)),
+        queue=_queue(operator, name),
+    )
+
+
+def _queue(operator: Operator, name: str) -> EntryQueue | None:
+    (destination,) = destinations(operator.app, {name: operator.schedule[name]})
+    if destination.queue is None:
+        return None
+    presence, now = operator.workers.presence(), server_time(operator)
+    seen = presence.plugin.get(destination.queue)
+    return EntryQueue(
+        destination.queue,
+        None if seen is None else timedelta(milliseconds=max(0, now - seen)),
+        tuple(presence.plain_since(destination.queue, now - SEEN_LATELY)),
     )
 
 
@@ -245,7 +273,8 @@ def format_windows(policy: Policy, entry: Entry | None) -> str | None:
 
 
 def _rows(operator: Operator, names: Sequence[str]) -> list[EntryRow]:
-    tallies = operator.history.counts_of(names, since=operator.now() - LATELY)
+    now = operator.now()
+    tallies = operator.history.counts_of(names, since=now - LATELY, now=now)
     return [
         EntryRow(
             **{field.name: getattr(view, field.name) for field in fields(view)},

@@ -11,6 +11,7 @@ from celery_catchup.model import Instant, SkipReason, Trigger
 from celery_catchup.store.store import NUMBER_ERRORS, StorePart, is_instant
 
 _HOUR = 3_600_000
+_RING = 192  # hours that are kept, as in library.lua
 _LAG, _PLACE = "lag", "hour"
 _SKIPPED, _EVER = "skipped:", "ever:"
 
@@ -55,9 +56,12 @@ class History(StorePart):
         """Return the counts of all entries, from the hour of ``since`` on."""
         return _sum(self._client.hvals(self._keys.hours), since // _HOUR)
 
-    def counts_of(self, entries: Iterable[str], *, since: Instant) -> dict[str, HourlyCounts]:
-        """Return the counts of each entry, from the hour of ``since`` on."""
-        found = self._ask(entries, lambda pipe, name: pipe.hvals(self._keys.hours_of(name)))
+    def counts_of(self, entries: Iterable[str], *, since: Instant, now: Instant) -> dict[str, HourlyCounts]:
+        """Return the counts of each entry, from the hour of ``since`` on; only these hours are read."""
+        # One hour more, because the clock of the server may be ahead.
+        hours = range(since // _HOUR, now // _HOUR + 2)
+        places = [str(hour % _RING) for hour in hours]
+        found = self._ask(entries, lambda pipe, name: pipe.hmget(self._keys.hours_of(name), places))
         return {name: _sum(texts, since // _HOUR) for name, texts in found.items()}
 
     def ever(self) -> dict[str, int]:
@@ -104,10 +108,10 @@ def _page(text: bytes) -> dict[str, int]:
     return page if _PLACE in page else {}
 
 
-def _sum(texts: Iterable[bytes], first_hour: int) -> HourlyCounts:
+def _sum(texts: Iterable[bytes | None], first_hour: int) -> HourlyCounts:
     counts: Counter[str] = Counter()
     lags: list[int] = []
-    for page in filter(None, map(_page, texts)):
+    for page in filter(None, map(_page, filter(None, texts))):
         if page.pop(_PLACE) >= first_hour:
             lags += [page.pop(_LAG)] if _LAG in page else []
             counts.update(page)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import quote
 
-from celery_catchup.flower.markup import Markup, element, join
+from celery_catchup.flower.markup import Markup, duration, element, join
 from celery_catchup.model import RunState, Trigger, task_id
 from celery_catchup.operations.backfills import BackfillView
+from celery_catchup.operations.entries import EntryQueue
 from celery_catchup.operations.runs import Run
 
 LATE = timedelta(seconds=60)
@@ -154,6 +155,16 @@ def run_button(entry: str, why: str | None) -> Markup:
         done=f"A run of “{entry}” is started.",
         data_look="run",
     )
+
+
+def worker_words(queue: EntryQueue) -> str:
+    """Write whether workers consume a queue."""
+    if queue.seen is None:
+        words = "no worker with the plugin has consumed it"
+    else:
+        words = f"a worker was seen {duration(queue.seen)} ago"
+    without = f"; without the plugin: {', '.join(queue.without_plugin)}" if queue.without_plugin else ""
+    return f": {words}{without}"
 
 
 def backfill_words(one: BackfillView) -> str:

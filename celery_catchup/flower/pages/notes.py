@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.flower.drawing.lanes import DownTime
 from celery_catchup.flower.markup import Times, duration, plural, written
-from celery_catchup.flower.pages.page import RUNS, query_string
+from celery_catchup.flower.pages.page import ENTRY, RUNS, query_string
 from celery_catchup.operations.status import Banner, Health, Outage, Status
 
+_MOST_OF_A_KIND = 2
+_LONG = timedelta(minutes=2)
+"""A run that waits longer for a worker has a note."""
 _MOST_FAILING = 3
 """Failing entries with a note of their own."""
 
@@ -75,6 +79,7 @@ def _problems(status: Status) -> Iterator[Note]:
         names = ", ".join(status.without_plugin)
         text = f'{names}: add imports += ["celery_catchup.worker"] to their settings.'
         yield Note("Workers without the plugin execute runs that stay open.", text, kind="cu-warn")
+    yield from _stuck(status)
     for one in status.failing[:_MOST_FAILING]:
         name = one.entry if one.backfill is None else f"Backfill {one.backfill} of {one.entry}"
         yield Note(f"{name} is failing.", f"{one.reason} It is retried.", kind="cu-error")
@@ -84,3 +89,21 @@ def _problems(status: Status) -> Iterator[Note]:
     if status.healthy and not status.workers:
         text = 'Add imports = ["celery_catchup.worker"] to your configuration, or start a worker.'
         yield Note("No worker with the plugin was seen recently.", text, kind="cu-warn")
+
+
+def _stuck(status: Status) -> Iterator[Note]:
+    """Yield notes about runs that wait for an approval or a worker, or run far longer than usual."""
+    for name, runs in list(status.held.items())[:_MOST_OF_A_KIND]:
+        text = "Resume the entry to run them, or resume it without catch-up."
+        strong = f"{name}: a catch-up of {plural(runs, 'run')} waits for an approval."
+        yield Note(strong, text, kind="cu-warn", path=ENTRY + query_string(entry=name), action="Show it")
+    for run in status.long_running[:_MOST_OF_A_KIND]:
+        usual = "" if run.usual is None else f", usually {duration(run.usual)}"
+        blocked = f"; {plural(run.blocked, 'slot')} waited for it or were skipped" if run.blocked else ""
+        text = f"For {duration(run.running)}{usual}, on {run.worker or 'an unknown worker'}{blocked}."
+        path = f"/catchup/run/{run.run_id}"
+        yield Note(f"A run of {run.entry} runs far longer.", text, "cu-warn", path, "Show it")
+    for queue in [one for one in status.queues if one.waiting >= _LONG][:_MOST_OF_A_KIND]:
+        text = f"The oldest, of {queue.oldest_entry}, for {duration(queue.waiting)}; are workers there?"
+        strong = f"{plural(queue.runs, 'run')} in queue {queue.queue} wait for a worker."
+        yield Note(strong, text, "cu-warn", f"/catchup/run/{queue.oldest_run}", "Show the oldest")

@@ -565,6 +565,43 @@ def test_without_a_policy_the_first_page_says_what_to_do(redis_url: str, desk_cl
     assert "catchup_entries" in text
 
 
+def test_an_entry_shows_its_queue_and_whether_workers_consume_it(project: Project) -> None:
+    with flower(project.app) as site:
+        before = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
+        with project.operator() as operator:
+            operator.workers.record_alive("celery@here", ["celery"])
+        after = visible_text(site.ask("/catchup/entry?entry=hourly-etl").text)
+
+    assert "Queue celery : no worker with the plugin has consumed it" in before
+    assert "Queue celery : a worker was seen 0." in after
+
+
+def test_runs_that_no_worker_takes_and_hung_runs_have_notes(project: Project, desk_clock: FakeClock) -> None:
+    with flower(project.app) as site:
+        desk_clock.advance(minutes=5)
+        waiting = visible_text(site.ask("/catchup").text)
+        with project.running("hourly-etl"):
+            desk_clock.advance(hours=5)
+            hung = visible_text(site.ask("/catchup").text)
+
+    assert "1 run in queue celery wait for a worker. The oldest, of hourly-etl, for 5m 00s" in waiting
+    assert "A run of hourly-etl runs far longer. For 5h 00m, on celery@here" in hung
+
+
+def test_a_catch_up_that_waits_for_an_approval_has_a_note(redis_url: str, desk_clock: FakeClock) -> None:
+    project = Project(redis_url, desk_clock, policies={"hourly-etl": {**ALL, "hold_above": 1}})
+    project.tick()
+    desk_clock.advance(hours=3)
+    project.tick()
+
+    with flower(project.app) as site:
+        page = site.ask("/catchup").text
+        held = site.ask("/catchup?attention=held").text
+
+    assert "hourly-etl: a catch-up of 3 runs waits for an approval." in visible_text(page)
+    assert _entries(held) == ["hourly-etl"]
+
+
 def test_buttons_that_may_not_be_pressed_say_why(project: Project) -> None:
     with flower(project.app, read_only=True) as site:
         page = site.ask("/catchup").text

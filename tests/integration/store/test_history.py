@@ -41,7 +41,7 @@ def test_an_hour_counts_what_was_dispatched_and_skipped_and_the_largest_lag(
 
     with project.operator() as operator:
         tally = operator.history.counts(since=operator.now())
-        own = operator.history.counts_of(["hourly-etl", "other"], since=operator.now())
+        own = operator.history.counts_of(["hourly-etl", "other"], since=operator.now(), now=operator.now())
 
     assert tally.dispatched(Trigger.CATCHUP) == tally.missed == 3
     assert tally.dispatched(Trigger.SCHEDULER) == 0
