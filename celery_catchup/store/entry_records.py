@@ -14,6 +14,7 @@ from celery_catchup.store.store import AT_ONCE, StorePart, portions
 
 _PARTS_PER_SECOND = 4_000_000
 """Ids of calls for each second: a call takes one by chance, so that no two share one."""
+_NO_REVISION = 10**15
 _FORGET_AFTER = 600
 """Seconds after which the parts of a call that never ended are removed."""
 
@@ -64,34 +65,36 @@ class EntryRecords(StorePart):
         return int(answer or 0)
 
     def read(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
-        """Return these records with their revisions; those that do not exist are left out."""
+        """Return these records with their revisions; those that do not exist are left out.
+
+        A record that changes meanwhile may have its new text with its old revision, never the other way
+        round: a change that expects this revision is refused then.
+        """
         found: dict[str, tuple[int, str]] = {}
         for part in portions(dict.fromkeys(names)):
-            with self._client.pipeline(transaction=True) as pipe:
-                pipe.hmget(self._keys.entries, part)
+            with self._client.pipeline(transaction=False) as pipe:
                 for name in part:
                     pipe.zscore(self._keys.revisions, name)
-                texts, *revisions = pipe.execute()
+                pipe.hmget(self._keys.entries, part)
+                *revisions, texts = pipe.execute()
             for name, text, revision in zip(part, texts, revisions, strict=True):
                 if text is not None:
-                    found[name] = int(revision or 0), text.decode(errors="replace")
+                    found[name] = _revision(revision), text.decode(errors="replace")
         return found
 
     def read_all(self) -> dict[str, tuple[int, str]]:
-        """Return every record with its revision. One that changes meanwhile may have its new revision with
-        its old text; the reader learns of the change by the latest revision."""
-        texts = dict(self._client.hscan_iter(self._keys.entries, count=AT_ONCE))
+        """Return every record with its revision, as `read` does."""
         revisions: dict[bytes, float] = {}
-        while texts and (some := self._revisions(len(revisions))):
-            revisions |= some
+        begun, key = 0, self._keys.revisions
+        while some := self._client.zrange(key, begun, begun + AT_ONCE - 1, withscores=True):
+            for name, revision in some:
+                revisions.setdefault(name, revision)  # one that is changed meanwhile moves to the end
+            begun += len(some)
+        texts = self._client.hscan_iter(self._keys.entries, count=AT_ONCE)
         return {
-            name.decode(errors="replace"): (int(revisions.get(name, 0)), text.decode(errors="replace"))
-            for name, text in texts.items()
+            name.decode(errors="replace"): (_revision(revisions.get(name)), text.decode(errors="replace"))
+            for name, text in texts
         }
-
-    def _revisions(self, start: int) -> dict[bytes, float]:
-        answer: Any = self._client.zrange(self._keys.revisions, start, start + AT_ONCE - 1, withscores=True)
-        return dict(answer)
 
     def changed(self, after: int, until: int) -> list[str]:
         """Return the names of the records that were last changed in ``(after, until]``, deleted ones too."""
@@ -145,3 +148,8 @@ def _encode(changes: Iterable[RecordChange]) -> str:
     return "".join(
         f"{one.expected} {one.effect} {one.since or 0}\n{one.name}\n{one.text}\n" for one in changes
     )
+
+
+def _revision(score: float | None) -> int:
+    """Return a revision; one that no record has if the record was created or deleted meanwhile."""
+    return int(score) if score is not None and score > 0 else _NO_REVISION

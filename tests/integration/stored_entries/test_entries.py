@@ -337,3 +337,25 @@ def test_a_web_process_does_not_import_celerys_beat() -> None:
     )
 
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_record_that_changes_while_it_is_read_cannot_be_overwritten(
+    stored: Entries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The revision is read before the text, so that a change in between is noticed."""
+    stored.create("sync", task="t", schedule="0 * * * *")
+    client = stored._records._client
+    stock, raced = type(client).hscan_iter, list[int]()
+
+    def scan(self: Any, *args: Any, **more: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            stored.update("sync", args=[1])
+        return stock(self, *args, **more)
+
+    monkeypatch.setattr(type(client), "hscan_iter", scan)
+    read = stored.list()[0]
+
+    assert read.args == [1]
+    with pytest.raises(EntryChangedError):
+        stored.update("sync", revision=read.revision, args=[2])
