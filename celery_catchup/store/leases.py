@@ -97,7 +97,7 @@ class Leases(StorePart):
 
     def _checked(self, script: str, args: Mapping[str, object], **keys: str) -> Any:
         """Run a script that refuses a stored state of a newer version."""
-        answer = self._store.call(script, {**args, "now_ms": self.now_ms, "schema": SCHEMA}, **keys)
+        answer = self._store.send(script, {**args, "now_ms": self.now_ms, "schema": SCHEMA}, **keys)()
         if answer[0] == b"newer":
             raise newer_schema(answer[1].decode())
         return answer

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from hashlib import sha1
 from importlib.resources import files
 from itertools import islice
@@ -129,7 +129,9 @@ class Store:
             # Nothing ran: the server does not know the script (after a restart or SCRIPT FLUSH).
             return self.client.eval(script.text, *given)
 
-    def send(self, name: str, args: Mapping[str, object], *, entry: str = "", lane: str) -> Callable[[], Any]:
+    def send(
+        self, name: str, args: Mapping[str, object], *, entry: str = "", lane: str | None = None
+    ) -> Callable[[], Any]:
         """Send the call of an idempotent script, and return the function that waits for its answer.
 
         The server works meanwhile. When the answer does not come, or is an error, the call is made again.
@@ -140,11 +142,14 @@ class Store:
             connection = pool.get_connection()
         except TypeError:  # before redis-py 5.3
             connection = pool.get_connection("EVALSHA")
+        again = partial(self.call, name, args, entry=entry, lane=lane)
         try:
             connection.send_command("EVALSHA", script.sha, *given)
-        except BaseException:
+        except BaseException as error:
             connection.disconnect()
             pool.release(connection)
+            if isinstance(error, (RedisError, OSError)):
+                return again
             raise
 
         def answer() -> Any:
@@ -152,7 +157,7 @@ class Store:
                 return connection.read_response()
             except (RedisError, OSError):
                 connection.disconnect()
-                return self.call(name, args, entry=entry, lane=lane)
+                return again()
             except BaseException:
                 connection.disconnect()
                 raise

@@ -75,6 +75,8 @@ def test_the_category_of_the_failure_decides_on_another_attempt(
     with Worker(site, pool="solo", **settings) as worker:
         run_id = site.send_run(kwargs={"fail": True})
         until(lambda: "decided" in site.run(run_id), what="the end of the first attempt")
+        if state == "dead":  # the worker logs it after it is recorded
+            until(lambda: worker.said("Run given up"), what="the log line")
 
     assert (site.run(run_id)["state"], site.letter(run_id)["category"]) == (state, category)
     assert (site.store.zscore(site.keys.retries, run_id) is not None) is (state == "waiting")
