@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from html import escape
 from typing import Any
 
@@ -14,6 +15,7 @@ from celery_catchup.flower import host
 logger = logging.getLogger(__name__)
 
 _installed = False
+_SWITCH_INTERVAL = 0.0005  # seconds
 
 
 def install() -> None:
@@ -37,6 +39,9 @@ def _mount() -> None:
     routes, settings = host.routes(), host.settings()
     from celery_catchup.flower import api, metrics, pages  # they need Flower's handlers
 
+    # Python lets a thread run for 5 ms before another one may; beside a few busy threads, the event loop would
+    # wait for tenths of a second at each of its many turns.
+    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
     # URLSpecs, because with a URL prefix Flower keeps only two members of a tuple.
     ours = [url(*route) for route in (*pages.ROUTES, *api.ROUTES)]
     settings.setdefault("template_loader", host.TemplateLoader(settings["template_path"]))

@@ -77,10 +77,11 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
     def prepare(self) -> None:
         """Read the body before anything is refused: a client that is still sending would miss the answer."""
 
-    def data_received(self, chunk: bytes) -> None:
-        """Keep the body as far as it may be long."""
+    async def data_received(self, chunk: bytes) -> None:
+        """Keep the body as far as it may be long, and let other requests go on between two parts."""
         if len(self._body) <= LONGEST_BODY:
             self._body += chunk
+        await asyncio.sleep(0)
 
     async def get(self, *_: str) -> None:
         """Serve a GET."""
