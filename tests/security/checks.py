@@ -116,4 +116,22 @@ CHECKS = (
     Check(24, "scripts are bounded",
           (_INPUT + "test_scripts_are_bounded_and_read_no_keys_but_those_they_are_given",
            "unit/config/test_settings.py::test_a_batch_is_from_one_to_a_thousand")),
+    Check(25, "no request takes Flower down",
+          ("security/test_attacks.py::test_an_attack_is_bounded_and_others_are_served_meanwhile",)),
+    Check(26, "a poisoned record is one row that says so",
+          ("security/test_poisoned_records.py::test_a_run_that_cannot_be_read_is_one_row",
+           "security/test_poisoned_records.py::"
+           "test_nothing_else_that_is_poisoned_breaks_a_page_or_an_answer")),
+    Check(27, "notes are shown without secrets, and no text reads as something else",
+          ("security/test_shown_texts.py::test_notes_are_shown_without_what_is_named_like_a_secret",
+           "security/test_shown_texts.py::"
+           "test_characters_that_change_the_direction_of_text_are_shown_as_escapes")),
+    Check(28, "metrics in Flower need its login",
+          ("integration/metrics/test_metrics.py::"
+           "test_without_a_login_flower_shows_them_only_where_it_has_none",)),
+    Check(29, "the embedded server needs a password",
+          ("integration/testing/test_embedded_server.py::"
+           "test_it_answers_only_to_those_who_know_its_password",)),
+    Check(30, "Flower's Redis user needs no more than SECURITY.md grants",
+          ("security/test_rights.py::test_flower_with_its_rights_shows_and_changes_without_one_denial",)),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from celery_catchup.flower.api import ENDPOINTS
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
 from tests.integration import workers
+from tests.integration.flower.test_process import started
+from tests.integration.flowers import PASSWORD, USER
 from tests.integration.operating import Project
 from tests.integration.servers import Server, a_scheduler, a_server
 
@@ -21,6 +25,14 @@ PAGE = Path(__file__).resolve().parents[2] / "SECURITY.md"
 RULES = re.findall(r"^ACL SETUSER (\w+) (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 NINE, NOON = "2026-02-07T09:05:00Z", "2026-02-07T12:02:00Z"
 TASK = f"{workers.PROJECT}.work"
+FLOWER = f"""
+from celery import Celery
+
+app = Celery("proj", broker={{url!r}})
+app.conf.beat_schedule = {{{{"hourly-etl": {{{{"task": "proj.etl", "schedule": "0 * * * *"}}}}}}}}
+app.conf.catchup_entries = {{{{"hourly-etl": "6h"}}}}
+app.conf.catchup_namespace = {workers.NAMESPACE!r}
+"""
 FORBIDDEN = [
     ("CONFIG", "GET", "*"),
     ("KEYS", "*"),
@@ -102,6 +114,31 @@ def test_three_users_with_these_rights_catch_up_and_operate_without_one_denial(
 
         assert denials(admin) == []
     site.close()
+
+
+@pytest.mark.parametrize("server", ["valkey"], indirect=True)
+def test_flower_with_its_rights_shows_and_changes_without_one_denial(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "flower"
+    folder.mkdir()
+    (folder / "flowerconfig.py").write_text("import celery_catchup.flower\n")
+    (folder / "proj.py").write_text(FLOWER.format(url=server.url(user="flower", password="secret")))
+    changes: dict[str, dict[str, object]] = {
+        "/schedules/hourly-etl/pause": {},
+        "/schedules/hourly-etl/resume": {},
+        "/schedules/hourly-etl/watermark": {"at": "2026-02-07T00:00Z"},
+        "/runs": {"entry": "hourly-etl"},
+        "/backfills": {"entry": "hourly-etl", "start": "2026-02-07T00:00Z", "end": "2026-02-07T05:00Z"},
+    }
+    words = ("-A", "proj", "flower", f"--basic-auth={USER}:{PASSWORD}")
+    with server.admin() as admin, started(Path(sys.executable), folder, *words) as site:
+        reads = [one.path for one in ENDPOINTS if one.method == "GET" and not one.path_fields]
+        pages = ("/workers?refresh=1", "/broker", "/metrics", "/catchup", "/catchup/entry?entry=hourly-etl")
+        answers = [site.ask(page).status for page in pages]
+        answers += [site.post(path, body).status for path, body in changes.items()]
+        answers += [site.get(path.replace("/events", "/events?seconds=1")).status for path in reads]
+
+        assert set(answers) <= {200, 201}
+        assert denials(admin) == []
 
 
 @pytest.mark.parametrize("user", [user for user, _ in RULES])
