@@ -39,8 +39,8 @@ def _mount() -> None:
     routes, settings = host.routes(), host.settings()
     from celery_catchup.flower import api, metrics, pages  # they need Flower's handlers
 
-    # Python lets a thread run for 5 ms before another one may; beside a few busy threads, the event loop would
-    # wait for tenths of a second at each of its many turns.
+    # Python lets a thread run for 5 ms before another one may; beside a few busy threads, the event loop
+    # would wait for tenths of a second at each of its many turns.
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
     # URLSpecs, because with a URL prefix Flower keeps only two members of a tuple.
     ours = [url(*route) for route in (*pages.ROUTES, *api.ROUTES)]

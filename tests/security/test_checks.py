@@ -13,7 +13,7 @@ def collected(request: pytest.FixtureRequest) -> set[str]:
     return collected_with(request, [node for check in CHECKS for node in check.tests])
 
 
-def test_there_are_checks_1_to_24_each_once() -> None:
+def test_the_checks_are_numbered_each_once() -> None:
     assert [check.number for check in CHECKS] == list(range(1, 31))
 
 
