@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _Part = TypeVar("_Part")
 
 _LEDGER_TTL = PREFIX + "ledger_ttl"
+_WARNINGS = 20
+"""Warnings about stored entries that are logged at once; there may be one for each of thousands."""
 
 
 class StoredSource:
@@ -64,6 +66,10 @@ class StoredSource:
         gone = [name for name in touched if name not in found.entries and name not in refused]
         self._replace(found.entries, [*gone, *refused])
         self.revision = revision
+        log_configuration_warnings(found.warnings[:_WARNINGS])
+        if len(found.warnings) > _WARNINGS:
+            more = len(found.warnings) - _WARNINGS
+            logger.warning(logfmt("Configuration warning", detail=f"{more} more about stored entries"))
         if touched and known >= 0:
             logger.info(logfmt("Entries changed", stored=len(self.entries), changed=len(touched)))
         return StoredChanges(tuple(found.declared.values()), gone, refused, found.longest_window)
@@ -107,6 +113,7 @@ class ResolvedStored:
     forms: Mapping[str, ScheduleForm] = field(default_factory=dict)
     longest_window: timedelta = timedelta()
     revision: int = 0
+    warnings: tuple[str, ...] = ()
 
     def updated(self, changed: ResolvedStored, touched: Collection[str]) -> ResolvedStored:
         """Return the entries after a change of those that were touched; some of them may be gone."""
@@ -154,13 +161,13 @@ def resolve_stored(
             refused |= wrong
             entries = {name: entry for name, entry in entries.items() if name not in wrong}
         else:
-            log_configuration_warnings(resolved.warnings)
             found = ResolvedStored(
                 entries,
                 {one.name: one for one in resolved.declared},
                 configuration.policies,
                 configuration.forms,
                 configuration.longest_window,
+                warnings=resolved.warnings,
             )
             return found, refused
     return ResolvedStored(), refused

@@ -333,3 +333,17 @@ def test_an_operator_follows_changes_and_reads_only_what_changed(
         }
         assert second.declared.keys() == second.configuration.policies.keys() == set(second.schedule)
         assert {one.name for one in second.every_entry} == set(second.schedule)
+
+
+def test_warnings_about_many_entries_are_no_flood(
+    beat: Scheduler, stored: Entries, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = {"task": "proj.etl", "schedule": "0 0 1 1 *", "catchup": {"window": "6h"}}
+    stored.apply([{**short, "name": f"sync-{i}"} for i in range(30)])
+
+    with caplog.at_level(logging.WARNING):
+        run_for(beat, clock, seconds=2)
+
+    warned = [line for line in caplog.messages if "Configuration warning" in line]
+    assert len(warned) == 21
+    assert "10 more about stored entries" in warned[-1]
