@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _DURATION = DurationParam(fine=True)
+_SLOW_BROKER = timedelta(seconds=5)
 
 
 @operator_command("status", short_help="Show whether a beat leads, and what needs attention.")
@@ -28,7 +29,12 @@ _DURATION = DurationParam(fine=True)
 @option(
     "--workers", group="Output", is_flag=True, help="Exit with 1 if workers do not serve every entry, too."
 )
-@option("--max-age", group="Output", type=_DURATION, default="60s", help="Largest age of the last tick.")
+@option(
+    "--max-age",
+    group="Output",
+    type=_DURATION,
+    help="Largest age of the last tick; by default, the leader's lease.",
+)
 @option(
     "--max-delay", group="Output", type=_DURATION, default="5m", help="Longest time a due slot is undecided."
 )
@@ -40,7 +46,7 @@ def command(
     *,
     check: bool,
     workers: bool,
-    max_age: timedelta,
+    max_age: timedelta | None,
     max_delay: timedelta,
 ) -> int:
     """Show whether a beat leads, the progress of its catch-up, and what needs attention; ask the workers.
@@ -117,6 +123,9 @@ def _problems(found: Status) -> Iterator[tuple[str, object]]:
         where = f"{run.run_id[:SHORT_ID]} on {run.worker}, task id {run.task_id}"
         yield "Running long", f"{run.entry} for {length(run.running)}{usual}{blocks} ({where})"
     yield "Overdue", ", ".join(found.overdue) or None
+    if found.unpublished_for is not None and found.unpublished_for >= _SLOW_BROKER:
+        waiting = f"{counted(found.to_be_published, 'run')}, the oldest for {length(found.unpublished_for)}"
+        yield "Not taken by the broker", waiting
 
 
 def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:

@@ -118,8 +118,10 @@ def _print_effect(screen: Screen, move: WatermarkMove) -> None:
         then = summary(after.dispatched, after.skipped)
         now = summary(before.dispatched, before.skipped)
         screen.note(f'"{after.entry}": now {now} Then {then}')
-        if after.since > move.watermark:
-            screen.note(f"  It begins at {screen.time(after.since)}, limited by the window or a manual run.")
+        if after.entry in move.limits:
+            screen.note(f"  It begins at {screen.time(after.since)}: {move.limits[after.entry]}.")
+        if (before.since, then) == (after.since, now):
+            screen.note("  The move changes nothing.")
 
 
 def _print_move(screen: Screen, move: WatermarkMove, *, dry_run: bool) -> None:

@@ -240,7 +240,7 @@ class Catchup:
         """Report the end of the catch-up when everything missed is decided."""
         if self.progress is not None and not self._running:
             seconds = self.monotonic() - self.progress.began
-            self.events.emit(CatchupCompleted(self.progress.dispatched, self.progress.skipped, seconds))
+            self.events.emit(CatchupCompleted(self.progress.late, self.progress.skipped, seconds))
             self.progress = None
 
     def carry_over(

@@ -21,22 +21,24 @@ class Standby:
         self._services, self._namespace = services, namespace
         self._leader = ""
         self._compare_at = self._report_at = 0.0
-        self._first = False
+        self._from_start: bool | None = None
 
     def watch(self, leader: str, declares: str) -> None:
         """Report who leads. From the second call on, when a new leader has stored its digest, compare."""
         clock, events = self._services.clock, self._services.events
         monotonic = clock.monotonic()
         if leader != self._leader:
-            self._leader, self._compare_at, self._report_at = leader, monotonic, monotonic
-            self._first = True
+            # A leader that was killed keeps its lease for a while, and this beat may be its successor.
+            self._leader, self._compare_at = leader, monotonic
+            self._report_at, self._from_start = monotonic + self._services.leadership.ttl_ms / 1000, None
             events.emit(StandingBy(leader))
         elif monotonic >= self._compare_at:
             self._compare_at = monotonic + _COMPARE_EVERY
             now = to_instant(clock.now())
             since = self._services.leadership.record_standby(declares, now=now)
-            differs = since is not None and (self._first or now - since >= _LASTING)
-            self._first = False
+            if self._from_start is None:
+                self._from_start = since is not None
+            differs = since is not None and (self._from_start or now - since >= _LASTING)
             if differs and monotonic >= self._report_at:
                 self._report_at = monotonic + _REPORT_EVERY
                 events.emit(

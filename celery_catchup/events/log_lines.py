@@ -118,8 +118,8 @@ def _quoted(value: object) -> str:
 
 
 def log_at_info() -> None:
-    """Enable INFO under ``celery beat``'s default level, unless a level is set for us or above WARNING."""
-    if logger.level == logging.NOTSET and logger.getEffectiveLevel() <= WARNING:
+    """Enable INFO under ``celery beat``'s default level, WARNING; any other level is the user's choice."""
+    if logger.level == logging.NOTSET and logger.getEffectiveLevel() == WARNING:
         logger.setLevel(INFO)
 
 

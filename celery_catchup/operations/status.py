@@ -99,7 +99,8 @@ class Status:
     without the plugin that consume a queue of workers with it. ``held`` are entries whose catch-up waits for
     an approval, with its number of runs; they are not among the ``paused``. ``queues`` are those in which
     runs wait, ``long_running`` runs that take far longer than usual, ``overdue`` entries with a slot that is
-    undecided for too long. ``fleet`` is what the workers answered, null if they were not asked."""
+    undecided for too long; ``unpublished_for`` is since when the oldest run waits for the broker. ``fleet``
+    is what the workers answered, null if they were not asked."""
 
     scheduler: Health
     healthy: bool
@@ -131,6 +132,7 @@ class Status:
     overdue: tuple[str, ...]
     queues: tuple[QueuedRuns, ...]
     long_running: tuple[LongRun, ...]
+    unpublished_for: timedelta | None
     fleet: Fleet | None
 
 
@@ -241,6 +243,7 @@ def status(
         overdue=() if prompt else tuple(_overdue(operator, now, max_delay)),
         queues=runs.queues,
         long_running=runs.long_running,
+        unpublished_for=time_between(operator.listing.oldest_unpublished(), now),
         fleet=ask_fleet(operator) if ask else None,
     )
 

@@ -13,6 +13,7 @@ from celery_catchup.model import Instant, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
+from celery_catchup.planning.entry import EntryState
 from celery_catchup.store.controls import with_moved_watermarks
 from celery_catchup.store.store import read_json, stored_instant, stored_time
 
@@ -45,7 +46,8 @@ class WatermarkReport:
 class WatermarkMove:
     """Watermarks that were, or would be, moved to ``watermark``.
 
-    ``before`` is what the next catch-up would have done, ``after`` what it will do.
+    ``before`` is what the next catch-up would have done, ``after`` what it will do; ``limits`` is why it
+    begins later than ``watermark``, by entry.
     """
 
     entries: tuple[str, ...]
@@ -53,6 +55,7 @@ class WatermarkMove:
     scheduler: bool
     before: tuple[Preview, ...]
     after: tuple[Preview, ...]
+    limits: dict[str, str]
 
 
 def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkReport:
@@ -117,11 +120,29 @@ def rename_entry(operator: Operator, old: str, new: str) -> None:
 def _move(
     operator: Operator, names: Sequence[str], at: Instant, *, scheduler: bool = False, dry_run: bool
 ) -> WatermarkMove:
-    stored = operator.read_for_change()
+    stored, now = operator.read_for_change(), operator.now()
     before = preview(operator, names, stored=stored)
-    after = preview(operator, names, stored=with_moved_watermarks(stored, names, at, scheduler=scheduler))
+    moved = with_moved_watermarks(stored, names, at, scheduler=scheduler)
+    after = preview(operator, names, stored=moved)
+    tracked = operator.tracked(moved, now, set(names))
+    limits = {
+        one.entry: _limit(tracked[one.entry].state, to_instant(one.since))
+        for one in after
+        if to_instant(one.since) > at and one.entry in tracked
+    }
     if not dry_run:
         operator.controls.move_watermarks(names, at, scheduler=scheduler)
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
-    return WatermarkMove(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after))
+    return WatermarkMove(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after), limits)
+
+
+def _limit(state: EntryState, since: Instant) -> str:
+    """Explain why nothing before this instant is caught up."""
+    match since:
+        case state.first_seen_at:
+            return "the entry was first seen then"
+        case state.changed_at:
+            return "its schedule changed then (on_schedule_change: from_now)"
+        case _:
+            return "the window reaches no further"

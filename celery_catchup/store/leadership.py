@@ -73,7 +73,7 @@ class Leadership(StorePart):
         every: Callable[[float, Callable[[], None]], Callable[[], None]] | None = None,
     ) -> None:
         super().__init__(store)
-        self._clock, self._ttl_ms, self._run_ttl_ms, self._every = clock, ttl_ms, run_ttl_ms, every
+        self._clock, self.ttl_ms, self._run_ttl_ms, self._every = clock, ttl_ms, run_ttl_ms, every
         self._silence = max(LONGEST_SILENCE, ttl_ms / 1000)
         self._stop_renewing: Callable[[], None] | None = None
         self._active_at = self._tick_began = 0.0
@@ -97,7 +97,7 @@ class Leadership(StorePart):
             "lead",
             {
                 "owner": self.owner,
-                "ttl_ms": self._ttl_ms,
+                "ttl_ms": self.ttl_ms,
                 "seen": seen if stale else "",
                 "known_epoch": before[0],
                 "known_beat": before[1],
@@ -111,7 +111,7 @@ class Leadership(StorePart):
         self.epoch = epoch if leads else 0
         self._renewed_at = max(self._renewed_at, begun) if self.epoch else begun
         if leads and self._every is not None and self._stop_renewing is None:
-            self._stop_renewing = self._every(self._ttl_ms / 1000 * _RENEW_EVERY, self._renew_beside)
+            self._stop_renewing = self._every(self.ttl_ms / 1000 * _RENEW_EVERY, self._renew_beside)
         # Read the clock again: this process may have been suspended since the call began.
         self._observe(f"{owner} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), before, renewed=bool(leads))
@@ -121,7 +121,7 @@ class Leadership(StorePart):
     def _observe(self, record: str, at: float, ttl_ms: int) -> None:
         if self._observed[0] != record:
             self._observed = (record, at)
-        self._length = ttl_ms or self._ttl_ms
+        self._length = ttl_ms or self.ttl_ms
 
     def until_stale(self) -> float:
         """Return after how many seconds a standby can take over, if the leader stays silent."""
@@ -164,7 +164,7 @@ class Leadership(StorePart):
 
     def _age(self) -> float:
         """Return the part of the lease that has passed since the last renewal began."""
-        return (self._clock.monotonic() - self._renewed_at) * 1000 / self._ttl_ms
+        return (self._clock.monotonic() - self._renewed_at) * 1000 / self.ttl_ms
 
     def _renew_in_time(self) -> bool:
         self._active_at = self._clock.monotonic()

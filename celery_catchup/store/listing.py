@@ -245,6 +245,11 @@ class Listing(StorePart):
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
         return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
 
+    def oldest_unpublished(self) -> Instant | None:
+        """Return since when the oldest run in the outbox waits to be published."""
+        first = self._client.zrange(self._keys.outbox, 0, 0, withscores=True)
+        return int(first[0][1]) if first else None
+
     def count_runs(self, entry: str) -> int:
         """Count the runs of an entry."""
         return int(self._client.zcard(self._keys.runs_of(entry)))

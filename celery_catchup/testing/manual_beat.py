@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery_catchup.beat.assembly import assemble
+from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
 from celery_catchup.operations.operator import Operator
 from celery_catchup.store import Leases, Ledger
@@ -88,7 +89,8 @@ class ManualBeat:
         return ended
 
     def runs(self, entry: str) -> list[SentRun]:
-        """Return the entry's runs in slot order."""
+        """Return the entry's runs in slot order; raise `LookupError` for an unknown entry."""
+        self._check(entry)
         return [
             SentRun(
                 to_datetime(run["slot"]), run["trigger"] == "catchup", run["trigger"], run["state"], run["id"]
@@ -97,7 +99,8 @@ class ManualBeat:
         ]
 
     def skips(self, entry: str) -> list[SkippedSlots]:
-        """Return the entry's slots that did not run."""
+        """Return the entry's slots that did not run; raise `LookupError` for an unknown entry."""
+        self._check(entry)
         return [
             SkippedSlots(to_datetime(span["first"]), to_datetime(span["last"]), span["count"], span["reason"])
             for span in self._ledger().skips_of(entry)
@@ -115,9 +118,15 @@ class ManualBeat:
     def _ledger(self) -> Ledger:
         return self._work.engine.services.ledger
 
+    def _check(self, entry: str) -> None:
+        if entry not in self._names and not self._ledger().runs_of(entry):
+            known = f"(known: {', '.join(sorted(self._names))}){did_you_mean(entry, self._names)}"
+            raise LookupError(f"no such entry: {shown(entry)} {known}")
+
     def _start(self) -> None:
         with self._test_server():
             operator = Operator(self._app)
+            self._names = set(operator.schedule)
             configuration, resolved = operator.configuration, operator.resolved
             self._work = assemble(
                 self._app, configuration, resolved, schedule=operator.schedule, clock=self.clock

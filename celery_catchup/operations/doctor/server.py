@@ -31,8 +31,12 @@ def server_version(operator: Operator) -> Results:
 
 def persistence(operator: Operator) -> Results:
     """Check that decisions survive a restart of the server."""
-    fix = "set appendonly yes (appendfsync everysec is enough)"
-    if _info(operator).get("aof_enabled"):
+    fix, info = "set appendonly yes (appendfsync everysec is enough)", _info(operator)
+    failed = [name for name in ("aof_last_write_status", "rdb_last_bgsave_status") if info.get(name) == "err"]
+    if failed:
+        detail = f"the server cannot save its data ({failed[0]} is err) and may refuse to write"
+        yield failure(detail, "free disk space on the server, or correct the rights of its directory")
+    elif info.get("aof_enabled"):
         yield ok("the server keeps an append-only file")
     elif _takes_snapshots(operator):
         yield warning("the server only takes snapshots: a crash loses minutes of decisions", fix)

@@ -268,6 +268,23 @@ def test_an_unreadable_watermark_is_mended_by_a_reset(project: Project, desk_clo
     assert project.json("watermark", "show")["entries"][0]["watermark"] == "2026-02-07T09:05:00Z"
 
 
+def test_a_moved_watermark_says_what_limits_it(project: Project, desk_clock: FakeClock) -> None:
+    desk_clock.set("2026-02-07T18:02:00Z")
+
+    found = project.catchup("watermark", "set", "hourly-etl", "2026-02-07T10:30Z", "-n")
+
+    assert "It begins at 2026-02-07T12:02:00Z: the window reaches no further." in found.stderr
+    assert "The move changes nothing." in found.stderr
+
+
+def test_a_watermark_cannot_reach_before_the_first_sight(project: Project, desk_clock: FakeClock) -> None:
+    desk_clock.set("2026-02-07T11:02:00Z")
+
+    found = project.catchup("watermark", "set", "hourly-etl", "2026-02-07T08:00Z", "-n")
+
+    assert "It begins at 2026-02-07T09:05:00Z: the entry was first seen then." in found.stderr
+
+
 # -- manual runs -----------------------------------------------------------------------------
 
 

@@ -169,6 +169,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "overdue": [],
         "queues": [],
         "longRunning": [],
+        "unpublishedFor": None,
         "fleet": {
             "asked": True,
             "workers": [],

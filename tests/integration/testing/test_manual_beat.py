@@ -46,6 +46,15 @@ def test_an_outage_is_played_in_milliseconds(app: Celery, catchup_beat: Callable
     assert (skipped.count, skipped.reason) == (11, "superseded")
 
 
+def test_a_mistyped_entry_is_an_error(app: Celery, catchup_beat: Callable[..., ManualBeat]) -> None:
+    beat = catchup_beat(app, at="2026-02-07T09:05:00Z")
+
+    with pytest.raises(LookupError, match="did you mean 'hourly-etl'"):
+        beat.runs("hourly-elt")
+    with pytest.raises(LookupError, match="no such entry: 'hourly-elt'"):
+        beat.skips("hourly-elt")
+
+
 def test_healthy_time_has_live_runs_and_a_chain_ends_when_its_runs_do(
     app: Celery, catchup_beat: Callable[..., ManualBeat]
 ) -> None:

@@ -16,6 +16,7 @@ from celery_catchup.events import (
     RunSkipped,
     StandingBy,
     StateSuspect,
+    log_lines,
 )
 from celery_catchup.events.log_lines import MOST_LINES, LogLines, logfmt
 from celery_catchup.model import PlannedRun, Skip, SkipReason, Slot, Trigger
@@ -131,3 +132,27 @@ def test_a_hostile_name_stays_on_its_line_and_in_its_field(name: str) -> None:
     assert "\0" not in line
     assert line.startswith('msg="Catch-up planned" entry="')
     assert line.endswith(" window=6h")
+
+
+@pytest.mark.parametrize(
+    ("root", "ours"),
+    [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARNING", "INFO"), ("ERROR", "ERROR")],
+)
+def test_our_level_follows_the_users(monkeypatch: pytest.MonkeyPatch, root: str, ours: str) -> None:
+    parent, child = logging.getLogger("tests.level"), logging.getLogger(f"tests.level.{root}")
+    parent.setLevel(root)
+    monkeypatch.setattr(log_lines, "logger", child)
+
+    log_lines.log_at_info()
+
+    assert logging.getLevelName(child.getEffectiveLevel()) == ours
+
+
+def test_slots_that_a_policy_skips_as_intended_are_one_line(
+    lines: LogLines, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines(skipped(TEN, 27, SkipReason.SUPERSEDED))
+    lines(CatchupCompleted(1, 27, 1.0))
+
+    (told,) = [message for message in caplog.messages if "reason=superseded" in message]
+    assert "count=27" in told
