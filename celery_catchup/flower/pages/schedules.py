@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 
 from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
 from celery_catchup.flower.drawing.lanes import draw_lane
@@ -29,6 +31,8 @@ from celery_catchup.operations.timeline import timeline
 ROWS = 50
 _MOST_PREFIXES = 12
 _PARAMETERS = ("search", "attention", "prefix", "sort", "range", "until", "date")
+_LAST_PART = re.compile(r"[^/:.]*\Z")
+"""The part of a name after its last separator; the rest is its prefix."""
 _ANY = "any"
 """The value of ``attention`` for entries that need attention for any reason."""
 _COLUMNS = {
@@ -85,6 +89,7 @@ class SchedulesPage(Page):
             "has_policies": bool(operator.declared),
             "attention": _attention_links(attention, here),
             "prefixes": _prefix_links(operator, prefix, here),
+            "heads": _heads(names) if sort.removeprefix("-") == EntrySort.NAME else {},
             "columns": {one.value: _column(one, sort, here) for one in EntrySort},
             "axis": hour_labels(axis),
             "rows": found.entries,
@@ -117,6 +122,12 @@ def _prefix_links(operator: Operator, chosen: str, here: Callable[..., str]) -> 
     most = sorted(counts, key=lambda one: -counts[one])[:_MOST_PREFIXES]
     links = [FilterLink(f"{one} {counts[one]:,}", here(prefix=one), chosen=False) for one in sorted(most)]
     return [FilterLink(f"{chosen} ×", here(prefix=""), chosen=True), *links] if chosen else links
+
+
+def _heads(names: Sequence[str]) -> dict[str, str]:
+    """Return the prefix above the first entry of each group that has more than one, by name."""
+    groups = {prefix: list(some) for prefix, some in groupby(names, lambda name: _LAST_PART.sub("", name))}
+    return {some[0]: prefix for prefix, some in groups.items() if prefix and len(some) > 1}
 
 
 def _column(column: EntrySort, sort: str, here: Callable[..., str]) -> Markup:

@@ -490,6 +490,13 @@ def test_prefixes_that_entries_share_are_links(tenants: Project) -> None:
     assert 'href="/catchup?prefix=tenant%2F"' in page
 
 
+def test_entries_in_the_order_of_their_names_are_grouped_by_prefix(tenants: Project) -> None:
+    with flower(tenants.app) as site:
+        page = site.ask("/catchup?sort=name").text
+
+    assert re.findall(r'scope="rowgroup"[^>]*>([^<]+)<', page) == ["tenant/acme/"]
+
+
 def test_a_part_of_a_name_finds_runs(tenants: Project) -> None:
     with flower(tenants.app) as site:
         page = site.ask("/catchup/runs?entry=ACME").text
