@@ -218,6 +218,10 @@ class SimulatedDispatcher:
         self.reason = "simulated"
         self.sent_events = SimpleNamespace(wanted=False, pushed_runs=lambda *_: None)
 
+    @property
+    def speaks_redis(self) -> bool:
+        return self.broker.atomic
+
     def probe(self) -> None:
         self.mode = Mode.ATOMIC if self.broker.atomic else Mode.OUTBOX
 
