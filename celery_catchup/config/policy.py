@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -97,7 +97,8 @@ class Lane:
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        given = {"queue": self.queue, "priority": self.priority}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def read_priority(value: object) -> int:

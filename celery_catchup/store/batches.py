@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from celery_catchup.model import Instant, Skip
@@ -162,13 +162,19 @@ def _score(run: Mapping[str, Any]) -> str:
     return f"{run['slot']}.{run['schedule']:03}" if run["schedule"] else str(run["slot"])
 
 
+_SKIP = tuple(one.name for one in fields(Skip))
+
+
 def _more(entry: EntryBatch) -> dict[str, Any] | None:
     """Encode the decisions that most entries do not have."""
     if not (entry.skips or entry.resumes or entry.missed or entry.ends or entry.anchor is not None):
         return None
     return _present(
         # A span that ends at the slot before is extended.
-        skips=[_present(**asdict(skip), previous=previous) for skip, previous in entry.skips],
+        skips=[
+            _present(**{name: getattr(skip, name) for name in _SKIP}, previous=previous)
+            for skip, previous in entry.skips
+        ],
         missed=entry.missed or None,
         resumes=entry.resumes or None,
         ends=entry.ends and asdict(entry.ends),
