@@ -239,7 +239,7 @@ def read_span(text: bytes | str) -> dict[str, Any] | None:
     pack it tightly; version 0.1 stored a mapping."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     span = dict(zip(_SPAN, found, strict=False)) if isinstance(found, list) else read_json(text) or {}
     numbers = [span.get(name) for name in ("first", "last", "count", "schedule")]
