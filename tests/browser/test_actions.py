@@ -138,8 +138,8 @@ def test_a_time_without_an_offset_is_read_in_the_zone_of_the_page(browser: Brows
         browser.write("input[name=start]", f"{day} 10:00")
         browser.write("input[name=end]", f"{day} 11:00")
 
+        browser.until_text(f"--start {day}T01:00:00Z --end {day}T02:00:00Z", f"{PREVIEW} .cu-command")
         browser.until_text(f"{day} 10:00+09:00 dispatch", PREVIEW)
-        assert f"--start {day}T01:00:00Z --end {day}T02:00:00Z" in browser.text(f"{PREVIEW} .cu-command")
         browser.go("/catchup/runs")
         assert "Since (Asia/Tokyo)" in browser.text(".cu-find")
     finally:
