@@ -249,6 +249,10 @@ def disk_full(night: Night, beat: Process, worker: Process) -> None:
         shutil.rmtree(file)
         client.config_set("save", "")
     night.says("Scheduler: running", "status", "--check", code=0)
+    # Celery's worker ends when its broker refuses to be read; a supervisor would start it again.
+    if not worker.alive:
+        told = night.says("failure: workers: none answers", "doctor", code=1)
+        night.start(*named(told, "worker"), "-c", "1")
     night.works()
 
 
