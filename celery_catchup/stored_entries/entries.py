@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -289,7 +290,12 @@ class Entries:
         return _decoded(self._records.read(names))
 
     def _all(self) -> dict[str, StoredEntry]:
-        return _decoded(self._records.read_all())
+        """Read every entry; a damaged one, which beat reports, hides no other."""
+        found = {}
+        for name, (revision, text) in self._records.read_all().items():
+            with suppress(ValueError):
+                found[name] = decode(name, revision, text)
+        return found
 
 
 def _decoded(records: Mapping[str, tuple[int, str]]) -> dict[str, StoredEntry]:

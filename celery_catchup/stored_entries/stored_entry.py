@@ -198,6 +198,7 @@ class StoredEntry:
 _REQUIRED = object()
 DEFAULTS = {name: one.default for name, one in EntryFields.model_fields.items() if not one.is_required()}
 _TIMES = ("created_at", "changed_at")
+_KINDS = {"task": str, "args": list, "kwargs": dict, "options": dict, "labels": dict, "enabled": bool}
 
 
 def encode(entry: StoredEntry) -> str:
@@ -211,11 +212,18 @@ def encode(entry: StoredEntry) -> str:
 
 def decode(name: str, revision: int, record: str) -> StoredEntry:
     """Return the entry of a record; `ValueError` if this package cannot have written it."""
-    found = json.loads(record)
+    try:
+        found = json.loads(record)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError(f"expected a mapping, got {shown(found)}")
     try:
         times = {at: to_datetime(found[at]) for at in _TIMES if at in found}
-        return StoredEntry(**{**found, **times, "name": name, "revision": revision})
+        entry = StoredEntry(**{**found, **times, "name": name, "revision": revision})
     except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from None
+    for field_name, kind in _KINDS.items():
+        if not isinstance(getattr(entry, field_name), kind):
+            raise ValueError(f"its {field_name} is not a {kind.__name__}")
+    return entry

@@ -16,8 +16,10 @@ from celery_catchup.errors import (
     EntryChangedError,
     EntryExistsError,
     EntryMissingError,
+    StoreError,
 )
 from celery_catchup.store import EntryRecords, Keys, Store
+from celery_catchup.store.entry_records import RecordChange
 from celery_catchup.stored_entries.changes import Action
 from celery_catchup.stored_entries.entries import Entries, entries
 from celery_catchup.testing import FakeClock
@@ -359,3 +361,15 @@ def test_a_record_that_changes_while_it_is_read_cannot_be_overwritten(
     assert read.args == [1]
     with pytest.raises(EntryChangedError):
         stored.update("sync", revision=read.revision, args=[2])
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "[" * 100_000, '{"task":"t","schedule":"x","args":5}', '{"created_at":1e300}']
+)
+def test_a_damaged_record_hides_no_other(stored: Entries, text: str) -> None:
+    stored.create("good", task="t", schedule="0 * * * *")
+    stored._records.write([RecordChange("bad", 0, text)], now=0)
+
+    assert [one.name for one in stored.list()] == ["good"]
+    with pytest.raises(StoreError, match="'bad'"):
+        stored.get("bad")
