@@ -111,6 +111,8 @@ def read_priority(value: object) -> int:
 def _lane(value: object) -> Lane:
     if isinstance(value, Lane):
         return value
+    if isinstance(value, bool):
+        raise ValueError(f"expected a mapping of queue and priority, got {value}; did you mean 'select'?")
     if not isinstance(value, Mapping) or not value:
         raise ValueError(
             f"expected a mapping such as {{'queue': 'catchup', 'priority': 9}}, got {shown(value)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,8 +27,9 @@ class Repair:
 
 def repairs(operator: Operator) -> list[Repair]:
     """List everything that can be repaired now."""
-    strange = list(_strange_keys(operator))
-    # With a key of the wrong type nothing else can be read.
+    # With a key of the wrong type nothing else can be read, stored entries included.
+    strange = list(_strange_keys(operator, operator.declared_schedule))
+    strange = strange or list(_strange_keys(operator, operator.schedule))
     return strange or list(_watermarks(operator))
 
 
@@ -48,8 +49,8 @@ def stored_state(operator: Operator) -> Results:
             )
 
 
-def _strange_keys(operator: Operator) -> Iterator[Repair]:
-    wanted = list(operator.store.keys.kinds(operator.schedule))
+def _strange_keys(operator: Operator, entries: Iterable[str]) -> Iterator[Repair]:
+    wanted = list(operator.store.keys.kinds(entries))
     with operator.store.client.pipeline(transaction=False) as pipe:
         for key, _ in wanted:
             pipe.type(key)

@@ -588,10 +588,10 @@ def test_a_scheduler_waits_for_a_server_that_does_not_answer(
     assert len(caplog.records) == 1
 
 
-def test_an_entry_without_entries_sleeps_as_long_as_it_may(place: Place) -> None:
+def test_a_beat_without_entries_sleeps_for_a_quarter_of_its_lease(place: Place) -> None:
     scheduler = place.start()
 
-    assert scheduler.tick() == 1.0
+    assert scheduler.tick() == 0.5
 
 
 def test_the_next_instance_of_an_entry_keeps_its_policy(app: Clocked) -> None:

@@ -138,7 +138,7 @@ def test_the_time_without_a_tick_is_an_outage(project: Project) -> None:
 
 
 def test_a_take_over_within_two_leases_is_not_an_outage(redis_url: str, desk_clock: FakeClock) -> None:
-    project = Project(redis_url, desk_clock)
+    project = Project(redis_url, desk_clock, catchup_lease_ttl="10s")
     project.tick()
     desk_clock.advance(seconds=20)
     project.tick()

