@@ -21,6 +21,8 @@ logger = logging.getLogger("celery_catchup")
 
 MOST_LINES = 100
 """Lines of one kind per entry and catch-up; one summary line counts the rest."""
+MOST_INTENDED = 10
+"""Lines of one span that the policy skips as intended; a longer span is one summary line."""
 MOST_IN_ALL = 1000
 """The same limit for all entries together."""
 
@@ -186,8 +188,8 @@ class LogLines:
     def _skipped(self, event: RunSkipped) -> None:
         skip, reason = event.skip, str(event.skip.reason)
         msg = "Catch-up run skipped" if event.catches_up else "Run skipped"
-        # Several slots that the policy skips as intended are one line.
-        intended = skip.reason.rule.severity is not Severity.LOST and skip.count > 1
+        # Many slots that the policy skips as intended are one line.
+        intended = skip.reason.rule.severity is not Severity.LOST and skip.count > MOST_INTENDED
         for at in () if intended else event.listed:
             if self._within_limits(msg, event.entry, reason, at):
                 fields = {"entry": event.entry, "scheduled_time": to_rfc3339(at)}

@@ -104,7 +104,8 @@ def import_definitions(
     A declared entry, and one that is stored already, is left alone: importing twice changes nothing.
     """
     operator.read_for_change()
-    new = {name: found[name] for name in sorted(found) if name not in operator.declared_schedule}
+    here = {*operator.declared_schedule, BACKEND_CLEANUP}
+    new = {name: found[name] for name in sorted(found) if name not in here}
     fields = {name: {"catchup": policy, **one.fields} for name, one in new.items() if one.fields is not None}
     known = operator.entry_records.read(fields)
     stored = operator.stored_entries

@@ -35,7 +35,7 @@ def test_all_mistakes_are_shown_at_once_and_nothing_starts(site: Site, arguments
     assert code == EX_CONFIG
     assert "Traceback" not in text
     for words in (
-        "catchup_entries.report.select: expected all, latest or false, got 'newest'",
+        "catchup_entries.report.select: expected all, latest, span or false, got 'newest'",
         "catchup_entries.report.windw: unknown field; did you mean 'window'?",
         "catchup_entries.etl.window",
         "catchup_entries.nightly: no such entry in beat_schedule",

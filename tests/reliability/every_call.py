@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
@@ -155,6 +156,8 @@ def catch_up(url: str, fault: Fault) -> None:
 def claim_and_finish(url: str, fault: Fault) -> None:
     beat = _chain(url)
     first, second, _ = (run["id"] for run in beat.ledger.runs_of("etl"))
+    # A call whose answer is awaited later takes another way to the server; when it fails, it is made again.
+    vars(beat.store)["send"] = lambda name, args, **keys: partial(beat.store.call, name, args, **keys)
     fault.into(beat.client)
     claim = _repeated(lambda: beat.leases.claim(first, owner="w", task="proj.etl", worker="w"))
     assert claim.answer is ClaimOutcome.GRANTED

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from celery import beat
 
 from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.beat.scheduler import Scheduler
+from celery_catchup.clock import SystemClock
 
 _REPLACES = "UPSTREAM_REDIS_URL" in os.environ
 _USES_DJANGO = "DJANGO_SETTINGS_MODULE" in os.environ
@@ -25,8 +26,17 @@ _numbers = itertools.count()
 _outcomes: dict[str, str] = {}
 
 
+class ClockWithoutThreads(SystemClock):
+    """Celery's tests close no scheduler, and refuse threads that outlive a test."""
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
 class AdaptedScheduler(Scheduler):
     """Ours, for an app whose settings do not know us. Each one begins without stored state."""
+
+    clock = ClockWithoutThreads()
 
     def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
         app.conf.catchup_redis_url = os.environ["UPSTREAM_REDIS_URL"]

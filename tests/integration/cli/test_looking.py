@@ -48,7 +48,7 @@ def test_before_any_beat_the_status_says_so(redis_url: str, desk_clock: FakeCloc
 
 
 def test_a_healthy_beat_is_running_and_idle(redis_url: str, desk_clock: FakeClock) -> None:
-    project = Project(redis_url, desk_clock)
+    project = Project(redis_url, desk_clock, catchup_lease_ttl="10s")
     with project.beat() as beat:
         beat.tick()
         desk_clock.advance(seconds=2)
