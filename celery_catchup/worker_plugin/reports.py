@@ -33,7 +33,8 @@ class Report:
     """The outcome of one execution.
 
     Without a state the run is tried again, ``delay_ms`` from now. ``even_unclaimed``: it counts also when
-    its owner had not claimed the run yet, as long as no other worker has.
+    its owner had not claimed the run yet, as long as no other worker has. ``lane`` is that of a backfill's
+    run; other runs are in the lane of their entry.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class Report:
     letter: str = ""
     delay_ms: int = 0
     even_unclaimed: bool = False
+    lane: str = ""
 
 
 def error_line(error: object) -> str:

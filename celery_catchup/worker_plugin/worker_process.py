@@ -110,7 +110,7 @@ class WorkerProcess:
         if report.state is not RunState.SUCCEEDED or self._publishes:
             return None
         answer = self.leases.send_finish(
-            report.run_id, entry=report.entry, owner=report.owner, state=report.state
+            report.run_id, entry=report.lane or report.entry, owner=report.owner, state=report.state
         )
         return lambda: self._delivered(report, answer())
 
@@ -128,7 +128,7 @@ class WorkerProcess:
         def finish(owner: str) -> ReportResult:
             return self.leases.finish(
                 report.run_id,
-                entry=report.entry,
+                entry=report.lane or report.entry,
                 owner=owner,
                 state=state,
                 error=report.error,
