@@ -84,7 +84,7 @@ class RunContext:
     slots: int = 1
     """How many missed slots the run stands for (`select: span`)."""
     started: Instant
-    lane: str = ""
+    _lane: str = field(default="", repr=False, compare=False)
     lease: LeaseWatch | None = field(default=None, repr=False, compare=False)
     notebook: Notebook | None = field(default=None, repr=False, compare=False)
 
@@ -107,7 +107,7 @@ class RunContext:
             previous=record.get("previous"),
             slots=int(record.get("slots", 1)),
             started=int(record["attempt_started"]),
-            lane=record.get("lane", ""),
+            _lane=record.get("lane", ""),
             lease=lease,
             notebook=notebook,
         )

@@ -70,7 +70,7 @@ def _report_of(
         error=error_line(outcome) if went_wrong else "",
         letter=dead_letter_of(outcome, process.categories) if went_wrong else "",
         delay_ms=0 if final else _delay_ms(outcome, now=process.clock.now()),
-        lane=run.lane,
+        lane=run._lane,
     )
 
 
