@@ -235,6 +235,12 @@ class SkipReason(StrEnum):
         """Whether log lines name the command that runs the slot after all; it was not sent before."""
         return self.rule.severity is not Severity.NONE
 
+    @property
+    def breaks_deadline(self) -> bool:
+        """Whether success was still expected of the slot, so that it is overdue (`expect_within`):
+        neither a person nor the policy decided that it should not run."""
+        return self.rule.severity is Severity.LOST and self.rule.missed
+
     @classmethod
     def of(cls, severity: Severity) -> tuple[SkipReason, ...]:
         """All reasons of a severity."""
@@ -298,6 +304,7 @@ class Plan:
     ``watermark`` is the instant down to which everything is decided. ``catches_up``: slots
     were missed, so caps apply to this plan and to those that continue it. ``held`` is the
     number of runs when they are more than ``hold_above``: a person has to approve them first.
+    ``decided`` is the instant up to which everything was decided before, which may be older than the window.
     """
 
     replay_from: Instant
@@ -309,6 +316,7 @@ class Plan:
     complete: bool = True
     catches_up: bool = False
     held: int = 0
+    decided: Instant = 0
 
     @property
     def skipped(self) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, tzinfo
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.entry_policies import entry_warnings, merge_policy
 from celery_catchup.config.exclusions import dialect_problems, named_calendars
 from celery_catchup.config.fields import text
+from celery_catchup.config.for_each import Expansion
 from celery_catchup.config.mistakes import Mistakes, config_error
 from celery_catchup.config.policy import Lane, Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, read_schedule
@@ -37,6 +39,10 @@ _LEDGER_SPARE = timedelta(days=1)
 
 RESERVED_OPTIONS = ("task_id", "producer", "publisher", "connection")
 """Options that an entry cannot set: they decide the id of a run and how it reaches the broker."""
+_NOT_HERE = (
+    "works for one declared entry at a time: not under '*', and not for stored entries; create a stored "
+    "entry for each value instead"
+)
 UNSET: Final = object()
 """Stands for "nothing was written", which differs from None."""
 
@@ -45,7 +51,8 @@ UNSET: Final = object()
 class Declaration:
     """One entry of the beat schedule as declared; ``policy`` is the one on the entry itself.
 
-    ``starts`` and ``ends`` bound it where its policy does not. A ``plain`` one never has a policy.
+    ``starts`` and ``ends`` bound it where its policy does not. A ``plain`` one never has a policy. One with
+    an ``expansion`` is made by ``for_each``: its policy is that of the template, unless it has its own.
     """
 
     schedule: object
@@ -53,6 +60,16 @@ class Declaration:
     starts: datetime | None = None
     ends: datetime | None = None
     plain: bool = False
+    expansion: Expansion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A declaration with ``for_each``, and the mistakes in it that only its other fields and the names of
+    other entries show."""
+
+    declaration: Declaration
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,8 @@ class Configuration:
     """The ledger must keep runs longer than this."""
     warnings: tuple[str, ...] = ()
     """Valid settings whose effect may not be what the user expects."""
+    expansions: Mapping[str, Expansion] = field(default_factory=dict)
+    """The entries that ``for_each`` makes."""
 
 
 def load(
@@ -78,9 +97,10 @@ def load(
     declared: Mapping[str, Declaration],
     timezone: tzinfo,
     place: str = DECLARED,
+    templates: Mapping[str, Template] = MappingProxyType({}),
 ) -> Configuration:
     """Load the ``catchup_*`` settings and the entries of an app in ``timezone``; ``place`` is where the
-    entries are written.
+    entries are written. ``templates`` are the entries with ``for_each``, which others are made of.
 
     Raises one `ConfigurationError` that holds every mistake.
     """
@@ -93,8 +113,9 @@ def load(
     app = _App(settings or Settings(), policies if isinstance(policies, Mapping) else {}, zone, place)
     # Deleting a row of a database must not keep beat from starting.
     whole = app.settings.source is Source.SETTINGS
-    mistakes += _strange_names(app.given if whole else {}, declared, place)
-    entries = app.entries(declared, mistakes)
+    mistakes += _strange_names(app.given if whole else {}, declared, templates, place)
+    made_of = app.templates(templates, mistakes)
+    entries = app.entries(declared, made_of, mistakes)
     # Windows are compared with the real setting only, not with the default.
     mistakes += () if settings is None else _ledger_mistakes(settings, entries)
     mistakes.raise_if_any()
@@ -103,7 +124,10 @@ def load(
         policies={name: entry.policy for name, entry in entries.items()},
         forms={name: entry.form for name, entry in entries.items()},
         longest_window=_longest_window(entries)[0],
-        warnings=tuple(warning for entry in entries.values() for warning in entry.warnings),
+        warnings=tuple(
+            warning for entry in (*made_of.values(), *entries.values()) for warning in entry.warnings
+        ),
+        expansions={name: one.expansion for name, one in declared.items() if one.expansion is not None},
     )
 
 
@@ -140,19 +164,39 @@ class _App:
     timezone: tzinfo
     place: str
 
-    def entries(self, declared: Mapping[str, Declaration], mistakes: Mistakes) -> dict[str, _Entry]:
+    def templates(self, templates: Mapping[str, Template], mistakes: Mistakes) -> dict[str, _Entry]:
+        """Parse every entry with ``for_each`` once, for all that are made of it."""
+        found = {}
+        for name, template in templates.items():
+            with mistakes.collect():
+                found[name] = self._entry(name, template.declaration, default=None, is_template=True)
+            where = self._place(name, template.declaration)
+            mistakes += [Mistake(path(where, "for_each"), problem) for problem in template.problems]
+        return found
+
+    def entries(
+        self, declared: Mapping[str, Declaration], made_of: Mapping[str, _Entry], mistakes: Mistakes
+    ) -> dict[str, _Entry]:
         """Parse every declared entry; collect the mistakes of those that cannot be parsed."""
         default: Policy | None = None
         if EVERY_OTHER in self.given:
             with mistakes.collect():
                 default = self._policy(self.given[EVERY_OTHER], where=path(ENTRIES, EVERY_OTHER))
         entries = {}
+        alike = {of: replace(entry, warnings=()) for of, entry in made_of.items()}
         for name, declaration in declared.items():
+            expansion = declaration.expansion
+            if expansion is not None and declaration.policy is UNSET:
+                if expansion.of in alike:  # the mistakes of another one are reported already
+                    entries[name] = alike[expansion.of]
+                continue
             with mistakes.collect():
                 entries[name] = self._entry(name, declaration, default=default)
         return entries
 
-    def _entry(self, name: str, declaration: Declaration, *, default: Policy | None) -> _Entry:
+    def _entry(
+        self, name: str, declaration: Declaration, *, default: Policy | None, is_template: bool = False
+    ) -> _Entry:
         mistakes = Mistakes()
         place = path(self.place, name)
         raw, where = self._written(name, declaration, place=place)
@@ -160,6 +204,10 @@ class _App:
         with mistakes.collect():
             policy = default if raw is UNSET else self._policy(raw, where=where)
             policy = None if declaration.plain else _bounded(policy, declaration)
+            if policy is not None and policy.for_each is not None:
+                if not is_template:
+                    raise config_error(path(where, "for_each"), _NOT_HERE)
+                policy = policy.without_for_each()
             mistakes += _exclusion_mistakes(policy, self.settings, where=where)
         zone = self.timezone if policy is None or policy.timezone is None else zone_named(policy.timezone)
         with mistakes.collect():
@@ -182,6 +230,11 @@ class _App:
         if name in self.given:
             raise config_error(where, f"the entry has a policy at {place}.catchup too; keep one of them")
         return declaration.policy, f"{place}.catchup"
+
+    def _place(self, name: str, declaration: Declaration) -> str:
+        """Return where the entry's own policy is written."""
+        written_there = declaration.policy is not UNSET
+        return f"{path(self.place, name)}.catchup" if written_there else path(ENTRIES, name)
 
     def _policy(self, raw: object, *, where: str) -> Policy:
         policy = Policy.from_raw(raw, where=where, timezone=self.timezone)
@@ -207,16 +260,24 @@ def _bounded(policy: Policy | None, declaration: Declaration) -> Policy | None:
 
 
 def _strange_names(
-    given: Mapping[str, object], declared: Mapping[str, Declaration], place: str
+    given: Mapping[str, object],
+    declared: Mapping[str, Declaration],
+    templates: Mapping[str, Template],
+    place: str,
 ) -> Iterator[Mistake]:
-    for name in declared:
+    for name in (*declared, *templates):
         problem = name_problem(name)
         if problem:
             yield Mistake(path(place, name), problem)
     for name in given:
-        if name not in declared and name != EVERY_OTHER:
-            known = f"(known: {_some(declared)})" if declared else "(it is empty)"
-            problem = f"no such entry in beat_schedule {known}{did_you_mean(name, declared)}"
+        expansion = declared[name].expansion if name in declared else None
+        if expansion is not None:
+            problem = f"for_each of {shown(expansion.of)} makes this entry; set the policy there"
+            yield Mistake(path(ENTRIES, name), problem)
+        if name not in declared and name not in templates and name != EVERY_OTHER:
+            names = {**declared, **templates}
+            known = f"(known: {_some(names)})" if names else "(it is empty)"
+            problem = f"no such entry in beat_schedule {known}{did_you_mean(name, names)}"
             yield Mistake(path(ENTRIES, name), problem)
 
 

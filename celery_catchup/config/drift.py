@@ -63,12 +63,18 @@ class Difference:
 _SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Change.CHANGED: "has changed"}
 
 
-def record_of(entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm) -> str:
-    """Return the stored record of a declared entry; ``schedule`` is its fingerprint."""
+def record_of(
+    entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm, varies: tuple[str, ...] = ()
+) -> str:
+    """Return the stored record of a declared entry; ``schedule`` is its fingerprint. Arguments that vary
+    between entries of one record are left out."""
+    kwargs = (
+        {key: value for key, value in entry.kwargs.items() if key not in varies} if varies else entry.kwargs
+    )
     record = {
         "schedule": schedule,
         "task": str(entry.task),
-        "arguments": _digest([entry.args, entry.kwargs] if entry.args or entry.kwargs else None),
+        "arguments": _digest([entry.args, kwargs] if entry.args or kwargs else None),
         "options": _digest(entry.options),
         "policy": _policy(policy, form),
     }

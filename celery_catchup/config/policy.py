@@ -28,6 +28,7 @@ from celery_catchup.config.fields import (
     to_utc,
     word,
 )
+from celery_catchup.config.for_each import FOR_EACH, ForEach
 from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.error_text import did_you_mean, shown
@@ -71,6 +72,8 @@ class OnScheduleChange(StrEnum):
     FROM_NOW = "from_now"
 
 
+REFRESH = timedelta(minutes=5)
+"""How often functions of ``for_each`` are called if ``refresh`` is not set."""
 _OTHER_NAMES = {"window": ("catchup_window", "catchupWindow"), "select": ("catchup",)}
 
 
@@ -93,7 +96,7 @@ class Lane:
     """Where catch-up and backfill runs go: options of `apply_async` instead of the entry's own."""
 
     queue: str | None = None
-    priority: int | None = None
+    priority: int | str | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set."""
@@ -101,11 +104,15 @@ class Lane:
         return {name: value for name, value in given.items() if value is not None}
 
 
-def read_priority(value: object) -> int:
-    """Parse a message priority."""
+def read_priority(value: object) -> int | str:
+    """Parse a message priority: a number, or `LOWEST`."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= HIGHEST_PRIORITY:
         return value
-    raise ValueError(f"expected a whole number from 0 to {HIGHEST_PRIORITY}, got {shown(value)}")
+    if value == LOWEST:
+        return LOWEST
+    raise ValueError(
+        f"expected a whole number from 0 to {HIGHEST_PRIORITY} or {LOWEST!r}, got {shown(value)}"
+    )
 
 
 def _lane(value: object) -> Lane:
@@ -128,8 +135,10 @@ def _lane(value: object) -> Lane:
 
 
 HIGHEST_PRIORITY = 255
+LOWEST = "lowest"
+"""The priority that the broker serves last: its number depends on the broker."""
 LANE = FieldParser(_lane, "mapping of `queue`, `priority`")
-PRIORITY = FieldParser(read_priority, f"whole number from 0 to {HIGHEST_PRIORITY}")
+PRIORITY = FieldParser(read_priority, f"whole number from 0 to {HIGHEST_PRIORITY}, or `{LOWEST}`")
 
 
 class _Dated(UserModel):
@@ -212,6 +221,8 @@ class Policy(_Dated):
     """Slots that never run, live or late, in the entry's zone."""
     misfire_threshold: Annotated[timedelta, PAUSE] = timedelta(seconds=60)
     """A slot handled later than this was missed; a younger one is live."""
+    expect_within: Annotated[timedelta | None, PAUSE.or_none()] = None
+    """A slot whose run has not succeeded this long after the slot is overdue."""
     max_attempts: Annotated[int, COUNT] = 1
     """Number of attempts before a run is dead-lettered."""
     retry_delay: Annotated[timedelta | None, PAUSE.or_none()] = None
@@ -220,10 +231,15 @@ class Policy(_Dated):
     """Factor by which each delay grows: `1` keeps it constant, `2` doubles it."""
     retry_max_delay: Annotated[timedelta | None, PAUSE.or_none()] = None
     """The longest delay with `retry_backoff`; by default a day."""
+    for_each: Annotated[ForEach | None, FOR_EACH.or_none()] = None
+    """Make an entry of each value: `sync` with `{"tenant": ["eu", "us"]}` becomes `sync[eu]` and `sync[us]`,
+    each with the keyword argument `tenant`. Two arguments make an entry of each pair: `sync[eu,gold]`."""
+    refresh: Annotated[timedelta, PAUSE] = REFRESH
+    """How often the functions of `for_each` are called again."""
     logic_version: Annotated[str, TEXT] = ""
     """Part of the run's identity: a new version makes new runs of old slots."""
     tenant: Annotated[str, TEXT] = ""
-    """Part of the run's identity."""
+    """Part of the run's identity; of an entry that `for_each` makes, its value."""
     jitter: Annotated[timedelta | None, PAUSE.or_none()] = None
     """A live run is sent up to this much later, by an amount fixed per slot."""
 
@@ -265,6 +281,22 @@ class Policy(_Dated):
                 f"{value} has no effect with overlap_policy: {overlap}; only used with overlap_policy: all"
             )
         return value
+
+    @field_validator("refresh", "tenant")
+    @classmethod
+    def _fits_for_each(cls, value: Any, info: ValidationInfo) -> Any:
+        each = info.data.get("for_each")  # None, too, if it could not be parsed
+        if info.field_name == "tenant" and value and each is not None:
+            raise ValueError(f"{shown(value)} has no effect: for_each sets it; remove it")
+        if info.field_name == "refresh" and each is not None and not each.functions and value != REFRESH:
+            raise ValueError("has no effect without a function in for_each; remove it")
+        return value
+
+    def without_for_each(self) -> Self:
+        """Return the policy of each entry that ``for_each`` makes."""
+        one = self.model_copy(update={"for_each": None, "refresh": REFRESH})
+        one.model_fields_set.difference_update(("for_each", "refresh"))
+        return one
 
     @field_validator("retry_delay", "retry_backoff", "retry_max_delay")
     @classmethod

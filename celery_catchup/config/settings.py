@@ -26,7 +26,8 @@ from celery_catchup.config.fields import (
     text,
     word,
 )
-from celery_catchup.config.policy import PRIORITY, Policy
+from celery_catchup.config.policy import LOWEST, PRIORITY, Policy
+from celery_catchup.config.receivers import RECEIVERS, Receiver
 from celery_catchup.config.redis_urls import read_redis_url
 from celery_catchup.error_text import masked, nearest, shown
 from celery_catchup.timetables.cron_dialects import Dialect
@@ -96,13 +97,15 @@ class Preset(StrEnum):
     """A set of defaults under one name."""
 
     CONSERVATIVE = "conservative"
+    CONSIDERATE = "considerate"
 
 
-ENTRY_PRESETS: dict[Preset, dict[str, Any]] = {Preset.CONSERVATIVE: {"max_runs": 20}}
+ENTRY_PRESETS: dict[Preset, dict[str, Any]] = {Preset.CONSERVATIVE: {"max_runs": 20}, Preset.CONSIDERATE: {}}
 """What a preset sets in each entry's policy, unless the policy sets it."""
 
 _APP_PRESETS: dict[Preset, dict[str, Any]] = {
-    Preset.CONSERVATIVE: {"max_runs": 100, "rate_limit": timedelta(milliseconds=100)}
+    Preset.CONSERVATIVE: {"max_runs": 100, "rate_limit": timedelta(milliseconds=100)},
+    Preset.CONSIDERATE: {"priority": LOWEST, "max_active": 4, "hold_above": 500},
 }
 
 
@@ -156,7 +159,8 @@ class Settings(UserModel):
     entries: Annotated[Mapping[str, object], _ENTRIES] = Field({}, repr=False)
     """The policies by entry; `*` is for entries without one of their own."""
     preset: Annotated[Preset | None, word(Preset).or_none()] = None
-    """`conservative` caps 20 runs per entry and 100 in all, 100 ms apart."""
+    """`conservative` caps 20 runs per entry and 100 in all, 100 ms apart; `considerate` sends them with the
+    lowest priority, 4 at once, and asks above 500 of an entry."""
     source: Annotated[Source, word(Source)] = Source.SETTINGS
     """Where entries come from: `beat_schedule`, or django-celery-beat's tables as well."""
     redis_url: Annotated[str | None, _URL] = None
@@ -169,8 +173,10 @@ class Settings(UserModel):
     """For entries whose policy does not set it: hold a catch-up of more runs until it is approved."""
     queue: Annotated[str | None, TEXT.or_none()] = None
     """Queue of catch-up and backfill runs; by default that of the entry's live runs."""
-    priority: Annotated[int | None, PRIORITY.or_none()] = None
-    """Priority of the messages of catch-up and backfill runs, in the broker's own scale."""
+    priority: Annotated[int | str | None, PRIORITY.or_none()] = None
+    """Priority of the messages of catch-up and backfill runs, in the broker's own scale, or `lowest`."""
+    max_active: Annotated[int | None, COUNT.or_none()] = None
+    """Most catch-up and backfill runs of all entries that are queued or running at once; others wait."""
     rate_limit: Annotated[timedelta | None, PAUSE.or_none()] = None
     """Pause between two catch-up dispatches."""
     calendars: Annotated[Mapping[str, Calendar], CALENDARS] = Field({}, repr=False)
@@ -188,6 +194,8 @@ class Settings(UserModel):
     ledger_ttl: Annotated[timedelta, PAUSE] = timedelta(days=30)
     """How long finished runs are remembered; without it a day longer than the longest window, and at least
     `30d`."""
+    audit_ttl: Annotated[timedelta, PAUSE] = timedelta(days=90)
+    """How long the audit trail remembers who changed what; at most 10,000 changes."""
     poll_interval: Annotated[timedelta, PAUSE] = timedelta(seconds=1)
     """Longest sleep between two ticks."""
     batch_size: Annotated[int, _BATCH] = 500
@@ -223,6 +231,10 @@ class Settings(UserModel):
     allowed_tasks: Annotated[tuple[str, ...], GLOBS] = ()
     """Tasks that entries may run which are created or changed over HTTP, as globs such as `proj.reports.*`;
     none unless set."""
+
+    notify: Annotated[tuple[Receiver, ...], RECEIVERS] = ()
+    """Who is notified, of what: `url`; `on`, a list of kinds, by default all; `format`, `json` or `slack`;
+    `secret`, for a signature."""
 
     metrics_port: Annotated[int | None, _PORT] = None
     """Port on which beat serves metrics for Prometheus; needs the extra `metrics`."""

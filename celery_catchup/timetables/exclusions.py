@@ -79,25 +79,26 @@ class Exclusions:
 
     def between(self, after: Instant, until: Instant) -> list[Range]:
         """Return the excluded parts of ``(after, until]``, ascending, without overlaps."""
+        return list(self._between(after, until))
+
+    def _between(self, after: Instant, until: Instant) -> Iterator[Range]:
         after, until = max(after, 0), min(until, LAST_INSTANT)
         if not self._sources or after >= until:
-            return []
+            return
         blocks = (self._block(number) for number in range(after // _BLOCK, until // _BLOCK + 1))
-        return [
-            (max(low, after), min(high, until))
-            for low, high in _merged(chain.from_iterable(_touching(block, after, until) for block in blocks))
-        ]
+        for low, high in _merged(chain.from_iterable(_touching(block, after, until) for block in blocks)):
+            yield max(low, after), min(high, until)
 
     def contains(self, instant: Instant) -> bool:
         """Tell whether a slot at the instant is excluded."""
         return bool(self.between(instant - 1, instant))
 
-    def next_allowed(self, at: Instant) -> Instant:
-        """Return the first instant from ``at`` on that is not excluded."""
-        while found := self.between(at - 1, at + _BLOCK):
-            if found[0][0] >= at or found[0][1] >= LAST_INSTANT:
+    def next_allowed(self, at: Instant, *, limit: Instant = LAST_INSTANT) -> Instant:
+        """Return the first instant from ``at`` on that is not excluded; the search ends at the limit."""
+        while found := next(self._between(at - 1, at + _BLOCK), None):
+            if found[0] >= at or found[1] >= LAST_INSTANT or at > limit:
                 break
-            at = found[0][1] + 1
+            at = found[1] + 1
         return at
 
     def _compute_block(self, number: int) -> tuple[Range, ...]:
