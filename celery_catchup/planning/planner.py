@@ -1,7 +1,5 @@
 """The planner: decide what happens to every slot of a range. Pure: no clock, no I/O.
-
-The rules of each overlap policy are rows of the table in `config/overlap_policy.py`.
-"""
+The rules of each overlap policy are rows of the table in `config/overlap_policy.py`."""
 
 from __future__ import annotations
 
@@ -60,6 +58,7 @@ def plan_live_slot(entry: Entry, state: EntryState, scope: Scope) -> Plan | None
         (),
         max(scope.now, after),
         following if following is None or end is None or following <= end else None,
+        decided=scope.decided,
     )
 
 
@@ -102,9 +101,9 @@ class _Planning:
             begin, size = self.scope.replay_from, self.sections[1].stop - self.sections[1].start
             return Plan(begin, (), (), begin, self._wake_at(), held=size)
         self._settle_spans(slots)
-        runs = [self._run(slot) for slot in slots]
         restarts, stops = self._controls(cut)
-        runs = sorted([*runs, *restarts], key=lambda run: run.slot, reverse=self.scope.newest_first)
+        every = [*map(self._run, slots), *restarts]
+        runs = sorted(every, key=lambda run: run.slot, reverse=self.scope.newest_first)
         return Plan(
             replay_from=self.scope.replay_from,
             runs=tuple(runs),
@@ -114,6 +113,7 @@ class _Planning:
             stops=stops,
             complete=cut is None,
             catches_up=self._catches_up,
+            decided=self.scope.decided,
         )
 
     # -- 1 and 2: candidates, in order ---------------------------------------------------

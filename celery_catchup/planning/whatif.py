@@ -1,0 +1,156 @@
+"""Play recorded decisions again under another policy. The planner decides, as it did then.
+
+A recorded decision says how many runs of the entry had not ended. Under another policy these are others: runs
+that were not there are added, for as long as runs of the entry usually take, and runs that were not made are
+taken away. With the policy that was in force nothing is added or taken away, so the same slots run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery_catchup.model import Instant, RunState, SkipReason, Slot
+from celery_catchup.planning.entry import Entry
+from celery_catchup.planning.planner import most_active
+from celery_catchup.planning.recorded_catchup import RecordedCatchup, find_catchup, outcome, skipped_before
+from celery_catchup.planning.why import plan_live
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A recorded run of the scheduler: when it was decided, while ``busy`` others had not ended, and from
+    when to when it ran, as far as it did."""
+
+    slot: Slot
+    decided: Instant
+    busy: int = 0
+    started: Instant | None = None
+    ended: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastSkip:
+    """A recorded skip of one slot, while ``busy`` runs had not ended."""
+
+    slot: Slot
+    reason: str
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedSlot:
+    """The decision about a slot under the other policy: without a ``reason`` it runs, from ``starts`` to
+    ``ends``. ``catchup`` is the recorded catch-up that decided it, None if it was live."""
+
+    slot: Slot
+    decided: Instant
+    reason: SkipReason | None
+    catchup: RecordedCatchup | None
+    starts: Instant | None = None
+    ends: Instant | None = None
+
+
+@dataclass
+class Replay:
+    """Plays the recorded decisions of an entry again. ``duration`` is how long a run takes that was not
+    there, in milliseconds."""
+
+    entry: Entry
+    runs: Sequence[PastRun]
+    skips: Sequence[PastSkip]
+    catchups: Sequence[RecordedCatchup]
+    duration: int = 0
+    _added: dict[Slot, tuple[Instant, Instant]] = field(default_factory=dict)
+    _dropped: list[PastRun] = field(default_factory=list)
+    _ends: list[Instant] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._recorded = {run.slot: run for run in self.runs}
+
+    def slots(self) -> Iterator[ReplayedSlot]:
+        """Yield each recorded slot in order, with the new decision."""
+        live: list[tuple[Instant, int, PastRun | PastSkip | RecordedCatchup]] = []
+        past: list[PastRun | PastSkip] = [*self.runs, *self.skips]
+        for one in past:
+            decided = one.decided if isinstance(one, PastRun) else None
+            if find_catchup(self.catchups, one.slot.at, decided=decided) is None:
+                live.append((one.slot.at, one.slot.schedule, one))
+        known = {slot.slot for slot in self.runs}
+        late = [(catchup.at, -1, catchup) for catchup in self.catchups]
+        for _, _, decision in sorted([*live, *late], key=lambda one: one[:2]):
+            if isinstance(decision, RecordedCatchup):
+                yield from self._catch_up(decision)
+            elif isinstance(decision, PastRun) or decision.slot not in known:
+                yield from self._live(decision)
+
+    def _live(self, decision: PastRun | PastSkip) -> Iterator[ReplayedSlot]:
+        slot = decision.slot
+        decided = decision.decided if isinstance(decision, PastRun) else slot.at
+        found = outcome(plan_live(self.entry, slot.at, busy=self._busy(decision.busy, decided)), slot)
+        if found is not None:
+            yield self._decide(slot, getattr(found, "reason", None), decided, None)
+
+    def _catch_up(self, catchup: RecordedCatchup) -> Iterator[ReplayedSlot]:
+        """Plan a catch-up again; a later one that began before its end has decided the rest."""
+        later = [one.after for one in self.catchups if one.at > catchup.at and one.after >= catchup.after]
+        until = min([catchup.at, *later])
+        busy = (self._busy(catchup.busy, catchup.at), 0)
+        existing: Mapping[Slot, RunState] = skipped_before(self._spans(), catchup)
+        found = catchup.plan(self.entry, busy=busy, existing=existing)
+        decisions: list[tuple[Slot, SkipReason | None]] = [(run.slot, None) for run in found.runs]
+        for skip in found.skips:
+            table = self.entry.schedules[skip.schedule].timetable
+            decisions += [
+                (Slot(at, skip.schedule), skip.reason) for at in table.slots(skip.first - 1, skip.last)
+            ]
+        for slot, reason in sorted(decisions, key=lambda one: one[0]):
+            if slot.at <= until and reason is not SkipReason.ALREADY_EXISTS:
+                yield self._decide(slot, reason, catchup.at, catchup)
+
+    def _spans(self) -> Iterable[Mapping[str, Any]]:
+        for one in self.skips:
+            yield {"first": one.slot.at, "schedule": one.slot.schedule, "reason": one.reason}
+
+    def _busy(self, recorded: int, at: Instant) -> int:
+        """Return how many runs have not ended under the other policy."""
+        added = sum(begin <= at < end for begin, end in self._added.values())
+        dropped = sum(run.decided < at < (run.ended or at) for run in self._dropped)
+        return max(0, recorded + added - dropped)
+
+    def _decide(
+        self, slot: Slot, reason: SkipReason | None, at: Instant, catchup: RecordedCatchup | None
+    ) -> ReplayedSlot:
+        run = self._recorded.get(slot)
+        if reason is not None:
+            if run is not None:
+                self._dropped.append(run)
+            return ReplayedSlot(slot, at, reason, catchup)
+        if run is not None:
+            self._ends += [] if run.ended is None else [run.ended]
+            return ReplayedSlot(slot, at, None, catchup, run.started, run.ended)
+        starts = self._free_from(at)
+        ends = starts + self.duration
+        self._added[slot] = (at, ends)
+        self._ends.append(ends)
+        return ReplayedSlot(slot, at, None, catchup, starts, ends)
+
+    def _free_from(self, at: Instant) -> Instant:
+        """Return when a run that is decided now may start, after the runs before it."""
+        most = most_active(self.entry.policy)
+        ends = sorted(end for end in self._ends if end > at)
+        return at if most is None or len(ends) < most else ends[len(ends) - most]
+
+
+def most_at_once(replayed: Iterable[ReplayedSlot]) -> int:
+    """Return how many runs are executed at the same time at most."""
+    edges, running, highest = [], 0, 0
+    for one in replayed:
+        if one.starts is not None and one.ends is not None:
+            highest = 1
+            edges += [(one.starts, 1), (one.ends, -1)] if one.starts < one.ends else []
+    for _, step in sorted(edges):  # a run that starts when another ends is not beside it
+        running += step
+        highest = max(highest, running)
+    return highest
