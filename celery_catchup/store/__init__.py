@@ -5,16 +5,20 @@ connections. Each write is one Lua script in ``lua/``, so that related records c
 Start with `Store` (`store.py`), which calls the scripts, and `Keys` (`keys.py`), which lists all keys.
 """
 
+from celery_catchup.store.active_limit import ActiveCatchup, ActiveLimit
+from celery_catchup.store.audit import Actor, AuditAction, AuditTrail, Change, Origin
 from celery_catchup.store.backfills import Backfill, Backfills
-from celery_catchup.store.batches import Batch, Ends, EntryBatch, NewRun, UnmanagedBatch
+from celery_catchup.store.batches import Batch, CatchupRecord, Ends, EntryBatch, NewRun, UnmanagedBatch
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
+from celery_catchup.store.deadlines import DeadlineRecords
 from celery_catchup.store.entry_records import EntryRecords
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
 from celery_catchup.store.ledger import Ledger, OutboxRun, StaleWatermarkError
 from celery_catchup.store.notes import Notes
+from celery_catchup.store.notices import Notices
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
 from celery_catchup.store.retention import Retention
 from celery_catchup.store.states import States, StoredState
@@ -23,11 +27,19 @@ from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Presence, Workers
 
 __all__ = [
+    "ActiveCatchup",
+    "ActiveLimit",
+    "Actor",
+    "AuditAction",
+    "AuditTrail",
     "Backfill",
     "Backfills",
     "Batch",
+    "CatchupRecord",
+    "Change",
     "Claim",
     "Controls",
+    "DeadlineRecords",
     "Ends",
     "EntryBatch",
     "EntryRecords",
@@ -39,6 +51,8 @@ __all__ = [
     "Ledger",
     "NewRun",
     "Notes",
+    "Notices",
+    "Origin",
     "OutboxRun",
     "Presence",
     "Recovered",

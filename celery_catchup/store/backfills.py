@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from celery_catchup.model import Instant
+from celery_catchup.store.audit import Change, recorded
 from celery_catchup.store.batches import NewRun
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.store import StorePart, read_json
@@ -95,13 +96,11 @@ def _read(stored: bytes | None) -> Backfill | None:
 class Backfills(StorePart):
     """Creates, lists, pauses, resumes and cancels backfills; the leader works on them."""
 
-    def create(self, backfill: Backfill) -> Backfill:
+    def create(self, backfill: Backfill, *, change: Change) -> Backfill:
         """Create a backfill; the leader begins with its next tick. Returns the one that has the id already,
         if there is one."""
-        with self._client.pipeline(transaction=True) as pipe:
-            pipe.hsetnx(self._keys.backfills, backfill.id, backfill.encoded())
-            pipe.incr(self._keys.version)
-            is_new, _ = pipe.execute()
+        args = {"id": backfill.id, "backfill": backfill.encoded(), "change": recorded(change)}
+        is_new = self._store.call("create_backfill", args)
         return backfill if is_new else self.get(backfill.id) or backfill
 
     def all(self) -> list[Backfill]:
@@ -114,15 +113,14 @@ class Backfills(StorePart):
         """Return one backfill."""
         return _read(self._client.hget(self._keys.backfills, backfill_id))
 
-    def set_state(self, backfill_id: str, state: str) -> str | None:
+    def set_state(self, backfill_id: str, state: str, *, change: Change | None) -> str | None:
         """Pause (``paused``), resume (``running``) or cancel (``cancelled``) a backfill.
 
         Returns its new state, or None if there is no such backfill.
         """
         lane = Backfill.lane_of(backfill_id)
-        answer = self._store.call(
-            "set_backfill_state", {"id": backfill_id, "state": state, "lane": lane}, lane=lane
-        )
+        args = {"id": backfill_id, "state": state, "lane": lane, "change": recorded(change)}
+        answer = self._store.call("set_backfill_state", args, lane=lane)
         return None if answer is None else answer.decode()
 
     def waiting(self, backfill: Backfill) -> int:

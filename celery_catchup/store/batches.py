@@ -15,12 +15,14 @@ MOST_BYTES = 1_000_000
 message is committed alone."""
 MOST_RUNS = 500
 """Most runs in one commit, for the same reason."""
+_OUTBOX = -1
+"""The number that the script has for the outbox, in place of a queue's."""
 
 
 @dataclass(slots=True)
 class NewRun:
     """A new run; ``run`` is its record in the ledger. A run that may start at once has its message
-    and destination."""
+    and destination, or is for the outbox."""
 
     id: str
     run: Mapping[str, Any]
@@ -29,6 +31,7 @@ class NewRun:
     route: tuple[str, int] | None = None
     countdown_ms: int | None = None
     expires_ms: int | None = None
+    outbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,19 @@ class Ends:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class CatchupRecord:
+    """A catch-up that decides the slots in ``(after, at]``, and the facts that its plan depends on."""
+
+    at: Instant
+    after: Instant
+    facts: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class EntryBatch:
     """The decisions on one entry. ``expected`` is the watermark at which its plan started; ``missed``
-    is the number of late slots, run or skipped.
+    is the number of late slots, run or skipped; ``catchup`` is there if slots were missed.
 
     ``busy`` is the number of active and waiting runs that the plan assumed, None if it does not
     matter. ``after`` is the instant after which the plan assumed no run in the ledger, None if it has
@@ -61,6 +73,7 @@ class EntryBatch:
     busy: int | None = None
     after: Instant | None = None
     ends: Ends | None = None
+    catchup: CatchupRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,7 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
             "score": [_score(new.run) for new in runs],
             "send_at": [new.send_at for new in runs],
             "trigger": [new.run["trigger"] for new in runs],
-            "route": [routes.setdefault(new.route, len(routes)) for new in runs],
+            "route": [_OUTBOX if new.outbox else routes.setdefault(new.route, len(routes)) for new in runs],
         },
         "timing": {
             str(number): _present(countdown=new.countdown_ms, expires=new.expires_ms)
@@ -167,7 +180,8 @@ _SKIP = tuple(one.name for one in fields(Skip))
 
 def _more(entry: EntryBatch) -> dict[str, Any] | None:
     """Encode the decisions that most entries do not have."""
-    if not (entry.skips or entry.resumes or entry.missed or entry.ends or entry.anchor is not None):
+    many = (entry.skips, entry.resumes, entry.missed, entry.ends, entry.catchup, entry.anchor is not None)
+    if not any(many):
         return None
     return _present(
         # A span that ends at the slot before is extended.
@@ -179,6 +193,7 @@ def _more(entry: EntryBatch) -> dict[str, Any] | None:
         resumes=entry.resumes or None,
         ends=entry.ends and asdict(entry.ends),
         anchor=entry.anchor,
+        catchup=entry.catchup and asdict(entry.catchup),
     )
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from celery_catchup.model import Instant
+from celery_catchup.store.audit import Change, recorded
 from celery_catchup.store.states import SCHEMA, newer_schema
 from celery_catchup.store.store import AT_ONCE, StorePart, portions
 
@@ -112,13 +113,14 @@ class EntryRecords(StorePart):
             if len(some) < AT_ONCE:
                 return names
 
-    def write(self, changes: Sequence[RecordChange], *, now: Instant) -> int:
+    def write(self, changes: Sequence[RecordChange], *, change: Change | None, now: Instant) -> int:
         """Write all changes in one step, and return their revision; `ConflictError` if any is in conflict.
 
         Many changes are staged in parts first. Parts of a call that never ended are removed by a later one.
         """
         parts = [_encode(part) for part in portions(changes)]
         args = {"schema": SCHEMA, "now_ms": now, "id": "", "parts": 0, "changes": ""}
+        args["change"] = recorded(change)
         if len(parts) > 1:
             seconds = now // 1000
             oldest = (seconds - _FORGET_AFTER) * _PARTS_PER_SECOND

@@ -30,6 +30,7 @@ class Keys:
     revisions: _SortedSet  # stored entries by the revision of their last change; negative for deleted ones
     entries_version: _String  # the latest revision; the leader reads what changed when it has grown
     staged: _SortedSet  # parts of changes that are not in force yet, by the id of their call
+    for_each: _Hash  # entry with for_each -> values of its functions as JSON
     first_seen: _Hash  # entry -> first sight (ms)
     anchors: _Hash  # entry -> phase of its intervals, or last slot
     fingerprints: _Hash  # entry -> fingerprint of its schedule
@@ -50,6 +51,10 @@ class Keys:
     outbox: _SortedSet  # runs to publish
     delayed: _SortedSet  # runs to send later, by time (ms)
     unreleased: _SortedSet  # lanes whose release stopped at its budget
+    catchup_active: (
+        _SortedSet  # queued and running catch-up and backfill runs, if `catchup_max_active` is set
+    )
+    catchup_waiting: _SortedSet  # lanes that wait for a place among them
     leases: _SortedSet  # active runs by lease expiry (ms)
     stopped: _Hash  # entry -> runs whose failure stopped its chain
     revocations: _Hash  # task id -> "terminate" or "revoke"
@@ -64,7 +69,17 @@ class Keys:
     consumers: _Hash  # queues with the plugin, and workers without it
     drained: _Hash  # routing key -> when its latest claimed message was sent (ms)
     contact: _Hash  # since when the store is reachable
+    deadlines: _Hash  # entry with `expect_within` -> up to where its slots are judged, as JSON
+    overdue: _SortedSet  # overdue slots as JSON [entry, schedule, slot], by deadline (ms)
+    last_success: _Hash  # entry -> when a run of it last succeeded (ms, server's clock)
+    epochs: _SortedSet  # "epoch since owner" of each leader, by epoch
+    catchups: _Hash  # entry -> its latest catch-ups as JSON
+    notices: _Hash  # receiver and notification -> notification, attempts and time of queueing as JSON
+    notices_due: _SortedSet  # notifications by when to send them (ms, server's clock)
+    told: _Hash  # kind and entry of a notification -> what was reported, as JSON
     outages: _SortedSet  # "since until" without a leader, by end (ms)
+    audit: _Hash  # change id -> record of who changed what, as JSON
+    audit_times: _SortedSet  # change ids by time (ms)
     hours: _Hash  # hourly counts, and counts since the beginning
 
     def __init__(self, namespace: str) -> None:

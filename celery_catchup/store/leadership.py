@@ -39,7 +39,7 @@ class Term:
     """The answer to `Leadership.lead`: who leads, and whether something waits to be sent.
 
     ``lost``: the server has lost writes that it had acknowledged to this process. ``entries`` is the latest
-    revision of stored entries.
+    revision of stored entries, ``died`` the number of runs that ever became dead letters.
     """
 
     leads: bool
@@ -52,6 +52,7 @@ class Term:
     overdue: int
     lost: bool = False
     entries: int = 0
+    died: int = 0
 
 
 class Leadership(StorePart):
@@ -106,7 +107,7 @@ class Leadership(StorePart):
                 "run_ttl_ms": self._run_ttl_ms,
             },
         )
-        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue, entries = answer
+        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue, *more = answer
         owner = name.decode()
         self.epoch = epoch if leads else 0
         self._renewed_at = max(self._renewed_at, begun) if self.epoch else begun
@@ -116,7 +117,7 @@ class Leadership(StorePart):
         self._observe(f"{owner} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), before, renewed=bool(leads))
         first = None if delayed < 0 else delayed
-        return Term(bool(leads), epoch, owner, version, server_ms, outbox, first, overdue, lost, entries)
+        return Term(bool(leads), epoch, owner, version, server_ms, outbox, first, overdue, lost, *more)
 
     def _observe(self, record: str, at: float, ttl_ms: int) -> None:
         if self._observed[0] != record:

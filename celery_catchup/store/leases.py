@@ -9,10 +9,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from redis.exceptions import RedisError
+
 from celery_catchup.model import RunState
-from celery_catchup.store.ledger import OutboxRun
+from celery_catchup.store.audit import Change, recorded
+from celery_catchup.store.ledger import OutboxRun, lane_keys
 from celery_catchup.store.states import SCHEMA, newer_schema
 from celery_catchup.store.store import Store, StorePart
+from celery_catchup.store.templates import order_key
 
 
 class ClaimOutcome(StrEnum):
@@ -70,13 +74,14 @@ class Leases(StorePart):
         entry: str = "",
         task_id: str | None = None,
         routing_key: str = "",
+        priority: object = None,
     ) -> Claim:
         """Claim the run, unless it has ended or another worker executes it under a valid lease.
 
         ``entry`` is the run's entry according to the message; if that is right, its hourly counts change.
-        ``task_id`` is the message's, by default the run's own id. ``routing_key`` says where the message
-        came from: a claim proves that messages get through there. Raises `UnfitStoreError` if a newer
-        version has written the stored state.
+        ``task_id`` is the message's, by default the run's own id. ``routing_key`` and ``priority`` say where
+        the message came from: a claim proves that messages get through there. Raises `UnfitStoreError` if a
+        newer version has written the stored state.
         """
         args = {
             "run_id": run_id,
@@ -85,7 +90,7 @@ class Leases(StorePart):
             "task_id": run_id if task_id is None else task_id,
             "worker": worker,
             "entry": entry,
-            "routing_key": routing_key,
+            "routing_key": order_key(routing_key, priority),
             "ttl_ms": self.ttl_ms,
         }
         answer = self._checked("claim", args, entry=entry)
@@ -124,6 +129,13 @@ class Leases(StorePart):
         args = self._ending(run_id, owner, state, error, letter)
         return self._ended(args, self._store.call("finish", {**args, "lane": entry}, lane=entry))
 
+    def give_up(
+        self, run_id: str, *, change: Change, entry: str, state: RunState, error: str
+    ) -> ReportResult:
+        """End a run that has not started, for an operator."""
+        args = {**self._ending(run_id, "", state, error), "change": recorded(change)}
+        return self._ended(args, self._store.call("finish", {**args, "lane": entry}, lane=entry))
+
     def send_finish(
         self, run_id: str, *, entry: str, owner: str, state: RunState
     ) -> Callable[[], ReportResult]:
@@ -136,7 +148,7 @@ class Leases(StorePart):
         self, run_id: str, owner: str, state: RunState, error: str = "", letter: str = ""
     ) -> dict[str, object]:
         args = {"run_id": run_id, "owner": owner, "state": str(state), "error": error, "letter": letter}
-        return {**args, "now_ms": self.now_ms, "schema": SCHEMA}
+        return {**args, "now_ms": self.now_ms, "schema": SCHEMA, "change": ""}
 
     def _ended(self, args: Mapping[str, object], answer: Any) -> ReportResult:
         if answer[0] == b"elsewhere":  # a backfill's run waits in the backfill's lane
@@ -147,9 +159,27 @@ class Leases(StorePart):
         outcome = ReportOutcome(answer[0].decode())
         if outcome is not ReportOutcome.RECORDED:
             return ReportResult(outcome)
-        texts = iter(answer[2])
-        released = [
-            OutboxRun(i.decode(), json.loads(run), json.loads(t))
-            for i, run, t in zip(texts, texts, texts, strict=True)
-        ]
-        return ReportResult(outcome, released, json.loads(answer[1]), [run.decode() for run in answer[3]])
+        released, pushed = _outbox_runs(answer[2]), [run.decode() for run in answer[3]]
+        if answer[4]:
+            more, also_pushed = self._pass_on([lane.decode() for lane in answer[4]])
+            released, pushed = released + more, pushed + also_pushed
+        return ReportResult(outcome, released, json.loads(answer[1]), pushed)
+
+    def _pass_on(self, lanes: Sequence[str]) -> tuple[list[OutboxRun], list[str]]:
+        """Give the place of a run that has ended to the lanes that wait longest for one; return the runs to
+        publish, and those that are pushed already. If this fails, the leader's next tick does it."""
+        fence, keys = {"owner": "", "epoch": "", "now_ms": self.now_ms}, lane_keys(self._keys, lanes)
+        try:
+            _, pushed, unpublished = self._store.call("release", fence, more_keys=keys, more_args=lanes)
+        except (RedisError, OSError):
+            return [], []
+        return _outbox_runs(unpublished), [run.decode() for run in pushed]
+
+
+def _outbox_runs(answer: Sequence[bytes]) -> list[OutboxRun]:
+    """Read the runs that a script has released into the outbox: an id, the run and its template for each."""
+    texts = iter(answer)
+    return [
+        OutboxRun(i.decode(), json.loads(run), json.loads(template))
+        for i, run, template in zip(texts, texts, texts, strict=True)
+    ]

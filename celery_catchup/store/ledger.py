@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import MOST_BYTES, Batch, Committed, encode
+from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.store import Store, StorePart, read_json, read_run, read_span
 from celery_catchup.store.templates import read_templates, with_bases
@@ -24,6 +25,11 @@ class OutboxRun(NamedTuple):
     id: str
     run: Mapping[str, Any]
     template: Mapping[str, Any]
+
+
+def lane_keys(keys: Keys, lanes: Iterable[str]) -> list[str]:
+    """Return the keys of the active and waiting runs of these lanes, in the order of `release.lua`."""
+    return [key for lane in lanes for key in (keys.active(lane), keys.chain(lane))]
 
 
 class StaleWatermarkError(CatchupError):
@@ -80,14 +86,25 @@ class Ledger(StorePart):
         return int(leadership.call("admit", {"now_ms": now}, more_keys=chains, more_args=pairs))
 
     def release(self, leadership: Leadership, *, limit: int, now: Instant) -> tuple[int, list[str]]:
-        """Release more of up to ``limit`` lanes whose release stopped at its budget; return how many
-        lanes were looked at, and the runs whose messages were pushed."""
-        names = [lane.decode() for lane in self._client.zrange(self._keys.unreleased, 0, limit - 1)]
+        """Release more of up to ``limit`` lanes whose release stopped at its budget, or that can have a place
+        among the active catch-up runs; return how many lanes were looked at, and the runs whose messages were
+        pushed."""
+        names = self._lanes_to_release(limit)
         if not names:
             return 0, []
-        keys = [key for name in names for key in (self._keys.active(name), self._keys.chain(name))]
-        looked_at, pushed = leadership.call("release", {"now_ms": now}, more_keys=keys, more_args=names)
+        keys = lane_keys(self._keys, names)
+        looked_at, pushed, _ = leadership.call("release", {"now_ms": now}, more_keys=keys, more_args=names)
         return looked_at, [run.decode() for run in pushed]
+
+    def _lanes_to_release(self, limit: int) -> list[str]:
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.zrange(self._keys.unreleased, 0, limit - 1)
+            pipe.zrange(self._keys.catchup_waiting, 0, limit - 1)
+            pipe.hget(self._keys.meta, "max_active")
+            pipe.zcard(self._keys.catchup_active)
+            unreleased, waiting, most, active = pipe.execute()
+        free = limit if most is None else max(0, int(most) - active)
+        return [lane.decode() for lane in dict.fromkeys([*unreleased, *waiting[:free]])][:limit]
 
     def active(self, entry: str) -> list[str]:
         """Return the ids of the entry's queued and running runs."""
@@ -141,15 +158,17 @@ class Ledger(StorePart):
         outgoing = [OutboxRun(run_id, runs[run_id], template) for run_id, template in whole.items()]
         return outgoing, [run_id for run_id in looked_at if run_id not in whole]
 
-    def published(self, runs: Mapping[str, Mapping[str, Any]]) -> None:
+    def published(self, runs: Mapping[str, Mapping[str, Any]], *, took: float = 0.0) -> None:
         """Remove runs that the broker has confirmed from the outbox, each given with its stored template.
-        The time in which a worker has to claim them begins now."""
+        The time in which a worker has to claim them begins now; ``took`` is the number of seconds since the
+        first of them may have been published."""
         triples = (
             (run_id, template.get("countdown_ms") or 0, template.get("expires_ms") or 0)
             for run_id, template in runs.items()
         )
         if runs:
-            self._store.call("confirm_published", {"now_ms": 0}, more_args=chain.from_iterable(triples))
+            args = {"now_ms": self.now_ms, "took_ms": int(took * 1000)}
+            self._store.call("confirm_published", args, more_args=chain.from_iterable(triples))
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """Return a stored template; None if it is missing or unreadable."""

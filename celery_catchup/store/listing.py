@@ -5,11 +5,12 @@ Every call is bounded: it reads a limited number of runs, and returns where it s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery_catchup.model import Instant, RunState, Trigger
 from celery_catchup.store.store import (
@@ -89,6 +90,20 @@ class RunPage:
 
     records: list[Record] = field(default_factory=list)
     following: Position | None = None
+
+
+class OverdueSlot(NamedTuple):
+    """A slot that is overdue, and the deadline that it has missed."""
+
+    entry: str
+    schedule: int
+    slot: Instant
+    deadline: Instant
+
+    @property
+    def member(self) -> str:
+        """The slot as the store keeps it; the same text every time."""
+        return json.dumps([self.entry, self.schedule, self.slot], separators=(",", ":"))
 
 
 class Listing(StorePart):
@@ -230,6 +245,11 @@ class Listing(StorePart):
             for name, spans in answers.items()
         }
 
+    def deadlines_of(self, slots: Iterable[OverdueSlot]) -> dict[OverdueSlot, Instant]:
+        """Return the deadlines of those of these slots that are overdue, in one round trip."""
+        scores = self._ask(slots, lambda pipe, one: pipe.zscore(self._keys.overdue, one.member))
+        return {one: int(score) for one, score in scores.items() if score is not None}
+
     # -- counts ----------------------------------------------------------------------------
 
     def leader(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -241,14 +261,22 @@ class Listing(StorePart):
         return texts(leader), texts(scheduler)
 
     def counts(self) -> dict[str, int]:
-        """Count the runs in flight, to retry, to send later, to publish, dead, and in all."""
-        names = ("leases", "retries", "delayed", "outbox", "dead", "runs")
+        """Count the runs in flight, to retry, to send later, to publish, dead, and in all; and the slots that
+        are overdue."""
+        names = ("leases", "retries", "delayed", "outbox", "dead", "runs", "overdue")
         return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
 
     def oldest_unpublished(self) -> Instant | None:
         """Return since when the oldest run in the outbox waits to be published."""
         first = self._client.zrange(self._keys.outbox, 0, 0, withscores=True)
         return int(first[0][1]) if first else None
+
+    def runs_at(self, places: Iterable[tuple[str, Instant]]) -> dict[tuple[str, Instant], list[str]]:
+        """Return the ids of the runs of these entries and slots, in one round trip."""
+        answers = self._ask(
+            places, lambda pipe, one: pipe.zrangebyscore(self._keys.runs_of(one[0]), one[1], one[1])
+        )
+        return {place: [run.decode() for run in ids] for place, ids in answers.items()}
 
     def count_runs(self, entry: str) -> int:
         """Count the runs of an entry."""

@@ -25,8 +25,9 @@ _NAMELESS = "celery"
 _OPTIONS = (*LOGIN_OPTIONS, KOMBUS_DB, *TLS_OPTIONS)
 
 
-def open_store(app: Any, settings: Settings | None = None) -> Store:
-    """Open the store of an app. This sends nothing before the first command.
+def open_store(app: Any, settings: Settings | None = None, *, patience: float | None = None) -> Store:
+    """Open the store of an app. This sends nothing before the first command; no command takes longer than
+    ``patience`` seconds.
 
     Raises `ConfigurationError` if no setting says where it is, or one is wrong.
     """
@@ -34,7 +35,7 @@ def open_store(app: Any, settings: Settings | None = None) -> Store:
     url = store_url(app, settings)
     try:
         # Three calls must fit into the time in which a tick gives a sign of life.
-        patience = settings.longest_silence / 3
+        patience = settings.longest_silence / 3 if patience is None else patience
         options = app.conf.get("broker_transport_options") or {}
         client = connect(url, sentinel_options=options, patience=patience)
     except ValueError as error:

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from celery_catchup.model import Instant
 from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.store import Store, StorePart, read_run
-from celery_catchup.store.templates import read_templates
+from celery_catchup.store.templates import order_key, read_templates
 
 
 class Recovered(StrEnum):
     """The outcome of a recovery."""
 
     SENT = "sent"
+    WAITING = "waiting"
     DEAD = "dead"
     ALIVE = "alive"
     ENDED = "ended"
@@ -64,11 +65,11 @@ class Recovery(StorePart):
         return entry, slot
 
     def recover(
-        self, leadership: Leadership, run_id: str, *, lane: str, evidence: Evidence = Evidence.NONE
+        self, leadership: Leadership, run_id: str, *, lane: str, evidence: Evidence, sends: int
     ) -> Recovered:
         """Send the run again, or end it: a claimed run if its workers were lost too often, an unclaimed
-        one by the ``evidence`` alone."""
-        args = {"run_id": run_id, "evidence": str(evidence)}
+        one by the ``evidence`` alone, which is about the last of that many ``sends``."""
+        args = {"run_id": run_id, "evidence": str(evidence), "sends": sends}
         times = {"ttl_ms": self.run_ttl_ms, "now_ms": self.now_ms}
         return Recovered(leadership.call("recover", {**args, **times}, lane=lane).decode())
 
@@ -81,18 +82,24 @@ class Recovery(StorePart):
         """Return where the messages of these templates go; missing templates are left out."""
         found = read_templates(self._client, self._keys.templates, list(template_ids))
         return {
-            one: SentTo(str(template.get("routing_key", "")), str(template.get("queue_name", "")))
+            one: SentTo(
+                str(template.get("routing_key", "")),
+                str(template.get("queue_name", "")),
+                order_key(str(template.get("routing_key", "")), template.get("priority")),
+            )
             for one, template in found.items()
         }
 
-    def drained(self, routing_keys: Iterable[str]) -> dict[str, Instant]:
-        """Return when the latest claimed message was sent, by routing key."""
-        stored = self._fields(self._keys.drained, routing_keys)
+    def drained(self, order_keys: Iterable[str]) -> dict[str, Instant]:
+        """Return when the latest claimed message was sent, by `order_key`."""
+        stored = self._fields(self._keys.drained, order_keys)
         return {key: int(at) for key, at in stored.items() if at is not None}
 
 
 class SentTo(NamedTuple):
-    """The destination of a message: its routing key, and the name of the queue if it is known."""
+    """The destination of a message: its routing key, the name of the queue if it is known, and its
+    `order_key`."""
 
     routing_key: str
     queue: str
+    order_key: str

@@ -70,7 +70,7 @@ class Retention(StorePart):
         stopped_by = States(self._store).stopping()
         for entry, some in by_entry.items():
             for run_id in stopped_by.intersection(some):  # its chain goes on: a forgotten run stops nothing
-                discard(self._store, run_id, entry=entry)
+                discard(self._store, run_id, change=None, entry=entry)
         args = {"ended_before": ended_before}
         return sum(
             int(leadership.call("forget_runs", args, entry=entry, more_args=some))
@@ -85,7 +85,7 @@ class Retention(StorePart):
             return 0
         ids = self._client.zrange(self._keys.dead, 0, min(count - most, limit) - 1)
         for run_id, entry in self._entries_of(ids):
-            if not discard(self._store, run_id, entry=entry):
+            if not discard(self._store, run_id, change=None, entry=entry):
                 self._client.zrem(self._keys.dead, run_id)  # its run is not in the ledger any more
         return len(ids)
 
@@ -93,6 +93,15 @@ class Retention(StorePart):
         """Return the ids of runs with their entries, "" where the record is missing."""
         stored = self._fields(self._keys.ledger, ids)
         return [(i.decode(), str((read_json(text) or {}).get("entry", ""))) for i, text in stored.items()]
+
+    def trim_audit(self, *, before: int, limit: int) -> None:
+        """Forget up to ``limit`` records of the audit trail that are older, by the server's clock."""
+        ids = self._client.zrangebyscore(self._keys.audit_times, "-inf", f"({before}", 0, limit)
+        if ids:
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.hdel(self._keys.audit, *ids)
+                pipe.zrem(self._keys.audit_times, *ids)
+                pipe.execute()
 
     # -- templates ---------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from redis.client import Pipeline
 from celery_catchup.errors import UnfitStoreError
 from celery_catchup.model import Instant, RunState
 from celery_catchup.planning.entry import RecordedRun
+from celery_catchup.store.audit import Change, recorded
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_run, texts
+from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_json, read_run, texts
 
 SCHEMA = 1
 """Version of the stored state; a newer one is refused, an older one would be migrated here."""
@@ -37,6 +38,12 @@ class StoredState:
     last_runs: Mapping[str, str] = field(default_factory=dict)
     stopped: Mapping[str, str] = field(default_factory=dict)
     left_off: Mapping[str, str] = field(default_factory=dict)
+
+
+def held_entries(stored: StoredState) -> set[str]:
+    """Return the entries whose catch-up waits for an approval."""
+    pauses = {name: read_json(text) or {} for name, text in stored.paused.items()}
+    return {name for name, one in pauses.items() if one.get("paused") and one.get("held")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +127,23 @@ class States(StorePart):
         found = self._column("accepted")
         return found if found.pop(_WHOLE, None) else {}
 
-    def accept(self, records: Mapping[str, str], *, leadership: Leadership | None = None) -> bool:
-        """Store the accepted set, a bounded number of records in each step; False if another beat leads.
-        Without ``leadership`` an operator does it, whichever beat leads."""
+    def accept(self, records: Mapping[str, str], *, by: Leadership | Change) -> bool:
+        """Store the accepted set, a bounded number of records in each step; False if another beat leads. The
+        leader does it, or an operator, whichever beat leads."""
         wanted, known = {**records, _WHOLE: "1"}, self._column("accepted")
         # The mark of a whole set comes last.
         names = [*sorted({*known, *wanted} - {_WHOLE}), _WHOLE]
         changes = [(name, wanted.get(name)) for name in names if known.get(name) != wanted.get(name)]
-        fence = {"owner": "", "epoch": ""} if leadership is None else leadership.fence()
-        return all(
-            self._store.call("accept_entries", {**fence, "records": json.dumps(part)})
-            for part in portions(changes)
-        )
+        change = by if isinstance(by, Change) else None
+        fence = by.fence() if isinstance(by, Leadership) else {"owner": "", "epoch": ""}
+        done = 0
+        for part in portions(changes):
+            done += len(part)
+            record = recorded(change and change.so_far(done, len(changes)))
+            args = {**fence, "records": json.dumps(part), "change": record}
+            if not self._store.call("accept_entries", args):
+                return False
+        return True
 
     def last_runs(self) -> dict[str, str]:
         """Return the state of entries without a policy, also of those that are not declared any more."""

@@ -231,7 +231,7 @@ def read_run(text: bytes | str | None) -> dict[str, Any] | None:
     return run if all(isinstance(number, int | float) and is_instant(number) for number in numbers) else None
 
 
-_SPAN = ("schedule", "first", "last", "count", "reason", "run_id")
+_SPAN = ("schedule", "first", "last", "count", "reason", "run_id", "epoch", "busy")
 
 
 def read_span(text: bytes | str) -> dict[str, Any] | None:
@@ -242,6 +242,7 @@ def read_span(text: bytes | str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     span = dict(zip(_SPAN, found, strict=False)) if isinstance(found, list) else read_json(text) or {}
+    span["run_id"] = span.get("run_id") or None
     numbers = [span.get(name) for name in ("first", "last", "count", "schedule")]
     return span if all(isinstance(number, int) and is_instant(number) for number in numbers) else None
 

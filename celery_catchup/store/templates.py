@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -50,12 +49,13 @@ class Template:
     run: str | None = None
     routing_key: str = ""
     queue_name: str = ""
+    priority: int = 0
     base: Template | None = None
 
     def with_inputs(self, inputs: Mapping[str, str]) -> Template:
         """Return the template of an entry that has these inputs in the message."""
-        other = copy(self)
-        vars(other).update(inputs=inputs, base=self)
+        other = object.__new__(Template)
+        vars(other).update(vars(self), inputs=inputs, base=self)
         for computed in ("encoded", "id"):
             vars(other).pop(computed, None)
         return other
@@ -79,9 +79,13 @@ class Template:
         """The JSON that is stored."""
         if self.base is not None:
             return json.dumps({"base": self.base.id, "inputs": self.inputs})
-        names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name")
+        names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name", "priority")
         place = {name: getattr(self, name) for name in names}
-        given = {name: value for name, value in place.items() if value not in (None, "")}
+        given = {
+            name: value
+            for name, value in place.items()
+            if value not in (None, "") and (name != "priority" or value)
+        }
         return json.dumps({"message": self.message, **given})
 
     @cached_property
@@ -95,6 +99,12 @@ class Template:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def order_key(routing_key: str, priority: object) -> str:
+    """Return the name under which messages are that a broker delivers in the order in which they were sent:
+    those of another priority wait apart."""
+    return f"{routing_key}\x1f{priority}" if routing_key and priority else routing_key
 
 
 def read_templates(client: Any, key: str, ids: Iterable[str]) -> dict[str, dict[str, Any]]:

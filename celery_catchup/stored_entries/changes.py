@@ -10,6 +10,8 @@ from typing import Any
 from celery_catchup.store.entry_records import Effect
 from celery_catchup.stored_entries.stored_entry import DEFAULTS, EntryFields, StoredEntry
 
+_UNSEEN = ("args", "kwargs", "options")
+
 
 class Action(StrEnum):
     """A change of a stored entry."""
@@ -62,6 +64,13 @@ def compare(before: StoredEntry | None, after: StoredEntry | None) -> EntryChang
     if after is None:
         return EntryChange(entry.name, Action.DELETED)
     return EntryChange(entry.name, Action.UPDATED, changed) if changed else None
+
+
+def changed_values(change: EntryChange | None) -> dict[str, Any]:
+    """Return the new value of each field that changes, for the audit trail; arguments and options may hold
+    secrets, so that only their names are kept."""
+    fields = () if change is None else change.fields
+    return {one.field: "***" if one.field in _UNSEEN else one.now for one in fields}
 
 
 def effect_of(before: StoredEntry | None, after: StoredEntry) -> Effect:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.configuration import mistakes_by_entry
 from celery_catchup.config.mistakes import Mistakes, config_error
+from celery_catchup.config.name_patterns import entries_of, is_pattern
 from celery_catchup.error_text import shown
 from celery_catchup.errors import (
     EntryChangedError,
@@ -23,10 +25,18 @@ from celery_catchup.errors import (
     StoreError,
 )
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.store import EntryRecords, Store
+from celery_catchup.store import Actor, AuditAction, Change, EntryRecords, Store
 from celery_catchup.store.entry_records import Conflict, ConflictError, Effect, RecordChange
 from celery_catchup.store.opening import open_store
-from celery_catchup.stored_entries.changes import Action, Applied, EntryChange, compare, covered, effect_of
+from celery_catchup.stored_entries.changes import (
+    Action,
+    Applied,
+    EntryChange,
+    changed_values,
+    compare,
+    covered,
+    effect_of,
+)
 from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry, decode, encode
 from celery_catchup.stored_entries.validation import (
     PLACE,
@@ -43,8 +53,9 @@ _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def entries(app: Any, *, by: str = "") -> Entries:
-    """Return the stored entries of an app; ``by`` is the user or program that changes them, for the record.
+def entries(app: Any, *, actor: str = "") -> Entries:
+    """Return the stored entries of an app; ``actor`` is the user or program that changes them, for the audit
+    trail; by default the user of this process.
 
     Calls share one pool of connections for each app, and may be made from any thread.
     """
@@ -52,7 +63,7 @@ def entries(app: Any, *, by: str = "") -> Entries:
         store = _stores.get(app)
         if store is None:
             store = _stores[app] = open_store(app)
-    return Entries(app, store, by=by)
+    return Entries(app, store, actor=Actor.in_python(actor))
 
 
 class Entries:
@@ -64,8 +75,8 @@ class Entries:
 
     clock: ClassVar[Clock] = SystemClock()
 
-    def __init__(self, app: Any, store: Store, *, by: str = "") -> None:
-        self._app, self._records, self._by = app, EntryRecords(store), by
+    def __init__(self, app: Any, store: Store, *, actor: Actor) -> None:
+        self._app, self._records, self._actor = app, EntryRecords(store), actor
 
     # -- read ------------------------------------------------------------------------------
 
@@ -75,6 +86,24 @@ class Entries:
         if found is None:
             raise self._missing(name)
         return found
+
+    def names(self, written: Iterable[str]) -> builtins.list[str]:
+        """Return the entries of these names and patterns; `EntryMissingError` for one that matches none."""
+        wanted = builtins.list(dict.fromkeys(written))
+        known = dict.fromkeys(self._read(wanted))
+        if any(is_pattern(one) and one not in known for one in wanted):
+            known = dict.fromkeys(sorted(self._records.read_all()))
+        found: dict[str, None] = {}
+        for one in wanted:
+            names = entries_of(one, known)
+            if not names:
+                raise self._missing(one)
+            found.update(dict.fromkeys(names))
+        return builtins.list(found)
+
+    def find(self, names: Iterable[str]) -> dict[str, StoredEntry]:
+        """Return these entries by name; those that do not exist or cannot be read are left out."""
+        return _readable(self._records.read(names))
 
     def check_free(self, name: str) -> None:
         """Raise `EntryExistsError` if an entry could not be created because its name is taken."""
@@ -142,7 +171,8 @@ class Entries:
         for last in range(_TRIES - 1, -1, -1):
             before = self._expected(name, revision)
             try:
-                self._write([RecordChange(name, before.revision)])
+                change = self._deletion([name])
+                self._write([RecordChange(name, before.revision)], change)
             except EntryChangedError:
                 if revision is not None or not last:
                     raise
@@ -159,7 +189,8 @@ class Entries:
         changes = tuple(EntryChange(name, Action.DELETED) for name in wanted)
         if dry_run:
             return Applied(changes, 0, self._records.version())
-        revision = self._write([RecordChange(name, found[name].revision) for name in wanted])
+        removals = [RecordChange(name, found[name].revision) for name in wanted]
+        revision = self._write(removals, self._deletion(wanted))
         return Applied(changes, 0, revision)
 
     def apply(
@@ -200,8 +231,9 @@ class Entries:
                 )
             touched = {one.entry for one in changes}
             writes = [_write_of(before, after) for before, after in pairs if after.name in touched]
+            writes += (RecordChange(one.name, one.revision) for one in gone)
             try:
-                revision = self._write([*writes, *(RecordChange(one.name, one.revision) for one in gone)])
+                revision = self._write(writes, self._application(changes, prune))
             except (EntryChangedError, EntryMissingError):
                 if not last:
                     raise
@@ -223,9 +255,12 @@ class Entries:
             (None, self._with(None, one)) for one in parsed
         ]
         self._check(parsed, pairs, mistakes)
-        revision = self._write(
-            [replace(_write_of(None, one), since=entries[one.name][1]) for _, one in pairs]
+        writes = [replace(_write_of(None, one), since=entries[one.name][1]) for _, one in pairs]
+        names = tuple(one.name for _, one in pairs)
+        change = Change(
+            actor=self._actor, action=AuditAction.IMPORT, entries=names, parameters={"stored": True}
         )
+        revision = self._write(writes, change)
         return Applied(tuple(EntryChange(one.name, Action.CREATED) for _, one in pairs), 0, revision)
 
     # -- inside ----------------------------------------------------------------------------
@@ -237,7 +272,25 @@ class Entries:
         ((_, entry),) = pairs
         if entry is before or dry_run:
             return entry
-        return replace(entry, revision=self._write([_write_of(before, entry)]))
+        change = Change(
+            actor=self._actor,
+            action=AuditAction.ENTRIES_EDIT if before else AuditAction.ENTRIES_ADD,
+            entries=(entry.name,),
+            parameters=changed_values(compare(before, entry)),
+        )
+        return replace(entry, revision=self._write([_write_of(before, entry)], change))
+
+    def _deletion(self, names: Sequence[str]) -> Change:
+        return Change(actor=self._actor, action=AuditAction.ENTRIES_DELETE, entries=tuple(names))
+
+    def _application(self, changes: Sequence[EntryChange], prune: Mapping[str, str] | None) -> Change:
+        counts = Counter(str(one.action) for one in changes)
+        return Change(
+            actor=self._actor,
+            action=AuditAction.ENTRIES_APPLY,
+            entries=tuple(one.entry for one in changes),
+            parameters={**counts, "prune": prune},
+        )
 
     def _check(
         self,
@@ -260,15 +313,13 @@ class Entries:
     def _with(self, before: StoredEntry | None, fields: EntryFields) -> StoredEntry:
         """Return the entry with these fields, and who changed it when."""
         written = {name: getattr(fields, name) for name in EntryFields.model_fields}
-        now = self.clock.now()
+        now, by = self.clock.now(), str(self._actor)
         if before is None:
-            return StoredEntry(
-                **written, created_at=now, created_by=self._by, changed_at=now, changed_by=self._by
-            )
+            return StoredEntry(**written, created_at=now, created_by=by, changed_at=now, changed_by=by)
         after = replace(before, **written)
         if after.fields() == before.fields():
             return before
-        return replace(after, changed_at=now, changed_by=self._by)
+        return replace(after, changed_at=now, changed_by=by)
 
     def _expected(self, name: str, revision: int | None) -> StoredEntry:
         found = self.get(name)
@@ -276,9 +327,9 @@ class Entries:
             raise _changed(Conflict(name, "changed", found.revision), revision)
         return found
 
-    def _write(self, changes: Sequence[RecordChange]) -> int:
+    def _write(self, changes: Sequence[RecordChange], change: Change) -> int:
         try:
-            return self._records.write(changes, now=self._now())
+            return self._records.write(changes, change=change, now=self._now())
         except ConflictError as error:
             expected = {one.name: one.expected for one in changes}
             raise _conflict(error.conflicts[0], expected) from None
@@ -291,11 +342,15 @@ class Entries:
 
     def _all(self) -> dict[str, StoredEntry]:
         """Read every entry; a damaged one, which beat reports, hides no other."""
-        found = {}
-        for name, (revision, text) in self._records.read_all().items():
-            with suppress(ValueError):
-                found[name] = decode(name, revision, text)
-        return found
+        return _readable(self._records.read_all())
+
+
+def _readable(records: Mapping[str, tuple[int, str]]) -> dict[str, StoredEntry]:
+    found = {}
+    for name, (revision, text) in records.items():
+        with suppress(ValueError):
+            found[name] = decode(name, revision, text)
+    return found
 
 
 def _decoded(records: Mapping[str, tuple[int, str]]) -> dict[str, StoredEntry]:

@@ -122,7 +122,10 @@ def _schedule(value: object) -> Any:
             for name, one in value.items()
         }
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = timedelta(seconds=value)
+        try:
+            value = timedelta(seconds=value)
+        except OverflowError:
+            raise ValueError(f"expected seconds that a timedelta can hold, got {shown(value)}") from None
     if isinstance(value, timedelta):
         return {"every": format_duration(value)}
     if isinstance(value, str):

@@ -15,6 +15,9 @@
 -- KEYS chain      zset  the entry's waiting runs
 -- KEYS stopped    hash  entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV entry, slot      as far as the lists know them
@@ -24,7 +27,7 @@ if not leads() then return false end
 local id, now = args.run_id, server_now(args.now_ms)
 local run, stored = load_run(id)
 if run then return 'sound' end
-for _, key in ipairs({ keys.leases, keys.retries, keys.outbox, keys.delayed, keys.active, keys.chain }) do
+for _, key in ipairs({ keys.leases, keys.retries, keys.outbox, keys.delayed, keys.active, keys.chain, keys.catchup_active }) do
   redis.call('ZREM', key, id)
 end
 local policy = policy_of(args.entry)

@@ -4,7 +4,7 @@
 -- KEYS leases  zset  active runs by lease expiry (ms)
 -- KEYS hours   hash  hourly counts
 -- KEYS entry_hours hash hourly counts of the entry
--- KEYS drained hash  routing key -> when the latest message that was claimed from it was sent (ms)
+-- KEYS drained hash  routing key (and priority) -> when the latest message that was claimed from it was sent (ms)
 -- KEYS contact hash  since when the store is reachable
 -- KEYS meta    hash  schema version of the stored state
 -- ARGV run_id
@@ -13,7 +13,7 @@
 -- ARGV task_id       id of the message's task: it shows whether the message belongs to this run
 -- ARGV worker        host name, for display
 -- ARGV entry         the entry of the hourly counts
--- ARGV routing_key   where the message came from, or ""
+-- ARGV routing_key   where the message came from, with its priority, or ""
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 for the server's clock; tests pass a time
 -- ARGV schema        the newest schema that the worker knows
@@ -60,8 +60,8 @@ if not run.started and (run.trigger == 'scheduler' or run.trigger == 'catchup') 
   if run.entry == args.entry then tally_lag(keys.entry_hours, now, lag) end
 end
 -- A claim shows that the queue drains: an older message that is not there was lost. A message with a countdown
--- left the queue when it was sent, and waited in its worker.
-local key, passed = args.routing_key, run.sent and run.sent - (run.countdown or 0) or 0
+-- left the queue when it was sent, and waited in its worker. One whose confirmation took long was there before.
+local key, passed = args.routing_key, run.sent and run.sent - (run.countdown or 0) - (run.took or 0) or 0
 if key ~= '' and passed > (tonumber(redis.call('HGET', keys.drained, key) or '') or 0) + 1000 then
   redis.call('HSET', keys.drained, key, string.format('%.0f', passed))
 end

@@ -1,7 +1,8 @@
 -- Commit decisions: new runs, skips and watermarks of several entries, in one step.
 --
 -- Runs join their entry's chain and are released from it as far as the policy allows; on an atomic broker their
--- messages are pushed in the same step. A run that may start at once comes with its message, and skips the chain.
+-- messages are pushed in the same step. A run that may start at once comes with its message, or goes to the outbox,
+-- and skips the chain.
 -- A run that is in the ledger already is left alone, so that repeating a commit changes nothing. If new runs
 -- replace the active ones, or the schedule stops them, those end first: a queued run at once, a running one when
 -- the leader has revoked its task, which it finds among the revocations.
@@ -28,7 +29,11 @@
 -- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS revocations hash   task id -> "terminate" or "revoke", for the leader to send
 -- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- KEYS template_uses zset   shared templates by last use (ms)
+-- KEYS catchups   hash    entry -> its latest catch-ups as JSON, each a list: see record_catchup
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the fence of the leader, and the number of this database
 -- ARGV now_ms             slot time of the tick
@@ -55,42 +60,56 @@ for _, id in ipairs(batch.stored) do
   if redis.call('HEXISTS', keys.templates, id) == 0 then return { 'unknown', id } end
 end
 
+local epoch = tonumber(args.epoch)
 local texts, used, sent = {}, {}, server_now('0')
 for i = 1, #batch.templates do texts[i] = ARGV[first_arg + 2 * #new.id + i - 1] end
 local own_templates = store_templates(batch.templates, texts)
 for _, id in ipairs(batch.stored) do used[#used + 1], used[#used + 2] = sent, id end
 write('ZADD', keys.template_uses, used)
 
-local function record_skip(skip)
+-- Record a span of skipped slots with the epoch of the leader, and how many runs of the entry had not ended. A span
+-- that ends at the slot before is extended if everything else is the same.
+local function record_skip(skip, busy)
   local key = keys.skips
+  skip.run_id = skip.run_id or ''
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   if last and skip.previous then
     local before = read_json(last) -- a list; version 0.1 stored a mapping, which is not extended
-    local same = before[5] == skip.reason and before[6] == skip.run_id
+    local same = before[5] == skip.reason and before[6] == skip.run_id and before[7] == epoch and before[8] == busy
     if same and before[1] == skip.schedule and before[3] == skip.previous then
       redis.call('ZREM', key, last)
       skip.first, skip.count = before[2], before[4] + skip.count
     end
   end
-  local span = cjson.encode({ skip.schedule, skip.first, skip.last, skip.count, skip.reason, skip.run_id })
+  local span = cjson.encode({ skip.schedule, skip.first, skip.last, skip.count, skip.reason, skip.run_id, epoch, busy })
   redis.call('ZADD', key, skip.last, span)
 end
 
 -- collect writes to keys of all entries, and send many of them at a time
-local rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
+local rows, places, claims, later, outgoing, unpublished = {}, {}, {}, {}, {}, {}
 local function flush()
   write('HSET', keys.ledger, rows)
   write('ZADD', keys.runs, places)
   write('ZADD', keys.leases, claims)
   write('ZADD', keys.delayed, later)
+  if #unpublished > 0 then
+    -- in order, even if many runs are decided in the same millisecond
+    local last = redis.call('ZRANGE', keys.outbox, -1, -1, 'WITHSCORES')
+    local first, posted = math.max(now, tonumber(last[2] or '0') + 1), {}
+    for i, id in ipairs(unpublished) do posted[2 * i - 1], posted[2 * i] = first + i - 1, id end
+    write('ZADD', keys.outbox, posted)
+  end
   for route, messages in pairs(outgoing) do push(batch.routes[route][1], batch.routes[route][2], messages) end
-  rows, places, claims, later, outgoing = {}, {}, {}, {}, {}
+  rows, places, claims, later, outgoing, unpublished = {}, {}, {}, {}, {}, {}
 end
 
+local OUTBOX = -1 -- the route of a run that may start at once, on a broker that is not this server
 local lease = look_at(sent, 1)
-local queued = string.format(',"state":"queued","attempt":1,"sends":1,"created":%d,"queued":%d,"sent":%d}', now, now, sent)
-local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d}', now)
-local held = string.format(',"state":"waiting","attempt":1,"sends":0,"created":%d,"delayed":true}', now)
+local decision = string.format('"created":%d,"epoch":%d', now, epoch)
+local queued = string.format(',"state":"queued","attempt":1,"sends":1,%s,"queued":%d,"sent":%d', decision, now, sent)
+local posted = string.format(',"state":"queued","attempt":1,"sends":1,%s,"queued":%d', decision, now)
+local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,%s', decision)
+local held = waiting .. ',"delayed":true'
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
 
 -- How many members a key has; nil if it has another type.
@@ -111,19 +130,24 @@ end
 -- State and lease of a run that starts later than it is sent (a countdown), or expires.
 local function timed(timing)
   local run = {
-    state = 'queued', attempt = 1, sends = 1, created = now, queued = now,
+    state = 'queued', attempt = 1, sends = 1, created = now, epoch = epoch, queued = now,
     sent = sent + (timing.countdown or 0), countdown = timing.countdown, expires = timing.expires and sent + timing.expires or nil,
   }
-  return ',' .. string.sub(cjson.encode(run), 2), look_at(run.sent, 1, run.expires)
+  return ',' .. string.sub(cjson.encode(run), 2, -2), look_at(run.sent, 1, run.expires)
 end
 
 -- End the entry's active runs, but not those from `first` to `last`, one of which may be a manual run. Each takes
--- 75 µs, and the server serves no other client meanwhile: of more than 200 the oldest are ended.
+-- 75 µs, and the server serves no other client meanwhile: of more than 200 the oldest are ended. Runs that wait for
+-- a place among the active catch-up runs end with them where the new run replaces them (`waiting_too`).
 local MOST_ENDED = 200
-local function end_active(ends, first, last)
+local function end_active(ends, first, last, waiting_too)
   local joining, kind = {}, ends.terminate and 'terminate' or 'revoke'
   for j = first, last do joining[new.id[j]] = true end
-  for _, id in ipairs(redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)) do
+  local ids = redis.call('ZRANGE', keys.active, 0, MOST_ENDED - 1)
+  if waiting_too then
+    for _, id in ipairs(redis.call('ZRANGE', keys.chain, 0, MOST_ENDED - 1)) do ids[#ids + 1] = id end
+  end
+  for _, id in ipairs(ids) do
     local run = not joining[id] and load_run(id)
     if run then
       -- A worker that was cut off may still execute an earlier attempt.
@@ -153,28 +177,39 @@ local function join(first, last, capacity, active, chained, doubtful)
     if doubtful and redis.call('HEXISTS', keys.ledger, id) == 1 then
       existing[#existing + 1] = id
     else
-      local state, delayed = waiting, new.send_at[j] > now
+      local state, delayed, busy = waiting, new.send_at[j] > now, active + chained
       if delayed then
         state = held
         later[#later + 1] = new.send_at[j]
         later[#later + 1] = id
       end
-      if not delayed and route > 0 and chained == 0 and (capacity < 0 or active < capacity) then
+      local counted = takes_place({ trigger = new.trigger[j] })
+      -- Where any number may be active, a live run does not wait for older ones that find no place.
+      local next_one = chained == 0 or (capacity < 0 and not counted and limit())
+      local free = not delayed and route ~= 0 and next_one and (capacity < 0 or active < capacity)
+      if free and (not counted or has_place()) then
+        if counted then take_place(id, now) end
         state, active = queued, active + 1
         started[#started + 1] = score
         started[#started + 1] = id
-        local timing, look = batch.timing[tostring(j)], lease
-        if timing then state, look = timed(timing) end
-        claims[#claims + 1] = look
-        claims[#claims + 1] = id
-        outgoing[route] = outgoing[route] or {}
-        table.insert(outgoing[route], ARGV[first_arg + 2 * j - 1])
+        if route == OUTBOX then
+          -- without a lease: a message that was not sent cannot be lost
+          state, unpublished[#unpublished + 1] = posted, id
+        else
+          local timing, look = batch.timing[tostring(j)], lease
+          if timing then state, look = timed(timing) end
+          claims[#claims + 1] = look
+          claims[#claims + 1] = id
+          outgoing[route] = outgoing[route] or {}
+          table.insert(outgoing[route], ARGV[first_arg + 2 * j - 1])
+        end
       elseif not delayed or capacity >= 0 then
         chained = chained + 1
         waits[#waits + 1] = score
         waits[#waits + 1] = id
       end
-      rows[n + 1], rows[n + 2] = id, ARGV[first_arg + 2 * j - 2] .. state
+      local last = busy > 0 and string.format(',"busy":%d}', busy) or '}'
+      rows[n + 1], rows[n + 2] = id, ARGV[first_arg + 2 * j - 2] .. state .. last
       store_own_template(own_templates[id])
       n = #own
       own[n + 1], own[n + 2] = slot, id
@@ -189,11 +224,24 @@ local function join(first, last, capacity, active, chained, doubtful)
   return active, chained, counts
 end
 
-local function settle(more, name, counts)
+-- Record a catch-up once, with its first part: [at, after, epoch, active, waiting, other facts of its plan]. The last
+-- 50 of an entry are kept.
+local MOST_CATCHUPS = 50
+local function record_catchup(name, catchup, active, chained)
+  local known = read_json(redis.call('HGET', keys.catchups, name))
+  local last = known[#known]
+  if last and last[1] == catchup.at then return end
+  known[#known + 1] = { catchup.at, catchup.after, epoch, active, chained, catchup.facts }
+  if #known > MOST_CATCHUPS then table.remove(known, 1) end
+  redis.call('HSET', keys.catchups, name, cjson.encode(known))
+end
+
+local function settle(more, name, counts, active, chained)
+  if more.catchup then record_catchup(name, more.catchup, active, chained) end
   for _, skip in ipairs(more.skips) do
     local reason = 'skipped:' .. skip.reason
     counts[reason] = (counts[reason] or 0) + skip.count
-    record_skip(skip)
+    record_skip(skip, active + chained)
   end
   counts.missed = more.missed
   if more.resumes then redis.call('HDEL', keys.paused, name) end
@@ -233,12 +281,13 @@ for i, name in ipairs(entries.name) do
     changed[#changed + 1] = i - 1
   else
     local counts
+    local active_before, chained_before = active, chained
     if more and more.ends then
-      end_active(more.ends, first, last)
-      active = redis.call('ZCARD', keys.active)
+      end_active(more.ends, first, last, capacity < 0 and chained > 0)
+      active, chained = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
     end
     active, chained, counts = join(first, last, capacity, active, chained, after == '')
-    if more then settle(more, name, counts) end
+    if more then settle(more, name, counts, active_before, chained_before) end
     tally_first(counts)
     for what, count in pairs(counts) do total[what] = (total[what] or 0) + count end
     watermarks[#watermarks + 1] = name

@@ -19,6 +19,9 @@
 -- KEYS active     zset  the lane's active runs
 -- KEYS chain      zset  the lane's waiting runs
 -- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- KEYS template_uses zset shared templates by last use (ms)
 -- ARGV owner, epoch, db
 -- ARGV now_ms           slot time
@@ -43,7 +46,7 @@ for _, item in ipairs(part.runs) do
   local known = load_run(item.id)
   local run = known or item.run
   if not known then
-    run.attempt, run.sends, run.created = 1, 0, now
+    run.attempt, run.sends, run.created, run.epoch = 1, 0, now, tonumber(args.epoch)
   elseif not is_open(run) then
     remember(run, run.state, run.finished, run.error)
     run.attempt, run.failures, run.losses, run.finished, run.error = run.attempt + 1, 0, 0, nil, nil

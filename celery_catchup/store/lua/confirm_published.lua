@@ -7,19 +7,48 @@
 -- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS outbox     zset  runs to publish
 -- ARGV now_ms           0 for the server's clock
+-- ARGV took_ms          how long ago the first of these messages may have been published
 -- ARGV ...              triples of run id, countdown (ms) and time to live (ms) of its message; 0 for none
 -- RETURNS the number of runs that were in the outbox
-local now, count = server_now(args.now_ms), 0
-for i = first_arg, #ARGV, 3 do
-  local id, countdown, expires = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  count = count + redis.call('ZREM', keys.outbox, id)
-  local run = load_run(id)
-  local open = run and (run.state == 'queued' or run.state == 'running')
-  if open and not run.sent then
-    record_sent(id, run, now, countdown, expires > 0 and expires or nil)
-  elseif open and expires > 0 and not run.expires then
-    run.expires = now + expires
-    store_run(id, run)
+local now, took, count = server_now(args.now_ms), tonumber(args.took_ms), 0
+took = took > 1000 and took or nil
+local ids, rows, looks = {}, {}, {}
+for i = first_arg, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local stored = fields_of(keys.ledger, ids)
+
+-- Most runs have not changed since their first sending: what is new is appended to the record, which takes a fifth of
+-- the time to decode and encode it. Quotes inside a text of JSON are escaped, so that these can only be fields.
+local function is_unchanged(text)
+  return text and string.sub(text, -1) == '}' and string.find(text, '"state":"queued","attempt":1,"sends":1,', 1, true)
+    and not string.find(text, '"sent":', 1, true) and not string.find(text, '"expires":', 1, true)
+end
+
+for i, id in ipairs(ids) do
+  local countdown, expires = tonumber(ARGV[first_arg + 3 * i - 2]), tonumber(ARGV[first_arg + 3 * i - 1])
+  if is_unchanged(stored[i]) then
+    local sent = now + countdown
+    local more = string.format(',"sent":%d', sent)
+    if took then more = more .. string.format(',"took":%d', took) end
+    if countdown > 0 then more = more .. string.format(',"countdown":%d', countdown) end
+    if expires > 0 then more = more .. string.format(',"expires":%d', now + expires) end
+    rows[#rows + 1], rows[#rows + 2] = id, string.sub(stored[i], 1, -2) .. more .. '}'
+    looks[#looks + 1] = look_at(sent, 1, expires > 0 and now + expires or nil)
+    looks[#looks + 1] = id
+  else
+    local run = read_run(stored[i])
+    local open = run and (run.state == 'queued' or run.state == 'running')
+    if open and not run.sent then
+      run.took = took
+      record_sent(id, run, now, countdown, expires > 0 and expires or nil)
+    elseif open and expires > 0 and not run.expires then
+      run.expires = now + expires
+      store_run(id, run)
+    end
   end
 end
+for first = 1, #ids, MANY do
+  count = count + redis.call('ZREM', keys.outbox, unpack(ids, first, math.min(first + MANY - 1, #ids)))
+end
+write('HSET', keys.ledger, rows)
+write('ZADD', keys.leases, looks)
 return count

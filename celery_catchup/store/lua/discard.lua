@@ -9,16 +9,22 @@
 -- KEYS outbox     zset  runs to publish
 -- KEYS leases     zset  active runs by lease expiry (ms)
 -- KEYS unreleased zset  lanes whose release stopped at its budget; the leader continues them
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- KEYS active     zset  the entry's active runs
 -- KEYS chain      zset  the entry's waiting runs
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
 -- ARGV run_id, db
 -- ARGV entry            the lane of the active and waiting runs
+-- ARGV change           the record of this change, for the audit trail, or "" if the leader makes it
 -- RETURNS 1, or 0 if it is not a dead letter and has stopped no chain
 local id, now = args.run_id, server_now('0')
 local run = load_run(id)
 if not run or run.entry ~= args.entry then return 0 end
 local dead = run.state == 'dead'
 if is_open(run) or not (go_on(run.entry, id) or dead) then return 0 end
+record_change()
 if dead then
   run.state = 'failed'
   store_run(id, run)

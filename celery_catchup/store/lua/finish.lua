@@ -18,11 +18,15 @@
 -- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS manual     hash    entry -> latest manual start and success
 -- KEYS hours      hash    hourly counts
+-- KEYS last_success hash  entry -> when a run of it last succeeded (ms)
 -- KEYS meta       hash    schema version of the stored state
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- ARGV run_id
 -- ARGV owner              random per execution; "" for a message that never started (revoked, expired)
 -- ARGV state              succeeded, failed or revoked
@@ -32,8 +36,9 @@
 -- ARGV db                 number of this database
 -- ARGV now_ms             0 for the server's clock
 -- ARGV schema             the newest schema that the worker knows
+-- ARGV change           the record of this change, for the audit trail, or "" if a worker reports the end
 -- RETURNS {"recorded", run as JSON, [id, run and template as JSON of each run released into the outbox],
---         [ids released and pushed]}, {"superseded"}, {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
+--         [ids released and pushed], [other lanes that can have the place]}, {"superseded"}, {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = args.run_id, args.owner, args.state
 local newer = newer_schema()
 if newer then return { 'newer', newer } end
@@ -48,6 +53,7 @@ local now = server_now(args.now_ms)
 -- An expired copy of an earlier message does not end a run whose latest message has not expired.
 local later = run.expires and now < run.expires or redis.call('ZSCORE', keys.outbox, id)
 if owner == '' and args.error == 'expired' and later then return { 'superseded' } end
+record_change()
 local policy = policy_of(lane_of(run))
 keys.lane, sending.at, sending.by_worker = args.lane, now, true
 if args.error ~= '' then run.error = args.error end
@@ -64,13 +70,16 @@ if state == 'failed' then
     local encoded = store_run(id, run)
     redis.call('ZREM', keys.leases, id)
     redis.call('ZADD', keys.retries, due, id)
-    return { 'recorded', encoded, {}, {} }
+    if not takes_place(run) then return { 'recorded', encoded, {}, {}, {} } end
+    redis.call('ZREM', keys.catchup_active, id)
+    return { 'recorded', encoded, {}, {}, lanes_with_place() }
   end
   state = 'dead'
 end
 if state == 'succeeded' then
   run.error = nil
   redis.call('HDEL', keys.letters, id)
+  redis.call('HSET', keys.last_success, run.entry, string.format('%.0f', now))
 end
 if state == 'succeeded' and run.trigger == 'manual' then
   local manual = read_json(redis.call('HGET', keys.manual, run.entry))
@@ -80,4 +89,4 @@ if state == 'succeeded' and run.trigger == 'manual' then
 end
 local encoded = conclude(id, run, state, policy, now)
 release(policy.capacity, now)
-return { 'recorded', encoded, sending.unpublished, sending.pushed }
+return { 'recorded', encoded, sending.unpublished, sending.pushed, takes_place(run) and lanes_with_place() or {} }

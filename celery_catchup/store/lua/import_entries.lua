@@ -12,9 +12,11 @@
 -- KEYS paused      hash    entry -> {paused, at, …} as JSON
 -- KEYS last_runs   hash    entry without a policy -> last run (ms) and count
 -- KEYS version     string  counter of changes from outside
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
 -- ARGV schema              version to store if there is none
 -- ARGV watermark           the oldest of the last runs (ms)
 -- ARGV entries             JSON: list of {name, at, count, policy}; "at" in ms, "policy" whether it has one
+-- ARGV change           the record of this change, for the audit trail
 -- RETURNS names of the entries that were new
 local meta, scheduler, first_seen, anchors = keys.meta, keys.scheduler, keys.first_seen, keys.anchors
 local decided, paused, last_runs = keys.decided, keys.paused, keys.last_runs
@@ -37,5 +39,8 @@ for _, entry in ipairs(cjson.decode(args.entries)) do
     new[#new + 1] = entry.name
   end
 end
-if #new > 0 then redis.call('INCR', keys.version) end
+if #new > 0 then
+  record_change()
+  redis.call('INCR', keys.version)
+end
 return new

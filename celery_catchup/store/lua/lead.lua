@@ -14,8 +14,12 @@
 -- KEYS leases     zset    active runs by lease expiry (ms)
 -- KEYS retries    zset    failed runs by next attempt (ms)
 -- KEYS outages    zset    times without a leader, "since until" by end (ms)
+-- KEYS epochs     zset    "epoch since owner" of each leader, by epoch
 -- KEYS contact    hash    since when the store is reachable
 -- KEYS unreleased zset    lanes whose release stopped at its budget
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
+-- KEYS hours      hash    hourly counts, and counts since the beginning
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record is valid without a renewal
 -- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
@@ -26,8 +30,8 @@
 -- ARGV now_ms             slot time of this tick
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
---          when the first delayed run may go (0 while a lane is unreleased) or -1, number of runs that are lost or to retry,
---          the latest revision of stored entries}
+--          when the first delayed run may go (0 while a lane is unreleased, or can have a place) or -1, number of runs that are lost or to retry,
+--          the latest revision of stored entries, the number of runs that ever died}
 local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
 local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
 local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
@@ -41,14 +45,16 @@ local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') 
 local changes = tonumber(redis.call('GET', version) or '0') or 0
 local revision = tonumber(redis.call('GET', keys.entries_version) or '0') or 0
 local server = server_now('0')
+local died = tonumber(redis.call('HGET', keys.hours, 'ever:ended:dead') or '0') or 0
 note_contact(server, tonumber(args.run_ttl_ms))
 local outbox = redis.call('ZCARD', keys.outbox)
 local first = redis.call('ZRANGE', keys.delayed, 0, 0, 'WITHSCORES')
-local delayed = redis.call('ZCARD', keys.unreleased) > 0 and 0 or tonumber(first[2] or '-1')
+local crowded = redis.call('ZCARD', keys.catchup_waiting) > 0 and free_places() > 0
+local delayed = (crowded or redis.call('ZCARD', keys.unreleased) > 0) and 0 or tonumber(first[2] or '-1')
 local overdue = redis.call('ZCOUNT', keys.leases, '-inf', server) + redis.call('ZCOUNT', keys.retries, '-inf', server)
 
 if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then
-  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue, revision }
+  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue, revision, died }
 end
 
 local forgotten = record[1] ~= owner or term < known_epoch or (term == known_epoch and beats < known_beat)
@@ -57,6 +63,9 @@ if record[1] ~= owner then
   epoch = math.max(tonumber(redis.call('HGET', meta, 'epoch') or '0') or 0, term) + 1
   beat = 1
   redis.call('HSET', meta, 'epoch', epoch)
+  -- Decisions are kept with their epoch; the last 1,000 are kept with their leader.
+  redis.call('ZADD', keys.epochs, epoch, string.format('%d %s %s', epoch, now, owner))
+  if redis.call('ZCARD', keys.epochs) > 1000 then redis.call('ZREM', keys.epochs, redis.call('ZRANGE', keys.epochs, 0, 0)[1]) end
 end
 if strange then redis.call('DEL', leader) end
 redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
@@ -70,4 +79,4 @@ redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)
 end
-return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue, revision }
+return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue, revision, died }

@@ -326,6 +326,23 @@ local function forget_run(id)
   for _, key in ipairs({ keys.runs, keys.ended, keys.dead, keys.own }) do redis.call('ZREM', key, id) end
 end
 
+-- Record who changes what, in the audit trail: a new record, or the present state of the one that an earlier script of
+-- the same operation has written. Call it before the first write. `args.change` is an id of 20 characters and the record
+-- as JSON, or "" for a change by beat or a worker itself. The oldest records make room for new ones.
+local MOST_CHANGES = 10000
+local function record_change()
+  if args.change == '' then return end
+  local id = string.sub(args.change, 1, 20)
+  if redis.call('HEXISTS', keys.audit, id) == 0 then
+    redis.call('ZADD', keys.audit_times, server_now('0'), id)
+    local beyond = redis.call('ZCARD', keys.audit_times) - MOST_CHANGES
+    local oldest = beyond > 0 and redis.call('ZRANGE', keys.audit_times, 0, math.min(beyond, MANY) - 1) or {}
+    write('ZREM', keys.audit_times, oldest)
+    write('HDEL', keys.audit, oldest)
+  end
+  redis.call('HSET', keys.audit, id, string.sub(args.change, 21))
+end
+
 -- Record a new manual run. Unless `keep` is "1", slots that are still to be caught up count as done by it.
 local function record_manual(id, run, now, keep)
   store_run(id, run)
@@ -371,11 +388,56 @@ end
 -- three texts for each: its id, the run and its template as JSON. `at` is the server's clock, if the script has read it.
 local sending = { pushed = {}, unpublished = {}, by_worker = nil, at = nil }
 
+-- Whether a run takes a place, if there is a limit (`catchup_max_active`) for the catch-up and backfill runs of all
+-- entries that are queued or running. A run takes its place when it is sent, and gives it back when it ends or waits
+-- for its next attempt. Live and manual runs neither count nor wait. Without a limit nothing is counted.
+local function takes_place(run)
+  return run.trigger == 'catchup' or run.trigger == 'backfill'
+end
+
+-- The limit; false without one.
+local most_counted
+local function limit()
+  if most_counted == nil then most_counted = tonumber(redis.call('HGET', keys.meta, 'max_active') or '') or false end
+  return most_counted
+end
+
+-- How many places are free, which may be fewer than none after the limit was lowered.
+local function free_places()
+  return limit() and limit() - redis.call('ZCARD', keys.catchup_active) or math.huge
+end
+
+-- Whether a run of this lane that counts may start: a place is free, and no other lane waits for it longer.
+local function has_place()
+  if free_places() <= 0 then return false end
+  local first = limit() and redis.call('ZRANGE', keys.catchup_waiting, 0, 0)[1]
+  return not first or first == keys.lane
+end
+
+-- Count a run of this lane that has a place. Its lane goes to the end of the queue for the next one.
+local function take_place(id, now)
+  if not limit() then return end
+  redis.call('ZADD', keys.catchup_active, now, id)
+  redis.call('ZREM', keys.catchup_waiting, keys.lane)
+end
+
+-- Let the lane wait for a place, after the others.
+local function wait_for_place()
+  local last = redis.call('ZRANGE', keys.catchup_waiting, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', keys.catchup_waiting, 'NX', tonumber(last[2] or '0') + 1, keys.lane)
+end
+
+-- The lanes that can have the free places, for the caller to release; the leader does it if the caller dies.
+local function lanes_with_place()
+  local free = limit() and math.min(free_places(), 10) or 0
+  return free > 0 and redis.call('ZRANGE', keys.catchup_waiting, 0, free - 1) or {}
+end
+
 -- Send a run's message: push it on an atomic broker, else put it into the outbox. A run in the outbox has no lease:
 -- a message that was not sent cannot be lost. `now` may be slot time.
 local function dispatch(id, run, now)
   run.state, run.sends, run.queued, run.sent, run.expires = 'queued', run.sends + 1, now, nil, nil
-  run.handed, run.discarded = sending.by_worker, nil
+  run.handed, run.discarded, run.took = sending.by_worker, nil, nil
   local template, size = load_template(run.template)
   if template.queue then
     record_sent(id, run, sending.at or server_now('0'), template.countdown_ms, template.expires_ms)
@@ -429,31 +491,65 @@ local function leave_to_leader()
   redis.call('ZADD', keys.unreleased, tonumber(last[2] or '0') + 1, keys.lane)
 end
 
+-- Start a run of the lane, which takes a place if it counts.
+local function start(id, run, at, now)
+  if takes_place(run) then take_place(id, now) end
+  redis.call('ZREM', keys.chain, id)
+  redis.call('ZADD', keys.active, at, id)
+  budget.bytes = budget.bytes - dispatch(id, run, now)
+end
+
+-- Start the newest waiting runs of a lane that do not count: where any number may be active, they do not wait for
+-- older ones that find no place.
+local function release_live(now)
+  local ids = budget.runs > 0 and redis.call('ZRANGE', keys.chain, -budget.runs, -1, 'WITHSCORES') or {}
+  local first = #ids + 1
+  for i = #ids - 1, 1, -2 do
+    local run = load_run(ids[i])
+    if not run or run.delayed or takes_place(run) then break end
+    first = i
+  end
+  for i = first, #ids, 2 do
+    if budget.bytes <= 0 then return leave_to_leader() end
+    budget.runs = budget.runs - 1
+    start(ids[i], load_run(ids[i]), ids[i + 1], now)
+  end
+end
+
 -- Start waiting runs of a lane, oldest first, while fewer than `capacity` are active (-1: any number) and the budget
 -- lasts. Beyond the budget, runs stay in the chain, and the lane is left to the leader. A delayed run keeps its
--- place: runs after it wait, too.
+-- place: runs after it wait, too; and so does one without a place among the active catch-up runs. Of a stopped chain
+-- only runs that have stopped it start. Returns whether the lane waits for a place.
 local function release(capacity, now)
-  if keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1 then return end
+  local stopped = keys.stopped and redis.call('HEXISTS', keys.stopped, keys.lane) == 1
   local room = capacity < 0 and math.huge or capacity - redis.call('ZCARD', keys.active)
-  if room <= 0 then return end
+  if room <= 0 then return false end
   local most = math.min(room, math.max(budget.runs, 0))
   local ids = most > 0 and redis.call('ZRANGE', keys.chain, 0, most - 1, 'WITHSCORES') or {}
+  local crowded = false
   for i = 1, #ids, 2 do
-    if budget.bytes <= 0 then break end
+    if budget.bytes <= 0 or (stopped and not stops(keys.lane, ids[i])) then break end
     budget.runs, room = budget.runs - 1, room - 1
     local run, stored = load_run(ids[i])
     local delayed = run and run.delayed
     if delayed and capacity >= 0 then break end
-    if not delayed then redis.call('ZREM', keys.chain, ids[i]) end
+    crowded = run and not delayed and takes_place(run) and not has_place() or false
+    if crowded then break end
     if run and not delayed then
-      redis.call('ZADD', keys.active, ids[i + 1], ids[i])
-      budget.bytes = budget.bytes - dispatch(ids[i], run, now)
-    elseif stored and not run then
-      redis.call('ZADD', keys.leases, 0, ids[i]) -- overdue, so that the leader looks at it
+      start(ids[i], run, ids[i + 1], now)
+    elseif not run then
+      redis.call('ZREM', keys.chain, ids[i])
+      if stored then redis.call('ZADD', keys.leases, 0, ids[i]) end -- overdue, so that the leader looks at it
     end
+  end
+  if crowded then
+    wait_for_place()
+    if capacity < 0 then release_live(now) end
+    return true
   end
   local used_up = budget.runs <= 0 or budget.bytes <= 0
   if used_up and room > 0 and redis.call('ZCARD', keys.chain) > 0 then leave_to_leader() end
+  return false
 end
 
 -- Revoke the waiting runs of a cancelled lane, as far as the budget lasts.
@@ -517,6 +613,7 @@ local function conclude(id, run, state, policy, now)
   run.state, run.finished, run.owner, run.delayed = state, now, nil, nil
   local encoded = store_run(id, run)
   for _, key in ipairs({ keys.leases, keys.active, keys.chain }) do redis.call('ZREM', key, id) end
+  if takes_place(run) then redis.call('ZREM', keys.catchup_active, id) end
   redis.call('ZADD', keys.ended, now, id)
   if state == 'dead' then
     redis.call('ZADD', keys.dead, now, id)

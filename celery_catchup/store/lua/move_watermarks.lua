@@ -10,10 +10,13 @@
 -- KEYS manual     hash    entry -> latest manual start and success
 -- KEYS scheduler  hash    the scheduler's watermark
 -- KEYS version    string  counter of changes from outside
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
 -- ARGV at_ms              the new watermark
 -- ARGV scheduler          "1" to move the scheduler's, too
+-- ARGV change           the record of this change, for the audit trail
 -- ARGV ...                entries
 -- RETURNS 1
+record_change()
 local at = tonumber(args.at_ms)
 if args.scheduler == '1' then redis.call('HSET', keys.scheduler, 'watermark', args.at_ms) end
 local watermark = tonumber(redis.call('HGET', keys.scheduler, 'watermark') or '0') or 0

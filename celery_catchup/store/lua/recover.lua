@@ -22,13 +22,18 @@
 -- KEYS chain      zset    the lane's waiting runs
 -- KEYS stopped    hash    entry -> runs whose failure stopped its chain, separated by blanks
 -- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- ARGV owner, epoch, db
 -- ARGV run_id
 -- ARGV evidence           about a queued run: "lost" to send it again, "expired", "assumed" if it is assumed to
 --                         have run without a report, or ""
+-- ARGV sends              how often the run had been sent when it was judged; it is not judged any more if it was
+--                         sent since, because this request may arrive late
 -- ARGV ttl_ms             how long a run's lease lasts
 -- ARGV now_ms             0 for the server's clock; tests pass a time
--- RETURNS "sent", "dead", "alive", "ended", "expired", "assumed", "corrupt" if it cannot be read, or
+-- RETURNS "sent", "waiting" if it has no place among the active catch-up runs, "dead", "alive", "ended", "expired", "assumed", "corrupt" if it cannot be read, or
 --         false if another beat leads
 if not leads() then return false end
 local id, evidence, now = args.run_id, args.evidence, server_now(args.now_ms)
@@ -45,6 +50,14 @@ local retry = tonumber(redis.call('ZSCORE', keys.retries, id) or '-1')
 if retry >= 0 then
   if retry > now then return 'alive' end
   redis.call('ZREM', keys.retries, id)
+  if takes_place(run) and not has_place() then -- it waits in its chain, where it is the first
+    local at = redis.call('ZSCORE', keys.active, id) or place_of(run)
+    redis.call('ZREM', keys.active, id)
+    redis.call('ZADD', keys.chain, at, id)
+    wait_for_place()
+    return 'waiting'
+  end
+  if takes_place(run) then take_place(id, now) end
   dispatch(id, run, now)
   return 'sent'
 end
@@ -61,6 +74,7 @@ local function give_up(state, answer)
 end
 
 if run.state == 'queued' and not run.discarded then
+  if tonumber(args.sends) ~= run.sends then return 'alive' end
   if evidence == 'lost' then
     dispatch(id, run, now)
     return 'sent'

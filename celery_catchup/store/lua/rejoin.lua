@@ -10,6 +10,9 @@
 -- KEYS ended     zset  ended runs by end (ms)
 -- KEYS active    zset  the lane's active runs
 -- KEYS chain     zset  the lane's waiting runs
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- ARGV run_id
 -- ARGV lane            the lane of the active and waiting runs
 -- ARGV now_ms          0 for the server's clock; tests pass a time
@@ -24,7 +27,9 @@ local place = place_of(run)
 local function wait(waiting_id, waiting, at)
   waiting.state, waiting.sent, waiting.expires = 'waiting', nil, nil
   store_run(waiting_id, waiting)
-  for _, key in ipairs({ keys.leases, keys.outbox, keys.active }) do redis.call('ZREM', key, waiting_id) end
+  for _, key in ipairs({ keys.leases, keys.outbox, keys.active, keys.catchup_active }) do
+    redis.call('ZREM', key, waiting_id)
+  end
   redis.call('ZADD', keys.chain, at, waiting_id)
 end
 
@@ -40,10 +45,14 @@ for i = 1, #active, 2 do
 end
 run.unreported, run.finished = nil, nil
 redis.call('ZREM', keys.ended, id)
-if capacity >= 0 and ahead >= capacity then
+keys.lane = args.lane
+local crowded = takes_place(run) and not has_place()
+if crowded then wait_for_place() end
+if crowded or (capacity >= 0 and ahead >= capacity) then
   wait(id, run, place)
   return 'waiting'
 end
+if takes_place(run) then take_place(id, server_now(args.now_ms)) end
 for i = #later, 1, -1 do
   if capacity < 0 or ahead + 1 + i <= capacity then break end
   wait(unpack(later[i]))

@@ -13,10 +13,13 @@
 -- KEYS left_off      hash    entry that is not declared any more -> up to where it is decided (ms)
 -- KEYS scheduler     hash    the scheduler's watermark
 -- KEYS version       string  counter of changes from outside
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
 -- ARGV old, new
+-- ARGV change           the record of this change, for the audit trail
 -- RETURNS 1, or 0 if nothing is known of the old name
 local old, new = args.old, args.new
 if redis.call('HEXISTS', keys.first_seen, old) == 0 then return 0 end
+record_change()
 for _, key in ipairs({ keys.first_seen, keys.anchors, keys.changed, keys.decided, keys.manual, keys.paused }) do
   local value = redis.call('HGET', key, old)
   if value then

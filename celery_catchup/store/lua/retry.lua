@@ -25,7 +25,8 @@ if owner ~= '' then
   remember(run, 'retried', now, run.error)
   run.attempt = run.attempt + 1
 end
-run.state, run.owner, run.sent, run.countdown = 'queued', nil, now + tonumber(args.delay_ms), tonumber(args.delay_ms)
+run.state, run.owner, run.took = 'queued', nil, nil
+run.sent, run.countdown = now + tonumber(args.delay_ms), tonumber(args.delay_ms)
 -- A worker that does not know the task discards the message at once: the leader need not wait for a loss.
 local look = run.discarded and now + 15000 * math.min(2, 1 + (run.losses or 0)) or look_at(run.sent, run.sends, run.expires)
 redis.call('ZADD', keys.leases, look, id)

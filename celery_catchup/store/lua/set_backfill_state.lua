@@ -13,10 +13,15 @@
 -- KEYS active     zset    the lane's active runs
 -- KEYS chain      zset    the lane's waiting runs
 -- KEYS unreleased zset    lanes whose release stopped at its budget; the leader continues them
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
+-- KEYS meta       hash the limit `max_active`
+-- KEYS catchup_active zset catch-up and backfill runs that are queued or running, if there is a limit
+-- KEYS catchup_waiting zset lanes that wait for a place among them
 -- ARGV id
 -- ARGV state              running, paused, cancelled or, by the leader, completed
 -- ARGV lane               name of the backfill's lane
 -- ARGV db                 number of this database
+-- ARGV change           the record of this change, for the audit trail, or "" if the leader makes it
 -- RETURNS its state now, or false if there is no such backfill
 local stored = redis.call('HGET', keys.backfills, args.id)
 if not stored then return false end
@@ -26,6 +31,7 @@ if state == 'completed' and (redis.call('ZCARD', keys.active) > 0 or redis.call(
   return backfill.state
 end
 
+record_change()
 backfill.state = state
 if state == 'cancelled' or state == 'completed' then backfill.ended = now end
 redis.call('HSET', keys.backfills, args.id, cjson.encode(backfill))

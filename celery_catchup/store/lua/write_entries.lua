@@ -13,12 +13,14 @@
 -- KEYS first_seen       hash    entry -> instant (ms)
 -- KEYS paused           hash    entry -> {paused, at, …} as JSON
 -- KEYS left_off, removed
+-- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
 -- ARGV schema
 -- ARGV now_ms                   slot time of the change
 -- ARGV id, parts                the staged parts of this call, or "" and 0
 -- ARGV changes                  three lines for each change: expected revision (0: must not exist), effect ("begin": it
 --                               counts from now on, "reschedule", or "none") and 0 or another instant to begin at;
 --                               name; record, or nothing to delete it
+-- ARGV change           the record of this change, for the audit trail, or "" if the leader makes it
 -- RETURNS {1, revision}, or {0, name, why, revision, …} for the first conflicts ("exists", "missing", "changed",
 --         "declared"), or {0, "", "unstaged", 0}, or {0, "", "schema", version}; nothing is written then
 local newer = newer_schema()
@@ -55,6 +57,7 @@ for i, name in ipairs(names) do
 end
 if #conflicts > 1 then return conflicts end
 
+record_change()
 local revision = redis.call('INCR', keys.entries_version)
 local function resumed(at) return cjson.encode({ paused = false, at = tonumber(at), resumed = tonumber(at) }) end
 local begun, rescheduled = resumed(args.now_ms), resumed(decided_until(tonumber(args.now_ms)))
