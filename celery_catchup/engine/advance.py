@@ -11,7 +11,7 @@ from celery_catchup.engine.catchup import Catchup, SharedPlans, find_held, look_
 from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.services import Services
+from celery_catchup.engine.services import Missed, Services
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
@@ -75,10 +75,23 @@ class Advance:
         failed = self.catchup.start(late, watermark=self.watermark, now=now)
         for tracked in late:
             self.entries.note(tracked)
+        failing = {tracked.entry.name for tracked, _ in failed}
+        self._note_missed([one for one in late if one.entry.name not in failing], now)
         for tracked, error in failed:
             self._failed(tracked, describe(error), now)
-        names = {*held, *(tracked.entry.name for tracked, _ in failed)}
+        names = {*held, *failing}
         return [tracked for tracked in several if tracked.entry.name not in names]
+
+    def _note_missed(self, late: list[TrackedEntry], now: Instant) -> None:
+        """Note that slots were missed, except those of a pause or a removal."""
+        missed = [
+            Missed(one.entry.name, first, now)
+            for one in late
+            if not one.state.resumes
+            and (first := one.wake_at if one.due_since is None else one.due_since) is not None
+        ]
+        if missed:
+            self.services.note_missed(missed)
 
     def _hold(self, late: list[TrackedEntry], now: Instant) -> Collection[str]:
         """Hold entries whose catch-up needs an approval; the next tick reads them as paused."""

@@ -23,6 +23,8 @@ from celery_catchup.store.backfills import BackfillPart
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.error_advice import STORE_FAILS, is_damage
 
+_AT_ONCE = 100
+"""Backfills that continue in one tick; more of them take turns, so that live slots do not wait for them."""
 _PART = 200
 """Slots of one backfill that are decided in one tick."""
 _AHEAD = 400
@@ -45,11 +47,14 @@ class BackfillRunner:
                 self._failures.over(one.lane)
 
     def advance(self, by_name: Mapping[str, TrackedEntry], now: Instant) -> None:
-        """Decide the next part of each, and complete those without slots left.
+        """Decide the next part of each, and complete those without slots left. Of many, each tick continues
+        some: those whose turn was longest ago.
 
         One that fails is retried with back-off, and the others continue.
         """
-        for one in list(self._running.values()):
+        for one in list(islice(self._running.values(), _AT_ONCE)):
+            if len(self._running) > _AT_ONCE and one.id in self._running:
+                self._running[one.id] = self._running.pop(one.id)
             if self._failures.waits(one.lane, now):
                 continue
             try:
@@ -65,7 +70,7 @@ class BackfillRunner:
     def _continue(self, one: Backfill, tracked: TrackedEntry | None, now: Instant) -> None:
         backfills = self._services.backfills
         if one.decided:
-            if backfills.set_state(one.id, "completed") == "completed":
+            if backfills.set_state(one.id, "completed", change=None) == "completed":
                 del self._running[one.id]
         elif tracked is not None and backfills.waiting(one) < _AHEAD:
             self._commit(one, self._next_part(one, tracked, _PART), now)

@@ -10,6 +10,7 @@ from celery_catchup.config.settings import FirstStart, Settings
 from celery_catchup.engine.advance import Advance
 from celery_catchup.engine.backfill_runner import BackfillRunner
 from celery_catchup.engine.catchup import Catchup
+from celery_catchup.engine.deadlines import Deadlines
 from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.releases import Releases
@@ -63,6 +64,8 @@ class Engine:
         self._declares = digest(records, destination)
         self.leading, self.epoch, self.terms = False, -1, 0
         self._version = -1
+        self.generation = 0
+        """Grows whenever entries are read again."""
         self._latest: Instant = 0
         self._reread_at: Instant | None = None
         self._settled_at: Instant | None = None
@@ -76,6 +79,7 @@ class Engine:
         self._backfills = BackfillRunner(services, self.failures, namespace=namespace)
         self._releases = Releases(services, settings)
         self.housekeeping = Housekeeping(services, settings)
+        self.deadlines = Deadlines(services.deadlines, services.leadership, services.events)
         self._revocations = Revocations(services)
         self.catchup = Catchup(
             services.states,
@@ -111,6 +115,11 @@ class Engine:
         """The server's clock, as of this tick."""
         return self._term.server_ms
 
+    @property
+    def died(self) -> int:
+        """The number of runs that ever became dead letters, as of this tick."""
+        return self._term.died
+
     # -- lead ------------------------------------------------------------------------------
 
     def lead(self, now: Instant) -> bool:
@@ -125,7 +134,9 @@ class Engine:
         changes = self._read_stored_entries(term)
         if term.lost:
             self._loss.notice(self.entries, self._advance.watermark, leading=self.leading)
-            self.epoch = -1
+            # Until everything is read again, the store may be behind what this beat has decided.
+            self.epoch = self._version = -1
+            self._settled_at = watermark = None
         if not term.leads:
             self._loss.report(ELSEWHERE)
             self._stand_by(term.owner)
@@ -176,6 +187,7 @@ class Engine:
             self._stand_by("another beat")
             return
         self.entries.replace(loaded.entries.by_name, names)
+        self._track_deadlines(now)
         self.catchup.carry_over(self.entries, now, only=set(names))
         for name in names:
             self.failures.over(name)
@@ -220,7 +232,7 @@ class Engine:
         adopted = adopt(services.states, services.leadership, loaded, stored, declares=self._declares)
         # Entries that change during a term come from a source that was changed on purpose.
         if adopted and (new_term or self._redeclared):
-            adopted = services.states.accept(self.records, leadership=services.leadership)
+            adopted = services.states.accept(self.records, by=services.leadership)
             self._redeclared = False
         if not adopted:
             self._stand_by("another beat")
@@ -232,16 +244,26 @@ class Engine:
         for name in (name for name in self._refused if name not in self.failures):
             self.failures.record(name, self._refused[name], now=now)
         self._reread_at = self._retry_unreadable(loaded, stored, now)
+        if new_term:
+            services.active_limit.set(services.leadership, self.settings.max_active)
         self._backfills.load()
         self.catchup.carry_over(loaded.entries if not new_term else TrackedEntries({}), now)
         self._advance.entries, self._advance.watermark = loaded.entries, loaded.watermark
+        if new_term:
+            self.deadlines.load()
+        self._track_deadlines(now)
         self.epoch, self._version, self.leading = epoch, version, True
+        self._settled_at = None
         self._standby.over()
         self._loss.report(EMPTIED if stored.fresh else WENT_BACK)
         if new_term:
             self.terms += 1
             self._revocations.expect()
             services.events.emit(Leading(epoch))
+
+    def _track_deadlines(self, now: Instant) -> None:
+        self.generation += 1
+        self.deadlines.track(self.entries, (one.name for one in self.declared), now=now)
 
     def _retry_unreadable(self, loaded: LoadedEntries, stored: StoredState, now: Instant) -> Instant | None:
         """Return when to read unreadable entries again; None without any.
@@ -310,6 +332,7 @@ class Engine:
             self._releases.release(self._term, self.entries.names, now, outbox=self._advance.unpublished)
             self._advance.unpublished = False
             self.housekeeping.step(self.server_ms, now, entries=self.entries.names)
+            self.deadlines.step(now)
             self._report(now)
 
     def has_decided(self, name: str) -> bool:

@@ -65,6 +65,10 @@ class Failures:
         self._events.emit(EntryFailed(entry or key, reason, delay / 1000))
         return delay
 
+    def lasting(self, times: int) -> dict[str, Failure]:
+        """Return those that have failed at least so often in a row."""
+        return {key: one for key, one in self._all.items() if one.times >= times} if self._all else {}
+
     def due_of(self, key: str) -> Instant | None:
         """Return the slot that stays undecided."""
         return self._all[key].due if key in self._all else None

@@ -21,7 +21,8 @@ _AT_ONCE = 500
 class Housekeeping:
     """Removes what has expired, what nothing refers to any more, and what is beyond the caps.
 
-    Once a minute it forgets runs and skips older than ``catchup_ledger_ttl``. A minute after a beat
+    Once a minute it forgets runs and skips older than ``catchup_ledger_ttl``, and changes older than
+    ``catchup_audit_ttl``. A minute after a beat
     started to lead, and then once a day, it goes through the whole store, one bounded step a tick. If a
     leader cannot finish a round, the next one starts it again.
     """
@@ -30,6 +31,7 @@ class Housekeeping:
         self._services, self._settings = services, settings
         self._retention, self._leadership = services.retention, services.leadership
         self._ttl = to_milliseconds(settings.ledger_ttl)
+        self._audit_ttl = to_milliseconds(settings.audit_ttl)
         self._round: Iterator[None] | None = None
         self._epoch = self._next_round = self._next_count = 0
         self._swept_at = self._position = 0
@@ -58,7 +60,7 @@ class Housekeeping:
                 self._round = self._go_through(server_ms, now, entries)
 
     def sweep(self, server_ms: int, now: Instant, *, entries: Sequence[str]) -> None:
-        """Once a minute, forget runs and skips that are too old, and dead letters beyond their cap.
+        """Once a minute, forget runs, skips and changes that are too old, and dead letters beyond their cap.
 
         While more runs are left, forget some at every tick.
         """
@@ -74,6 +76,9 @@ class Housekeeping:
             self._more_to_sweep = forgotten >= _AT_ONCE
         if due:
             self._swept_at = server_ms
+            self._retention.trim_audit(before=server_ms - self._audit_ttl, limit=_AT_ONCE)
+            if self._settings.max_active is not None:
+                self._services.active_limit.recount(self._leadership)
             most = self._settings.max_dead_letters
             discarded = self._retention.discard_oldest(most=most, limit=_AT_ONCE)
             if discarded:

@@ -14,7 +14,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
 from celery_catchup.planning.entry import Entry
-from celery_catchup.store import Ends, EntryBatch, NewRun, Template
+from celery_catchup.store import CatchupRecord, Ends, EntryBatch, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.templates import render
 
@@ -115,6 +115,7 @@ def prepare(
         busy=busy,
         after=after,
         ends=_ends(entry, plan),
+        catchup=_catchup(tracked, plan, now),
     )
     return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup_until is not None)
 
@@ -154,9 +155,10 @@ class _Messages:
 def _new_run(
     run_id: str, record: dict[str, Any], send_at: Instant, template: Template, now: Instant | None
 ) -> NewRun:
-    """Return the run, with its message when it may start ``now`` and the broker is the store's server."""
+    """Return the run. When it may start ``now``, it has its message if the broker is the store's server, and
+    is for the outbox on others."""
     if now is None or template.queue is None or template.db is None:
-        return NewRun(run_id, record, send_at)
+        return NewRun(run_id, record, send_at, outbox=now is not None)
     message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
     return NewRun(
         run_id,
@@ -167,6 +169,14 @@ def _new_run(
         countdown_ms=template.countdown_ms,
         expires_ms=template.expires_ms,
     )
+
+
+def _catchup(tracked: TrackedEntry, plan: Plan, now: Instant | None) -> CatchupRecord | None:
+    """Return what is kept of a catch-up, so that its decisions can be explained, and played again."""
+    at = now if tracked.catchup_until is None else tracked.catchup_until
+    if at is None or not plan.catches_up:
+        return None
+    return CatchupRecord(at, plan.decided, tracked.state.facts() | {"policy": tracked.entry.policy_digest})
 
 
 def _missed(plan: Plan) -> int:

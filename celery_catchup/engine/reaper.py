@@ -91,7 +91,7 @@ class Reaper:
         templates = [str(run.get("template")) for run in runs]
         places = self._recovery.sent_to(templates)
         presence = self._presence()
-        drained = self._recovery.drained(place.routing_key for place in places.values())
+        drained = self._recovery.drained(place.order_key for place in places.values())
         depths = {
             (place.queue, place.routing_key): self._depth(place.queue, place.routing_key)
             for place in set(places.values())
@@ -99,10 +99,10 @@ class Reaper:
         return {template: QueueView() for template in templates} | {
             template: QueueView(
                 # If the queues of an exchange are not known, only claims show that a message was consumed.
-                ever_claimed=presence.ever_claimed(place.queue) or place.routing_key in drained,
+                ever_claimed=presence.ever_claimed(place.queue) or place.order_key in drained,
                 claims_now=presence.claimed_since(place.queue, server_ms - self._recovery.run_ttl_ms),
                 plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
-                drained=drained.get(place.routing_key, 0),
+                drained=drained.get(place.order_key, 0),
                 depth=depths[place.queue, place.routing_key],
                 asked=presence.asked,
             )
@@ -127,7 +127,8 @@ class Reaper:
     def _recover(self, run_id: str, run: dict[str, Any], evidence: Evidence, entries: Sequence[str]) -> None:
         entry = str(run.get("entry", ""))
         lane = str(run.get("lane", entry))
-        match self._recovery.recover(self._leadership, run_id, lane=lane, evidence=evidence):
+        sends = int(run.get("sends", 0))
+        match self._recovery.recover(self._leadership, run_id, lane=lane, evidence=evidence, sends=sends):
             case Recovered.SENT:
                 self._events.emit(RunResent(entry, run_id, run["slot"], _why(run)))
             case Recovered.DEAD:
@@ -139,7 +140,7 @@ class Reaper:
                 self._events.emit(RunUnreported(entry, run_id, run["slot"], _why_unreported(run)))
             case Recovered.EXPIRED:
                 self._events.emit(RunExpired(entry, run_id, run["slot"], "no worker started it in time"))
-            case Recovered.ALIVE | Recovered.ENDED:
+            case Recovered.ALIVE | Recovered.ENDED | Recovered.WAITING:
                 pass
 
 

@@ -58,10 +58,11 @@ class Releases:
     def _publish(self, server_ms: int, now: Instant) -> None:
         """Publish what is due, window by window; a failure of the broker is raised at the end."""
         self._ends, self._failure = False, None
-        windows = self._windows(server_ms)
+        monotonic, windows = self._services.clock.monotonic, self._windows(server_ms)
+        begun = monotonic()
         for sent in self._services.dispatch.publish(windows, now=now, enough=self._enough):
             self._services.ledger.published(
-                {one.run.id: one.run.template for one in sent if one.error is None}
+                {one.run.id: one.run.template for one in sent if one.error is None}, took=monotonic() - begun
             )
             for one in sent:
                 if one.error is None:

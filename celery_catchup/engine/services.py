@@ -13,7 +13,17 @@ from celery_catchup.engine.tracked_entries import Declared
 from celery_catchup.errors import CatchupError
 from celery_catchup.events import Events
 from celery_catchup.model import Instant, PlannedRun
-from celery_catchup.store import Backfills, Leadership, Ledger, OutboxRun, Retention, States, Template
+from celery_catchup.store import (
+    ActiveLimit,
+    Backfills,
+    DeadlineRecords,
+    Leadership,
+    Ledger,
+    OutboxRun,
+    Retention,
+    States,
+    Template,
+)
 
 
 class DispatchFailedError(CatchupError):
@@ -105,6 +115,14 @@ class NoStoredEntries:
         """Do nothing."""
 
 
+class Missed(NamedTuple):
+    """Slots of an entry that were missed: the first of them, and up to when."""
+
+    entry: str
+    first: Instant
+    until: Instant
+
+
 @dataclass(frozen=True)
 class Services:
     """The engine's collaborators."""
@@ -118,9 +136,13 @@ class Services:
     reaper: Reaper
     backfills: Backfills
     retention: Retention
+    active_limit: ActiveLimit
+    deadlines: DeadlineRecords
     schedule: Collection[str] = ()
     """Names of all entries, including those without a policy."""
     stored_entries: StoredEntrySource = field(default_factory=NoStoredEntries)
     """The entries that are created at run time."""
+    note_missed: Callable[[Sequence[Missed]], None] = lambda _: None
+    """Called when slots were missed, before any of them is decided."""
     read_watermark_file: Callable[[], dict[str, Instant] | None] = lambda: None
     """Returns up to where each entry was decided; None without a file."""

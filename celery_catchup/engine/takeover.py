@@ -6,7 +6,7 @@ version counter reveals a change from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,7 @@ def load_entries(
     watermark = min([now, *(remembered or {}).values()]) if found is None else found
     reader = _Reader(stored, now, watermark, events, match_first=match_first, remembered=remembered or {})
     by_name, unreadable = dict[str, TrackedEntry](), dict[str, Exception]()
+    wakes: dict[Hashable, Instant | None] = {}  # thousands of entries have the same few schedules
     for one in declared:
         try:
             by_name[one.name] = tracked = reader.read(one)
@@ -76,7 +77,10 @@ def load_entries(
             unreadable[one.name] = error
             continue
         if not tracked.state.paused:
-            tracked.wake_at = _wake(tracked, watermark, now)
+            key = tracked.planning_key(watermark)
+            if key is None or key not in wakes:
+                wakes[key] = _wake(tracked, watermark, now)
+            tracked.wake_at = wakes[key]
     return LoadedEntries(TrackedEntries(by_name), watermark, is_new=found is None, unreadable=unreadable)
 
 
@@ -149,8 +153,11 @@ def adopt(
 
 
 def _changes(entries: TrackedEntries, stored: StoredState) -> Iterator[Mapping[str, object]]:
+    policies: dict[tuple[int, int], str] = {}  # most entries share a policy
     for tracked in entries:
-        name, policy, state = tracked.declared.name, tracked.stored_policy(), tracked.state
+        name, state = tracked.declared.name, tracked.state
+        place = id(tracked.entry.policy), tracked.capacity
+        policy = policies.get(place) or policies.setdefault(place, tracked.stored_policy())
         seen = name in stored.first_seen and name in stored.anchors
         same = stored.fingerprints.get(name) == tracked.declared.fingerprint
         corrected = state.decided is not None and stored.decided.get(name) != str(state.decided)
@@ -226,6 +233,14 @@ def parse_instant(text: str | None) -> Instant | None:
     return value if value in _SANE else None
 
 
+def _pauses(pause: Mapping[str, Any]) -> tuple[Pause, ...]:
+    return tuple(
+        Pause(one["at"], one.get("resumed"), bool(one.get("discard")), bool(one.get("held")))
+        for one in (*pause.get("earlier", ()), pause)
+        if "at" in one
+    )
+
+
 class _Reader:
     """Reads the state of entries from the store."""
 
@@ -264,11 +279,7 @@ class _Reader:
                 manual_success=manual.get("success"),
                 paused=bool(pause.get("paused")),
                 paused_at=pause.get("decided", pause.get("at")),
-                pauses=tuple(
-                    Pause(one["at"], one.get("resumed"), bool(one.get("discard")), bool(one.get("held")))
-                    for one in (*pause.get("earlier", ()), pause)
-                    if "at" in one
-                ),
+                pauses=_pauses(pause) if pause else (),
                 held_at=pause.get("held_at"),
                 removed=self._removed(name, decided),
                 changed_at=self._changed(declared, entry),
@@ -319,7 +330,9 @@ class _Reader:
         return self._read("change", self.stored.changed, declared.name)
 
     def _read_mapping(self, what: str, column: Mapping[str, str], name: str) -> dict[str, Any]:
-        found = read_json(column.get(name, "{}"))
+        if name not in column:
+            return {}
+        found = read_json(column[name])
         if found is None:
             self._suspect(f"the {what} of entry {name!r} is {column[name][:40]!r}, which cannot be read")
         return found or {}

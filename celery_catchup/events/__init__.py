@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -144,6 +145,29 @@ class EntryHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotOverdue:
+    """A slot's run has not succeeded within `expect_within`; once for each slot. ``state`` is that of its
+    run, the reason of its skip, or ``undecided``."""
+
+    entry: str
+    slot: Instant
+    deadline: Instant
+    run_id: str | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRecovered:
+    """A run of a slot that was overdue has succeeded; ``noticed`` is when beat has seen it."""
+
+    entry: str
+    slot: Instant
+    deadline: Instant
+    run_id: str | None
+    noticed: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class _RunEvent:
     entry: str
     run_id: str
@@ -218,6 +242,8 @@ BeatEvent = (
     | BackfillAdvanced
     | EntryFailed
     | EntryHeld
+    | SlotOverdue
+    | SlotRecovered
     | RunResent
     | RunDied
     | RunUnreported
@@ -336,6 +362,17 @@ def subscribe(callback: Callable[..., object], *kinds: type) -> Callable[[], Non
         _subscriptions = tuple(one for one in _subscriptions if one is not subscription)
 
     return end
+
+
+@contextmanager
+def without_subscribers() -> Iterator[None]:
+    """Call no subscriber of the process inside: the runs of a measurement are not the user's."""
+    global _subscriptions
+    kept, _subscriptions = _subscriptions, ()
+    try:
+        yield
+    finally:
+        _subscriptions = kept
 
 
 def notify_subscribers(event: Event) -> None:

@@ -13,7 +13,17 @@ from typing import Any
 
 from celery_catchup import events
 from celery_catchup.error_text import with_visible_controls
-from celery_catchup.events import CatchupCompleted, CatchupPlanned, Event, Events, RunDispatched, RunSkipped
+from celery_catchup.events import (
+    CatchupCompleted,
+    CatchupPlanned,
+    Event,
+    Events,
+    RunDispatched,
+    RunSkipped,
+    SlotOverdue,
+    SlotRecovered,
+    Ticked,
+)
 from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, Severity, SkipReason, to_rfc3339
 
@@ -23,6 +33,8 @@ MOST_LINES = 100
 """Lines of one kind per entry and catch-up; one summary line counts the rest."""
 MOST_INTENDED = 10
 """Lines of one span that the policy skips as intended; a longer span is one summary line."""
+MOST_OVERDUE = 20
+"""Lines about overdue or recovered slots in one tick; one more line counts the rest."""
 MOST_IN_ALL = 1000
 """The same limit for all entries together."""
 
@@ -64,6 +76,8 @@ LINES: Mapping[type, Line | None] = {
     events.CatchupCompleted: Line(INFO, "Catch-up completed", "dispatched skipped duration=seconds"),
     events.EntryFailed: Line(ERROR, "Entry cannot be dispatched", "entry error=reason retry_in"),
     events.EntryHeld: Line(WARNING, "Catch-up held", "entry runs approve=entry discard=entry"),
+    events.SlotOverdue: Line(WARNING, "Slot overdue", "entry scheduled_time=slot deadline run_id state"),
+    events.SlotRecovered: Line(INFO, "Slot recovered", "entry scheduled_time=slot deadline run_id"),
     events.RunResent: Line(WARNING, "Run sent again", _RUN),
     events.RunDied: Line(ERROR, "Run given up", _RUN),
     events.RunUnreported: Line(WARNING, "Run not reported", _RUN),
@@ -93,6 +107,7 @@ LINES: Mapping[type, Line | None] = {
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "scheduled_time": to_rfc3339,
+    "deadline": to_rfc3339,
     "window_start": to_rfc3339,
     "window_end": to_rfc3339,
     "duration": "{:.1f}s".format,
@@ -101,6 +116,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "retry_in": "{:g}s".format,
     "workers": ", ".join,
     "state": lambda state: str(state or "retry"),
+    "run_id": lambda run_id: run_id or "none",
 }
 
 
@@ -158,6 +174,7 @@ class LogLines:
     def __init__(self) -> None:
         self._summaries: defaultdict[tuple[str, str, str], _Summary] = defaultdict(_Summary)
         self._written: Counter[str] = Counter()
+        self._slots: Counter[type[SlotOverdue | SlotRecovered]] = Counter()
 
     def __call__(self, event: Event) -> None:
         """Write the line of an event, if it has one and is within the limits."""
@@ -166,12 +183,31 @@ class LogLines:
                 self._dispatched(event)
             case RunSkipped():
                 self._skipped(event)
+            case SlotOverdue() | SlotRecovered():
+                self._judged(event)
+            case Ticked():
+                self._count_judged()
             case _:
                 if isinstance(event, CatchupCompleted):
                     self._summarise()
                 line = LINES[type(event)]
                 if line is not None and (type(event) is not CatchupPlanned or self._is_within(line.msg)):
                     line.write(event)
+
+    def _judged(self, event: SlotOverdue | SlotRecovered) -> None:
+        self._slots[type(event)] += 1
+        line = LINES[type(event)]
+        if line is not None and self._slots[type(event)] <= MOST_OVERDUE:
+            line.write(event)
+
+    def _count_judged(self) -> None:
+        """At the end of a tick, count the lines that were left out."""
+        for kind, count in self._slots.items():
+            line = LINES[kind]
+            if line is not None and count > MOST_OVERDUE:
+                more = command_line("runs", "--overdue")
+                logger.log(line.level, logfmt(line.msg, more=count - MOST_OVERDUE, list=more))
+        self._slots.clear()
 
     def _dispatched(self, event: RunDispatched) -> None:
         at = event.run.slot.at

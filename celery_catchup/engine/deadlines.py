@@ -1,0 +1,252 @@
+"""Deadlines: report slots whose run has not succeeded within `expect_within`, and those that recover.
+
+Only the leader judges. Until a deadline passes, that costs one comparison a tick; then the store decides in
+one step by what the ledger has, so that each slot is reported once, whichever beat leads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from celery_catchup.engine.tracked_entries import TrackedEntry
+from celery_catchup.events import Events, SlotOverdue, SlotRecovered
+from celery_catchup.model import Instant, to_milliseconds
+from celery_catchup.planning.entry import Entry, Role
+from celery_catchup.store import DeadlineRecords, Leadership
+from celery_catchup.store.deadlines import Judged, Judgement, Outcome
+from celery_catchup.store.listing import OverdueSlot
+from celery_catchup.store.store import read_json, stored_instant
+
+_AT_ONCE = 250
+"""Slots of one step, because a script blocks the server."""
+_OF_ONE = 50
+"""Slots of one entry in one step."""
+_MOST_BEHIND = 1000
+"""Slots of one entry that are judged after an outage: the newest ones."""
+_LOOK_EVERY = 2_000
+"""Milliseconds between two looks at overdue slots."""
+_RETRY = 60_000
+"""Milliseconds before an entry is tried again whose schedule or keys fail."""
+_HOUR, _DAY = 3_600_000, 86_400_000
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An entry with a deadline.
+
+    judged  its slots up to here are judged
+    resume  the end of its last pause; the deadline of slots up to then counts from it
+    """
+
+    tracked: TrackedEntry
+    within: int
+    judged: Instant
+    resume: Instant
+
+    @property
+    def record(self) -> str:
+        return json.dumps({"judged": self.judged, "resume": self.resume})
+
+    def deadline(self, slot: Instant) -> Instant:
+        return max(slot, self.resume if slot <= self.resume else 0) + self.within
+
+    def slots(self) -> Iterator[tuple[Instant, int]]:
+        """Yield the slots that are not judged, with their schedules, in order; of a paused entry, only those
+        before the pause."""
+        state = self.tracked.state
+        paused = state.paused_at if state.paused and state.held_at is None else None
+        for at, schedule in _expected(self.tracked.entry, self.judged):
+            if paused is not None and at > paused:
+                return
+            yield at, schedule
+
+
+class Deadlines:
+    """The deadlines of all entries that have one."""
+
+    def __init__(self, records: DeadlineRecords, leadership: Leadership, events: Events) -> None:
+        self._records, self._leadership, self._events = records, leadership, events
+        self._stored: dict[str, str] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._heap: list[tuple[Instant, str]] = []
+        self._overdue: deque[OverdueSlot] = deque()
+        self._look_at: Instant = 0
+        self.changes = 0
+        """Grows whenever a slot becomes overdue, or is not overdue any more."""
+
+    def load(self) -> None:
+        """Read what the leaders before have judged; `track` follows."""
+        self.changes += 1
+        self._stored, self._watched = self._records.records(), {}
+        self._overdue = deque(self._records.overdue())
+
+    def track(self, entries: Iterable[TrackedEntry], declared: Iterable[str], *, now: Instant) -> None:
+        """Watch those of these entries that have a deadline, in place of those that were watched."""
+        watched, present = dict[str, _Watched](), set(declared)
+        for tracked in entries:
+            present.discard(tracked.entry.name)
+            within = tracked.entry.policy.expect_within
+            if within is not None:
+                watched[tracked.entry.name] = self._watch(tracked, to_milliseconds(within), now)
+        # Of entries that are declared but cannot be read at present, everything is kept.
+        kept = {*watched, *present}
+        changes: dict[str, str | None] = {
+            name: one.record for name, one in watched.items() if self._stored.get(name) != one.record
+        }
+        changes |= {name: None for name in self._stored if name not in kept}
+        settled = [one for one in self._overdue if one.entry not in kept]
+        if changes or settled:
+            self._records.set(self._leadership, changes, settled=settled)
+            self._stored = {name: text for name, text in self._stored.items() if name in kept} | {
+                name: text for name, text in changes.items() if text is not None
+            }
+            self._overdue = deque(one for one in self._overdue if one.entry in kept)
+            self.changes += bool(settled)
+        self._watched, self._heap = watched, []
+        for name in watched:
+            self._wait(name, now)
+
+    def overdue_entries(self) -> dict[str, tuple[OverdueSlot, int]]:
+        """Return the entries that have overdue slots: the first of these, and their number."""
+        found: dict[str, tuple[OverdueSlot, int]] = {}
+        for one in self._overdue:
+            first, count = found.get(one.entry, (one, 0))
+            found[one.entry] = min(first, one, key=lambda slot: slot.slot), count + 1
+        return found
+
+    def _watch(self, tracked: TrackedEntry, within: int, now: Instant) -> _Watched:
+        """Continue where the entry was judged; one that is new, or has its deadline since now, begins now."""
+        name, state = tracked.entry.name, tracked.state
+        stored = read_json(self._stored.get(name)) or {}
+        judged, resume = stored_instant(stored.get("judged")), stored_instant(stored.get("resume")) or 0
+        if judged is None:
+            judged = state.first_seen_at if tracked.newcomer else now
+        resumed = (pause.until for pause in state.pauses if pause.until is not None and not pause.held)
+        return _Watched(tracked, within, min(judged, now), max(resume, *resumed, 0))
+
+    def _wait(self, name: str, now: Instant) -> None:
+        """Look at the entry when its next deadline passes."""
+        one = self._watched[name]
+        try:
+            first = next(one.slots(), None)
+        except Exception:  # noqa: BLE001 - a custom schedule may raise anything; the entry itself reports it
+            heapq.heappush(self._heap, (now + _RETRY, name))
+            return
+        if first is not None:
+            heapq.heappush(self._heap, (one.deadline(first[0]), name))
+
+    def step(self, now: Instant) -> None:
+        """Judge a bounded number of the slots whose deadline has passed, and look at overdue ones again."""
+        looks = bool(self._overdue) and now >= self._look_at
+        if not looks and not (self._heap and self._heap[0][0] <= now):
+            return
+        due = self._take_due(now)
+        again = self._take_overdue() if looks else []
+        self._look_at = now + _LOOK_EVERY if looks else self._look_at
+        try:
+            changes = self._judge([*due, *again], now) if due or again else []
+        except BaseException:
+            for one in due:
+                heapq.heappush(self._heap, (now, one.entry))
+            self._overdue.extend(slot for one in again for slot in one.slots)
+            raise
+        self.changes += bool(changes)
+        self._follow(due, again, changes, now)
+        for change in changes:
+            self._report(change, now)
+
+    def _follow(
+        self, due: list[Judgement], again: list[Judgement], changes: list[Judged], now: Instant
+    ) -> None:
+        """Follow what the store has decided."""
+        left = {one.slot for one in changes if one.outcome in (Outcome.RECOVERED, Outcome.SETTLED)}
+        damaged = {one.slot.entry for one in changes if one.outcome is Outcome.DAMAGED}
+        self._overdue.extend(slot for one in again for slot in one.slots if slot not in left)
+        self._overdue.extend(one.slot for one in changes if one.outcome is Outcome.OVERDUE)
+        for one in due:
+            if one.entry in damaged:
+                heapq.heappush(self._heap, (now + _RETRY, one.entry))
+            else:
+                self._watched[one.entry].judged = one.slots[-1].slot
+                self._stored[one.entry] = self._watched[one.entry].record
+                self._wait(one.entry, now)
+
+    def _take_due(self, now: Instant) -> list[Judgement]:
+        """Take entries whose deadline has passed, the earliest first, with the slots to judge."""
+        found: list[Judgement] = []
+        count = 0
+        while self._heap and self._heap[0][0] <= now and count < _AT_ONCE:
+            _, name = heapq.heappop(self._heap)
+            try:
+                one = self._to_judge(name, now)
+            except Exception:  # noqa: BLE001 - a custom schedule may raise anything; the entry itself reports it
+                heapq.heappush(self._heap, (now + _RETRY, name))
+                continue
+            if one is None:
+                self._wait(name, now + 1)
+            else:
+                found.append(one)
+                count += len(one.slots)
+        return found
+
+    def _to_judge(self, name: str, now: Instant) -> Judgement | None:
+        """Return the slots of an entry whose deadline has passed, the oldest first."""
+        one = self._watched[name]
+        found: list[OverdueSlot] = []
+        self._leave_out_oldest(one, now)
+        for at, schedule in one.slots():
+            if one.deadline(at) > now or (len(found) >= _OF_ONE and at > found[-1].slot):
+                break
+            found.append(OverdueSlot(name, schedule, at, one.deadline(at)))
+        if not found:
+            return None
+        record = _Watched(one.tracked, one.within, found[-1].slot, one.resume).record
+        return Judgement(name, one.tracked.state.decided or 0, found, record)
+
+    def _leave_out_oldest(self, one: _Watched, now: Instant) -> None:
+        """After a long outage, judge the newest slots only; the ledger has the others as spans."""
+        until = now - one.within
+        if until - one.judged < _HOUR:
+            return
+        for schedule in one.tracked.entry.schedules:
+            if schedule.timetable.count(one.judged, until) > _MOST_BEHIND:
+                newest = schedule.timetable.slots(one.judged, until, newest_first=True)
+                one.judged = max(one.judged, next(islice(newest, _MOST_BEHIND - 1, None)) - 1)
+
+    def _take_overdue(self) -> list[Judgement]:
+        """Take overdue slots to look at again, those first that were not looked at for longest."""
+        taken = [self._overdue.popleft() for _ in range(min(_AT_ONCE, len(self._overdue)))]
+        by_entry: dict[str, list[OverdueSlot]] = {}
+        for slot in taken:
+            by_entry.setdefault(slot.entry, []).append(slot)
+        decided = {
+            name: self._watched[name].tracked.state.decided or 0 for name in by_entry if name in self._watched
+        }
+        return [Judgement(name, decided.get(name, 0), slots) for name, slots in by_entry.items()]
+
+    def _judge(self, several: list[Judgement], now: Instant) -> list[Judged]:
+        return self._records.judge(self._leadership, several, lost_before=now - _DAY)
+
+    def _report(self, change: Judged, now: Instant) -> None:
+        slot, run_id = change.slot, change.run_id or None
+        if change.outcome is Outcome.OVERDUE:
+            self._events.emit(SlotOverdue(slot.entry, slot.slot, slot.deadline, run_id, change.word))
+        elif change.outcome is Outcome.RECOVERED:
+            self._events.emit(SlotRecovered(slot.entry, slot.slot, slot.deadline, run_id, now))
+
+
+def _expected(entry: Entry, after: Instant) -> Iterator[tuple[Instant, int]]:
+    """Yield the slots that start a run after an instant, with their schedules, in order of time."""
+
+    def of(schedule: int) -> Iterator[tuple[Instant, int]]:
+        at = entry.next_run_after(schedule, after)
+        while at is not None:
+            yield at, schedule
+            at = entry.next_run_after(schedule, at)
+
+    return heapq.merge(*(of(index) for index, one in enumerate(entry.schedules) if one.role is not Role.STOP))
