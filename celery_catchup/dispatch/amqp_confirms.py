@@ -2,7 +2,8 @@
 
 - ``Channel.confirm_select`` and ``Channel.events``: number messages, and call back for confirmations, for
   refusals and for messages that no queue takes;
-- ``Connection.drain_events``: read one of these;
+- ``Connection.on_inbound_frame``, ``Transport.having_timeout``, ``Transport._read_buffer``: read these.
+  ``Connection.drain_events`` reads one frame with several system calls, and many frames confirm one message;
 - ``Connection.transport.write``, ``Connection.frame_max``, ``Channel.channel_id``: write frames.
   ``Channel.basic_publish`` encodes all headers of each message, writes each message by itself, and waits for
   its confirmation. Here what messages have in common is encoded once, and many are written at once;
@@ -35,6 +36,8 @@ _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
 _FRAME = struct.Struct(">BHI")  # type, channel, length of the payload
 _CONTENT = struct.Struct(">HHQ")  # class, weight, length of the body
 _LENGTH = struct.Struct(">I")
+_ANSWER = struct.Struct(">HHQB")  # class, method, number of the message, flags: 1 for all up to it
+_ANSWERS = (spec.Basic.Ack, spec.Basic.Nack)
 _AT_ONCE = 65_536
 """Bytes that are written at once. Answers are read before each write: a broker that returns messages must not
 wait for us while we wait for it."""
@@ -65,7 +68,13 @@ _dumps = serialization.dumps
 
 def can_pipeline(channel: Any) -> bool:
     """Tell whether messages can be sent to this channel before earlier ones are confirmed."""
-    return isinstance(channel, amqp.Channel) and _encodes_as_driver()
+    return isinstance(channel, amqp.Channel) and _encodes_as_driver() and _is_readable(channel.connection)
+
+
+def _is_readable(connection: Any) -> bool:
+    """Tell whether frames can be read past py-amqp."""
+    parts = ("having_timeout", "_read_buffer")
+    return callable(connection.on_inbound_frame) and all(hasattr(connection.transport, one) for one in parts)
 
 
 @cache
@@ -151,7 +160,7 @@ class ConfirmingChannel:
         """Write what is not written yet."""
         with suppress(TimeoutError):
             while self._sent:
-                self._connection.drain_events(timeout=0)
+                self._read(timeout=0)
         self._connection.transport.write(bytes(self._buffer))
         self._buffer.clear()
 
@@ -159,7 +168,35 @@ class ConfirmingChannel:
         """Read answers until all messages up to this number have one; raises `TimeoutError`."""
         deadline = time.monotonic() + timeout
         while self._sent and next(iter(self._sent)) <= last:
-            self._connection.drain_events(timeout=max(0.001, deadline - time.monotonic()))
+            self._read(timeout=max(0.001, deadline - time.monotonic()))
+
+    def _read(self, *, timeout: float) -> None:
+        """Read what the broker has sent, and note the answers; py-amqp handles all other frames."""
+        connection, transport = self._connection, self._connection.transport
+        with transport.having_timeout(timeout) as socket:
+            received = socket.recv(_AT_ONCE)
+        if not received:
+            transport.connected = False
+            raise OSError("the broker closed the connection")
+        rest = transport._read_buffer + received
+        while len(rest) > _FRAME.size:
+            kind, channel_id, size = _FRAME.unpack_from(rest)
+            end = _FRAME.size + size
+            if len(rest) <= end:
+                break
+            payload, mark, rest = rest[_FRAME.size : end], rest[end : end + 1], rest[end + 1 :]
+            if mark != _END:
+                raise OSError("the broker sent a frame without an end")
+            answer = _ANSWER.unpack(payload) if (kind, size) == (_METHOD, _ANSWER.size) else ()
+            if channel_id == self._channel.channel_id and answer[:2] in _ANSWERS:
+                connection.bytes_recv += 1
+                note = self._on_ack if answer[:2] == spec.Basic.Ack else self._on_nack
+                note(answer[2], bool(answer[3] & 1))
+            else:
+                transport._read_buffer = rest  # a handler may read on
+                connection.on_inbound_frame((kind, channel_id, payload))
+                rest = transport._read_buffer
+        transport._read_buffer = rest
 
     def _on_ack(self, tag: int, multiple: bool) -> None:  # noqa: FBT001 - py-amqp calls it
         for number in self._up_to(tag, multiple=multiple):

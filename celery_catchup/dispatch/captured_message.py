@@ -15,7 +15,13 @@ from celery_catchup.config.settings import MarkTasks
 from celery_catchup.dispatch import badges
 from celery_catchup.dispatch import header_names as names
 from celery_catchup.dispatch.dispatch_error import DispatchError
-from celery_catchup.dispatch.placeholders import placeholder, replace_text, split_after_placeholders, to_json
+from celery_catchup.dispatch.placeholders import (
+    inside_json,
+    placeholder,
+    replace_text,
+    split_after_placeholders,
+    to_json,
+)
 from celery_catchup.dispatch.task_call import TaskCall
 from celery_catchup.store import Template
 
@@ -64,6 +70,7 @@ class CapturedMessage:
             expires_ms=call.expires_ms,
             countdown_ms=call.countdown_ms,
             routing_key=self.routing_key,
+            priority=tree["properties"].get("priority") or tree.get("priority") or 0,
             queue_name=self.queue_name,
         )
         return base.with_inputs(inputs)
@@ -100,5 +107,5 @@ def split_inputs(
         if isinstance(value, str):
             shown = badges.shown_kwargs(entry, value, badge) if name == "kwargsrepr" else value
             fixed[name], own = split_after_placeholders(shown)
-            inputs[name] = to_json(own)[1:-1]
+            inputs[name] = inside_json(own)
     return fixed, inputs

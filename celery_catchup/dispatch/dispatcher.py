@@ -20,6 +20,7 @@ from kombu.utils import json as kombu_json
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from celery_catchup.config.policy import LOWEST
 from celery_catchup.config.settings import Checkins, MarkTasks
 from celery_catchup.dispatch.broker import Broker, destination
 from celery_catchup.dispatch.capture import Capture, can_capture, capture, key_prefix
@@ -94,6 +95,11 @@ class Dispatcher:
     def speaks_redis(self) -> bool:
         """Whether the broker is a Redis server; sends nothing."""
         return self._broker.speaks_redis
+
+    @property
+    def lowest_priority(self) -> int:
+        """The priority that the broker serves last: kombu's Redis transport serves 0 first, others last."""
+        return 9 if self.speaks_redis else 0
 
     # -- mode --------------------------------------------------------------------------------
 
@@ -370,9 +376,11 @@ class EntryDispatch:
         """Build the message of a run."""
         facts = {"slot": run.slot.at, "trigger": str(run.trigger)}
         declared = self._schedule[entry]
-        if spans and run.trigger.is_catchup:
+        if spans and run.trigger.takes_lane:
             headers = declared.options.get("headers") or {}
             options = {**options, "headers": {**headers, SLOTS: value_placeholder("slots")}}
+        if options.get("priority") == LOWEST:
+            options = {**options, "priority": self._sender.lowest_priority}
         if options:
             declared = copy.copy(declared)
             declared.options = {**_unrouted(declared.options, options), **options}

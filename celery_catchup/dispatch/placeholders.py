@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 _SIGN = "@catchup"
@@ -40,6 +41,11 @@ def split_after_placeholders(text: str) -> tuple[str, str]:
     start = text.rfind(_STAND_IN)
     end = 0 if start < 0 else text.index("@", start) + 1
     return text[:end], text[end:]
+
+
+def inside_json(text: str) -> str:
+    """Encode a text without placeholders for the inside of a JSON string, as `to_json` does."""
+    return encode_basestring_ascii(text)[1:-1].replace(_SIGN, _ESCAPED_SIGN)
 
 
 def to_json(value: Any) -> str:

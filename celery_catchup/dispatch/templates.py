@@ -9,6 +9,7 @@ each message.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from copy import deepcopy
@@ -31,6 +32,7 @@ _MOST = 200_000
 """Cached templates; beyond, the cache starts again."""
 _INPUT_HEADERS = {"task", "argsrepr", "kwargsrepr"}
 _dumps: Any = serialization.dumps  # kombu's functions carry no types
+_encode = json.JSONEncoder().encode
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 """The end of a message's body; where Celery's differs, no two messages are similar."""
 _SCALARS = frozenset({str, int, bool, float, type(None)})
@@ -174,12 +176,21 @@ class Templates:
         if None in shown.values():
             headers = amqp.create_task_message("", entry.task, args, kwargs, **shown).headers
             shown = {name: headers[name] for name in shown}
-        _, encoding, body = _dumps((args, kwargs, _EMBEDDED), serializer=form.serializer)
-        return {"task": entry.task, **shown, "body": base64_body(body, encoding)}
+        return {"task": entry.task, **shown, "body": _body((args, kwargs, _EMBEDDED), form.serializer)}
 
     def _route(self, entry: ScheduleEntry) -> Any:
         found = (route(entry.task) for route in self._app.amqp.routes or ())
         return next((route for route in found if route is not None), None)
+
+
+def _body(content: tuple[Any, Any, Any], serializer: str) -> str:
+    """Serialise arguments as kombu does; plain ones in a third of the time, because kombu creates an encoder
+    for each call."""
+    args, kwargs, _ = content
+    if serializer == "json" and _SCALARS.issuperset(map(type, (*args, *kwargs, *kwargs.values()))):
+        return base64_body(_encode(content), "utf-8")
+    _, encoding, body = _dumps(content, serializer=serializer)
+    return base64_body(body, encoding)
 
 
 def _shown(arguments: Any, values: Iterable[Any], most: int) -> str | None:
@@ -187,7 +198,7 @@ def _shown(arguments: Any, values: Iterable[Any], most: int) -> str | None:
 
     Celery does not escape texts, and cuts off long ones.
     """
-    if any(type(value) not in _SCALARS for value in values):
+    if not _SCALARS.issuperset(map(type, values)):
         return None
     text = repr(arguments)
     return text if len(text) < most and "\\" not in text and '"' not in text else None
@@ -211,8 +222,12 @@ def _content(value: Any) -> str:
 def _is_comparable(value: Any) -> bool:
     """Tell whether the text of a value says everything that a message can have of it."""
     kind = type(value)
-    if kind in _SCALARS:
-        return True
     if kind is dict:
-        return all(map(_is_comparable, value)) and all(map(_is_comparable, value.values()))
-    return all(map(_is_comparable, value)) if kind in (list, tuple) else kind in _OTHERS
+        return not value or (_are_comparable(value) and _are_comparable(value.values()))
+    if kind in (list, tuple):
+        return not value or _are_comparable(value)
+    return kind in _SCALARS or kind in _OTHERS
+
+
+def _are_comparable(values: Iterable[Any]) -> bool:
+    return _SCALARS.issuperset(map(type, values)) or all(map(_is_comparable, values))

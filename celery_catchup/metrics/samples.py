@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from celery_catchup.clock import Clock
 from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
-from celery_catchup.store import Store
+from celery_catchup.store import DeadlineRecords, Store
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
+from celery_catchup.store.notices import Settled
 from celery_catchup.store.store import read_json
 
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -36,15 +38,18 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         pipe.hgetall(keys.first_seen)
         pipe.hget(keys.meta, "epoch")
         pipe.hvals(keys.failing)
-        (seconds, micros), paused, names, epoch, failing = pipe.execute()
+        pipe.hgetall(keys.deadlines)
+        pipe.hgetall(keys.left_off)
+        (seconds, micros), paused, names, epoch, failing, expected, removed = pipe.execute()
     server_ms = seconds * 1000 + micros // 1000
     entries = sorted(name.decode() for name in names)[:_READ_ENTRIES]
     with client.pipeline(transaction=False) as pipe:
         pipe.zcount(keys.leases, "-inf", server_ms)
         pipe.zcount(keys.workers, server_ms - _WORKERS, "+inf")
+        pipe.zcard(keys.notices_due)
         for entry in entries:
             pipe.zcard(keys.chain(entry))
-        overdue, workers, *chains = pipe.execute()
+        overdue, workers, notices, *chains = pipe.execute()
     pauses = [one for text in paused if (one := read_json(text) or {}).get("paused")]
     longest = sorted(zip(entries, chains, strict=True), key=lambda one: -one[1])[:MOST_ENTRIES]
     single = {
@@ -55,8 +60,10 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         "dead_letters": counts["dead"],
         "leader_terms": int(epoch) if epoch is not None and epoch.isdigit() else 0,
         "workers": workers,
+        "notifications_waiting": notices,
         "entries_paused": sum(not one.get("held") for one in pauses),
         "entries_held": sum(bool(one.get("held")) for one in pauses),
+        "runs_held": sum(one["held"] for one in pauses if isinstance(one.get("held"), int)),
         "entries_failing": len(failing),
         **_scheduler(leader, scheduler, now=to_instant(clock.now())),
     }
@@ -64,6 +71,30 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         **{name: {(): value} for name, value in single.items() if value is not None},
         **_counters(History(store).ever()),
         "chain_length": {(entry,): length for entry, length in longest},
+        **_freshness(
+            DeadlineRecords(store),
+            {name.decode() for name in expected},
+            {name.decode() for name in names if name not in removed},
+            server_ms,
+        ),
+    }
+
+
+def _freshness(
+    records: DeadlineRecords, expected: Collection[str], present: Collection[str], server_ms: int
+) -> Samples:
+    """Read which entries are overdue, and the age of the last success of each; when there are many, those
+    with a deadline come first, then those with the oldest success."""
+    overdue = Counter(dict.fromkeys(expected, 0))
+    overdue.update(one.entry for one in records.overdue(limit=_READ_ENTRIES))
+    ages = {
+        name: max(0, server_ms - at) / 1000
+        for name, at in records.last_successes(sorted(present)[:_READ_ENTRIES]).items()
+    }
+    oldest = sorted(ages, key=lambda name: (name not in expected, -ages[name]))[:MOST_ENTRIES]
+    return {
+        "overdue": {(name,): count for name, count in overdue.most_common(MOST_ENTRIES)},
+        "last_success_age_seconds": {(name,): ages[name] for name in oldest},
     }
 
 
@@ -79,6 +110,7 @@ def _counters(ever: Mapping[str, int]) -> Samples:
         "slots_missed": {(): ever.get("missed", 0)},
         "attempts_failed": {(): ever.get("failed", 0)},
         "runs_ended": {(state,): ever.get(f"ended:{state}", 0) for state in _ENDS},
+        **{f"notifications_{word}": {(): ever.get(f"notices_{word}", 0)} for word in Settled},
         "lag": under("lag:"),
         "lag_ms": under("lag_ms:"),
     }

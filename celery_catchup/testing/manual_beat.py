@@ -13,7 +13,7 @@ from celery_catchup.beat.assembly import assemble
 from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.model import Instant, RunState, to_datetime, to_instant, to_milliseconds
 from celery_catchup.operations.operator import Operator
-from celery_catchup.store import Leases, Ledger
+from celery_catchup.store import Actor, Leases, Ledger, Origin
 from celery_catchup.testing.fake_clock import FakeClock
 
 _LONGEST_STEP = 60_000
@@ -125,7 +125,7 @@ class ManualBeat:
 
     def _start(self) -> None:
         with self._test_server():
-            operator = Operator(self._app)
+            operator = Operator(self._app, actor=Actor.of_process(Origin.PYTHON))
             self._names = set(operator.schedule)
             configuration, resolved = operator.configuration, operator.resolved
             self._work = assemble(

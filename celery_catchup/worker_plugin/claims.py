@@ -136,6 +136,7 @@ def _ask(task: Any, process: WorkerProcess, delivery: Delivery) -> tuple[Claim, 
         entry=delivery.entry,
         task_id=str(request.id),
         routing_key=str(info.get("routing_key") or "") if isinstance(info, Mapping) else "",
+        priority=info.get("priority") if isinstance(info, Mapping) else None,
     )
     return claim, lease
 

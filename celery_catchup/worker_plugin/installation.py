@@ -17,7 +17,7 @@ from weakref import WeakSet
 from celery import bootsteps, current_app, signals, states
 from celery._state import _get_active_apps, connect_on_app_finalize
 
-from celery_catchup.config.report_masking import mask_redis_url
+from celery_catchup.config.report_masking import mask_settings
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.store.opening import store_url
 from celery_catchup.worker_plugin.claims import begin
@@ -43,7 +43,7 @@ def install(app: Any) -> None:
     if app in _installed:
         return
     _installed.add(app)
-    mask_redis_url()  # `celery inspect conf` asks workers
+    mask_settings()  # `celery inspect conf` asks workers
     _watch(app._tasks)
     app.steps["consumer"].add(Pulse)
     listen()

@@ -69,8 +69,10 @@ class ReleasedPublisher:
                 logger.warning(logfmt("Runs left in the outbox", runs=len(found), error=str(error)))
 
     def _publish(self, runs: Sequence[OutboxRun]) -> None:
+        begun = self._clock.monotonic()
         for sent in self._dispatcher.publish(self._windows(runs), now=to_instant(self._clock.now())):
-            self._ledger.published({one.run.id: one.run.template for one in sent if one.error is None})
+            confirmed = {one.run.id: one.run.template for one in sent if one.error is None}
+            self._ledger.published(confirmed, took=self._clock.monotonic() - begun)
             for one in sent:
                 if one.error is None:
                     self._trouble.resolved()
