@@ -25,12 +25,17 @@ from celery_catchup.events import Event, Events, RunDispatched, RunResent
 from celery_catchup.events.log_lines import logfmt, process_events
 from celery_catchup.metrics import serve_metrics
 from celery_catchup.model import Instant, to_milliseconds
+from celery_catchup.notifications.notifier import Notifier
+from celery_catchup.notifications.sender import Senders
 from celery_catchup.store import (
+    ActiveLimit,
     Backfills,
     Batch,
+    DeadlineRecords,
     EntryRecords,
     Leadership,
     Ledger,
+    Notices,
     Recovery,
     Retention,
     States,
@@ -39,6 +44,7 @@ from celery_catchup.store import (
 )
 from celery_catchup.store.batches import Committed
 from celery_catchup.store.connection import evicted
+from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import left_behind, open_store
 
 logger = logging.getLogger(__name__)
@@ -56,6 +62,7 @@ class Assembly:
     worker_inspection: WorkerInspection
     watermark_file: WatermarkFile | None
     allow_eviction: bool
+    notifier: Notifier | None = None
     _metrics: Any = None
     _logged_dispatch: str = ""
     _logged_eviction: str | None = None
@@ -93,6 +100,8 @@ class Assembly:
 
     def close(self, *, interrupted: bool = False) -> None:
         """Close all connections; ``interrupted`` as for `Dispatcher.close`."""
+        if self.notifier is not None:
+            self.notifier.close()
         if self._metrics is not None:
             self._metrics.close()
         self.engine.services.leadership.close()
@@ -139,6 +148,9 @@ def assemble(
     if settings.mirror_file:
         path = Path(settings.mirror_file)
         file = WatermarkFile(path, namespace=store.namespace, monotonic=clock.monotonic)
+    notifier = _notifier(settings, store, leadership, threads=every is not None)
+    if notifier is not None:
+        events.subscribe(notifier)
     services = Services(
         leadership=leadership,
         states=States(store),
@@ -150,9 +162,12 @@ def assemble(
         events=events,
         reaper=Reaper(recovery, leadership, events, presence=inspection.presence, depth=sender.depth),
         backfills=Backfills(store),
+        active_limit=ActiveLimit(store),
         retention=retention,
+        deadlines=DeadlineRecords(store),
         schedule=schedule.keys(),
         stored_entries=stored_entries,
+        note_missed=notifier.note_missed if notifier is not None else lambda _: None,
         read_watermark_file=file.recall if file else lambda: None,
     )
     engine = Engine(
@@ -164,13 +179,33 @@ def assemble(
         destination=destination_of(app),
     )
     return Assembly(
-        store, services.states, engine, sender, stored_entries, inspection, file, settings.allow_eviction
+        store,
+        services.states,
+        engine,
+        sender,
+        stored_entries,
+        inspection,
+        file,
+        settings.allow_eviction,
+        notifier,
+    )
+
+
+def _notifier(settings: Settings, store: Store, leadership: Leadership, *, threads: bool) -> Notifier | None:
+    """Return what queues and sends notifications; None without receivers."""
+    if not settings.notify:
+        return None
+    notices = Notices(store)
+    senders = Senders(settings.notify, notices, leadership) if threads else None
+    return Notifier(
+        settings.notify, notices, leadership, Listing(store), namespace=store.namespace, senders=senders
     )
 
 
 def _needs_worker_plugin(policy: Policy) -> bool:
     """Return whether the policy relies on workers to report the end of a run."""
-    return not policy.overlap_policy.rule.independent or policy.max_attempts > 1
+    rule = policy.overlap_policy.rule
+    return not rule.independent or policy.max_attempts > 1 or policy.expect_within is not None
 
 
 class _AnnouncingLedger(Ledger):

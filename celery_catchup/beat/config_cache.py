@@ -12,7 +12,7 @@ from typing import Any
 from celery.beat import ScheduleEntry
 
 from celery_catchup.beat.resolved_entries import ResolvedEntries, resolve_entries
-from celery_catchup.config.configuration import Configuration, Declaration, load
+from celery_catchup.config.configuration import Configuration, Declaration, Template, load
 
 _ATTRIBUTE = "_celery_catchup_configuration"
 """The attribute of the app that holds the cache, so that it is freed with the app."""
@@ -24,6 +24,7 @@ def load_entries(
     declared: Mapping[str, Declaration],
     raw: Mapping[str, object],
     *,
+    templates: Mapping[str, Template],
     keep: bool,
 ) -> tuple[Configuration, ResolvedEntries]:
     """Load the configuration and resolve the entries; `ConfigurationError` with all mistakes.
@@ -31,12 +32,12 @@ def load_entries(
     ``keep`` the result for the next scheduler.
     """
     fields = {name: _fields(schedule[name]) for name in declared}
-    given = (raw, app.timezone, declared, fields)
+    given = (raw, app.timezone, declared, templates, fields)
     cached: tuple[Any, tuple[Configuration, ResolvedEntries]] | None = vars(app).pop(_ATTRIBUTE, None)
     if cached is not None and cached[0] == given:
         found = cached[1]
     else:
-        configuration = load(raw, declared=declared, timezone=app.timezone)
+        configuration = load(raw, declared=declared, timezone=app.timezone, templates=templates)
         found = configuration, resolve_entries(schedule, configuration, timezone=app.timezone)
     if keep:
         vars(app)[_ATTRIBUTE] = given, found

@@ -1,11 +1,13 @@
 """Read entries from django-celery-beat's tables, so that the admin shows what runs.
 
 Imported only where Django is set up. Enabled rows are entries. An entry of ``beat_schedule`` wins over its
-row unless the row is disabled, as when django-celery-beat itself starts.
+row unless the row is disabled, as when django-celery-beat itself starts. With the app
+``celery_catchup.django``, a row may have a policy in the admin; one in ``catchup_entries`` wins over it.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +17,7 @@ from typing import Any, NoReturn
 from celery.schedules import BaseSchedule, crontab, schedstate
 from celery.schedules import schedule as interval
 from celery.utils.time import maybe_make_aware
+from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, transaction
 from django.db.models import F
@@ -24,8 +27,10 @@ from kombu.utils import json as kombu_json
 
 from celery_catchup.beat.catchup_entry import CatchupEntry
 from celery_catchup.beat.entry_sources import EntrySource
+from celery_catchup.beat.row_policies import has_policy_in_settings, policy_mistakes, row_problems
 from celery_catchup.clock import SystemClock
-from celery_catchup.config.configuration import BACKEND_CLEANUP, Declaration
+from celery_catchup.config.app_settings import read_settings
+from celery_catchup.config.configuration import BACKEND_CLEANUP, UNSET, Declaration
 from celery_catchup.errors import ScheduleError, SourceError
 from celery_catchup.events.recurring_problems import RecurringProblem
 from celery_catchup.model import Instant, to_datetime, to_instant
@@ -36,6 +41,8 @@ _loads: Any = kombu_json.loads  # kombu's functions carry no types
 _EVERY = 5.0
 """Seconds between two queries for changes, and between two updates of last runs."""
 _OPTIONS = ("queue", "exchange", "routing_key", "priority")
+_RELATED = ("interval", "crontab", "solar", "clocked")
+_POLICY = ("catchup_policy",) if apps.is_installed("celery_catchup.django") else ()
 _NEVER = 24 * 3600.0
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -157,10 +164,8 @@ class DjangoSource(EntrySource):
             close_old_connections()
             self._seen = PeriodicTasks.last_change()
             rows = PeriodicTask.objects.filter(enabled=True).order_by("id")
-            found = {
-                row.name: _entry(row, self._app)
-                for row in rows.select_related("interval", "crontab", "solar", "clocked")
-            }
+            builder = _RowBuilder(self._app)
+            found = {row.name: builder.entry(row) for row in rows.select_related(*_RELATED, *_POLICY)}
             names = [*declared, BACKEND_CLEANUP]
             disabled = set(
                 PeriodicTask.objects.filter(enabled=False, name__in=names).values_list("name", flat=True)
@@ -242,39 +247,61 @@ def _named(name: str, declared: Any) -> Any:
     return {**declared, "options": {**options, "headers": headers}}
 
 
-def _entry(row: Any, app: Any) -> RowEntry:
-    """Build an entry from a row; with wrong fields one that fails and says why."""
-    try:
-        return _build(row, app)
-    except (DatabaseError, InterfaceError):
-        raise
-    except Exception as error:  # noqa: BLE001 - a crontab's parser alone raises three kinds
-        problem = f"the row cannot be an entry: {error}; correct it in the admin, or disable it"
-        return RowEntry(name=row.name, task=row.task, schedule=BrokenSchedule(problem, app=app), app=app)
+class _RowBuilder:
+    """Builds entries from rows; policies that several rows share are checked once."""
 
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._checked: dict[str, str] = {}
 
-def _build(row: Any, app: Any) -> RowEntry:
-    if row.scheduler is None:
-        raise ValueError("expected an interval, a crontab, a solar event or a clocked time, got none")
-    options = {name: getattr(row, name) for name in _OPTIONS if getattr(row, name) is not None}
-    if row.expires_:
-        options["expires"] = row.expires_
-    options["headers"] = {**_json(row, "headers", dict), "periodic_task_name": row.name}
-    changed = _set_by_django(row.date_changed)
-    return RowEntry(
-        name=row.name,
-        task=row.task,
-        schedule=row.schedule,
-        args=_json(row, "args", list),
-        kwargs=_json(row, "kwargs", dict),
-        options=options,
-        app=app,
-        starts=_aware(row.start_time),
-        ends=_aware(row.expires),
-        since=_aware(row.last_run_at) or changed,
-        never_ran=row.last_run_at is None,
-        once_since=changed if row.one_off else None,
-    )
+    def entry(self, row: Any) -> RowEntry:
+        """Build an entry from a row; with wrong fields one that fails and says why."""
+        try:
+            return self._build(row)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a crontab's parser alone raises three kinds
+            problem = f"the row cannot be an entry: {error}; correct it in the admin, or disable it"
+            schedule = BrokenSchedule(problem, app=self._app)
+            return RowEntry(name=row.name, task=row.task, schedule=schedule, app=self._app)
+
+    def _build(self, row: Any) -> RowEntry:
+        if row.scheduler is None:
+            raise ValueError("expected an interval, a crontab, a solar event or a clocked time, got none")
+        options = {name: getattr(row, name) for name in _OPTIONS if getattr(row, name) is not None}
+        if row.expires_:
+            options["expires"] = row.expires_
+        options["headers"] = {**_json(row, "headers", dict), "periodic_task_name": row.name}
+        changed = _set_by_django(row.date_changed)
+        return RowEntry(
+            name=row.name,
+            task=row.task,
+            schedule=row.schedule,
+            args=_json(row, "args", list),
+            kwargs=_json(row, "kwargs", dict),
+            options=options,
+            app=self._app,
+            catchup=self._policy(row),
+            starts=_aware(row.start_time),
+            ends=_aware(row.expires),
+            since=_aware(row.last_run_at) or changed,
+            never_ran=row.last_run_at is None,
+            once_since=changed if row.one_off else None,
+        )
+
+    def _policy(self, row: Any) -> object:
+        """Return the policy that the row has in the admin; `ValueError` if it is wrong."""
+        own = getattr(row, "catchup_policy", None)
+        if own is None or row.one_off or has_policy_in_settings(self._app, row.name):
+            return UNSET
+        key = json.dumps(own.policy, sort_keys=True)
+        if key not in self._checked:
+            self._checked[key] = "; ".join(map(str, policy_mistakes(self._app, own.policy)))
+        poll_interval = read_settings(self._app, only=("poll_interval",))
+        problems = [self._checked[key], *row_problems(row, poll_interval)]
+        if any(problems):
+            raise ValueError(f"its catch-up policy: {'; '.join(filter(None, problems))}")
+        return own.policy
 
 
 def _json(row: Any, field: str, kind: type[Any]) -> Any:

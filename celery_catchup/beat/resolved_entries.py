@@ -26,6 +26,7 @@ from celery_catchup.beat.startup_checks import app_mistakes, entry_mistakes, ent
 from celery_catchup.config.configuration import DECLARED, Configuration
 from celery_catchup.config.drift import record_of
 from celery_catchup.config.exclusions import compile_exclusions, named_calendars
+from celery_catchup.config.for_each import Expansion
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.schedule_syntax import ScheduleForm, ScheduleSpec
 from celery_catchup.config.settings import Settings
@@ -81,15 +82,19 @@ def resolve_entries(
         alike = _alike(form, policy, entry.options.get("expires"))
         twin, sample = twins.get(alike, (None, None))
         fingerprint = entry_fingerprint(form, policy, zone) if twin is None else twin.fingerprint
-        records[name] = record_of(entry, schedule=fingerprint, policy=policy, form=form)
+        expansion = configuration.expansions.get(name, _ALONE)
+        if (recorded := expansion.record or name) not in records:
+            records[recorded] = record_of(
+                entry, schedule=fingerprint, policy=policy, form=form, varies=expansion.varies
+            )
         if policy is None:
             unmanaged.append(name)
             continue
         if twin is not None and sample is not None:
             mistakes += entry_mistakes(entry, place=path(place, name))
-            declared.append(_renamed(twin, sample, name, str(entry.task)))
+            declared.append(_renamed(twin, sample, name, str(entry.task), expansion.tenant))
             continue
-        builder = _EntryBuilder(name, form, policy, zone, configuration.settings)
+        builder = _EntryBuilder(name, form, policy, zone, configuration.settings, expansion.tenant)
         try:
             wrong = [*builder.mistakes()]
             declared.append(builder.declared(str(entry.task), fingerprint))
@@ -106,8 +111,12 @@ def resolve_entries(
     if declared:
         mistakes += app_mistakes(entries[declared[0].name].app)
     if mistakes:
-        raise ConfigurationError(mistakes)
+        raise ConfigurationError(dict.fromkeys(mistakes))  # entries of one for_each share some
     return ResolvedEntries(tuple(declared), tuple(unmanaged), tuple(not_replayable), tuple(warnings), records)
+
+
+_ALONE = Expansion("", "")
+"""The place of an entry that ``for_each`` has not made."""
 
 
 def _alike(form: ScheduleForm, policy: Policy | None, expires: object) -> Hashable:
@@ -129,9 +138,9 @@ def _alike(form: ScheduleForm, policy: Policy | None, expires: object) -> Hashab
     return id(policy), repr(expires), source
 
 
-def _renamed(twin: Declared, sample: Entry, name: str, task: str) -> Declared:
-    """Return an entry that differs from its twin in name and task."""
-    entry = replace(sample, name=name)
+def _renamed(twin: Declared, sample: Entry, name: str, task: str, tenant: str) -> Declared:
+    """Return an entry that differs from its twin in name, task and tenant."""
+    entry = sample.renamed(name, tenant)
     return replace(twin, name=name, task=task, build=lambda _: entry)
 
 
@@ -150,6 +159,7 @@ class _EntryBuilder:
     policy: Policy
     zone: tzinfo
     settings: Settings
+    tenant: str
 
     def build(self, anchors: Anchors) -> Entry:
         """Build the entry; one whose schedules do not depend on an anchor is built once."""
@@ -170,7 +180,7 @@ class _EntryBuilder:
             Schedule(self._timetable(spec, place, anchors), spec.overrides, role, spec.id)
             for place, (role, spec) in enumerate(schedule_roles(self.form))
         )
-        return Entry(self.name, schedules, self.policy, self._exclusions)
+        return Entry(self.name, schedules, self.policy, self._exclusions, self.tenant)
 
     @cached_property
     def _exclusions(self) -> Exclusions:

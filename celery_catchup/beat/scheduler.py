@@ -18,11 +18,11 @@ from celery_catchup.beat.catchup_entry import (
     CatchupEntry,
     StoredScheduleEntry,
     build_entries,
-    declaration_of,
 )
 from celery_catchup.beat.celery_internals import build_entry, missing_internals
 from celery_catchup.beat.config_cache import load_entries
-from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
+from celery_catchup.beat.entry_sources import EntrySource, ExpandingSource, SettingsSource, open_source
+from celery_catchup.beat.for_each_values import AskedValues
 from celery_catchup.beat.resolved_entries import ResolvedEntries
 from celery_catchup.beat.simulated_schedules import class_path
 from celery_catchup.beat.startup_checks import app_warnings
@@ -70,7 +70,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def __init__(self, app: Any, *args: Any, lazy: bool = False, **kwargs: Any) -> None:
         self._work: Assembly | None = None
         self._unmanaged: UnmanagedEntries | None = None
-        self._source: EntrySource | None = None
+        self._source: ExpandingSource | None = None
         self._seen: dict[str, beat.ScheduleEntry] = {}
         self._refused: dict[str, str] = {}
         self._with_last_run: set[str] = set()
@@ -82,8 +82,9 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             if lazy:
                 # For the banner: mistakes show before anything starts, and without I/O.
                 with _exit_on_mistakes():
-                    self._fill(app.conf.beat_schedule)
-                    self._checked_configuration(keep=True)
+                    source = ExpandingSource(app, SettingsSource(app))
+                    self._fill(source.entries())
+                    self._checked_configuration(source, keep=True)
 
     # -- set-up ----------------------------------------------------------------------------
 
@@ -99,11 +100,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         """Build everything a tick needs, from ``kept`` entries or those of the source; `SourceError` when
         that cannot be read now."""
         with _exit_on_mistakes():
-            self._source = open_source(self.app, read_settings(self.app, only=["source"]).source)
-            lenient = not isinstance(self._source, SettingsSource)
-            self._fill(self._source.entries() if kept is None else kept, lenient=lenient)
+            values = AskedValues(self.app, self.clock)
+            source = open_source(self.app, read_settings(self.app, only=["source"]).source, values)
+            self._source, lenient = source, not source.strict
+            self._fill(source.entries() if kept is None else kept, lenient=lenient)
             self.install_default_entries(self.schedule)
-            configuration, resolved = self._load_configuration(lenient=lenient)
+            configuration, resolved = self._load_configuration(source, lenient=lenient)
         settings = configuration.settings
         self._batch_size = settings.batch_size
         self._renewal = settings.lease_ttl.total_seconds() / 4
@@ -111,6 +113,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             min(settings.poll_interval.total_seconds(), self.max_interval, self._renewal)
         )
         work = assemble(self.app, configuration, resolved, schedule=self.schedule, clock=self.clock)
+        values.failures = work.engine.failures
         self._log_warnings(configuration, resolved, work)
         self._declare(resolved, work)
         work.engine.services.events.subscribe(self._on_dispatched)
@@ -184,7 +187,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._seen[entry.name] = self.schedule[entry.name]
         return following
 
-    def _apply_changes(self, source: EntrySource, work: Assembly) -> None:
+    def _apply_changes(self, source: ExpandingSource, work: Assembly) -> None:
         """Replace the entries if the source has others, or the schedule was changed at run time; an entry
         with mistakes fails alone."""
         reload = source.has_changed()
@@ -195,7 +198,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._fill(source.entries() if reload else dict(self.schedule), lenient=True)
             if reload:
                 self.install_default_entries(self.schedule)
-            _, resolved = self._load_configuration(lenient=True)
+            _, resolved = self._load_configuration(source, lenient=True)
             work.stored_entries.rejoin()
         except (SourceError, ConfigurationError) as error:
             self.schedule = before
@@ -207,31 +210,41 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._declare(resolved, work, fresh=added if self._started and not reload else ())
         work.engine.redeclare(resolved.declared, resolved.records)
 
-    def _load_configuration(self, *, lenient: bool) -> tuple[Configuration, ResolvedEntries]:
+    def _load_configuration(
+        self, source: ExpandingSource, *, lenient: bool
+    ) -> tuple[Configuration, ResolvedEntries]:
         """Load the configuration; `ConfigurationError` with all mistakes. When ``lenient``, leave out the
         entries that have mistakes; these fail alone."""
         while True:
             try:
-                return self._checked_configuration()
+                return self._checked_configuration(source)
             except ConfigurationError as error:
-                wrong = mistakes_by_entry(error.mistakes, self.schedule) if lenient else {}
+                names = {**self.schedule, **source.templates}
+                wrong = mistakes_by_entry(error.mistakes, names) if lenient else {}
                 if not wrong:
                     raise
                 self._refused |= wrong
                 for name in wrong:
-                    del self.schedule[name]
+                    for one in source.refuse(name) if name in source.templates else [name]:
+                        self.schedule.pop(one, None)
 
-    def _checked_configuration(self, *, keep: bool = False) -> tuple[Configuration, ResolvedEntries]:
-        declared = {
-            name: declaration_of(entry)
-            for name, entry in self.schedule.items()
-            if name != BACKEND_CLEANUP and not isinstance(entry, StoredScheduleEntry)
-        }
+    def _checked_configuration(
+        self, source: ExpandingSource, *, keep: bool = False
+    ) -> tuple[Configuration, ResolvedEntries]:
+        declared = source.declarations(
+            {
+                name: entry
+                for name, entry in self.schedule.items()
+                if name != BACKEND_CLEANUP and not isinstance(entry, StoredScheduleEntry)
+            }
+        )
         raw, mistakes = raw_settings(self.app), Mistakes(misplaced_settings(self.app))
         with mistakes.collect():
             open_store(self.app, read_settings(self.app, only=["redis_url"])).close()
         with mistakes.collect():
-            configuration, resolved = load_entries(self.app, self.schedule, declared, raw, keep=keep)
+            configuration, resolved = load_entries(
+                self.app, self.schedule, declared, raw, templates=source.templates, keep=keep
+            )
         if mistakes:
             # Both report a wrong URL.
             raise ConfigurationError(dict.fromkeys(mistakes))
@@ -305,6 +318,8 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._start_term(work, unmanaged, now)
         engine.advance(now)
         engine.release(now)
+        if work.notifier is not None:
+            work.notifier.step(engine, now)
         send = partial(self._send, work, source, now=now)
         prepare = self._send_as_celery if self._overridden(*_SENDING) else work.sender.unmanaged_messages
         unmanaged.send_due(now, prepare, send, limit=self._batch_size, has_time=engine.has_time)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -98,7 +98,7 @@ class StoredSource:
             only = None if entry is None else _only_slot(entry)
             if entry is not None and only is not None and only < before:
                 try:
-                    self._records.write([RecordChange(name, entry.revision)], now=before)
+                    self._records.write([RecordChange(name, entry.revision)], change=None, now=before)
                 except ConflictError:
                     continue
 
@@ -114,6 +114,8 @@ class ResolvedStored:
     longest_window: timedelta = timedelta()
     revision: int = 0
     warnings: tuple[str, ...] = ()
+    unused: Mapping[str, str] = field(default_factory=dict)
+    """Why other stored entries do not run: they are disabled, or have mistakes."""
 
     def updated(self, changed: ResolvedStored, touched: Collection[str]) -> ResolvedStored:
         """Return the entries after a change of those that were touched; some of them may be gone."""
@@ -127,6 +129,7 @@ class ResolvedStored:
             merged(self.policies, changed.policies),
             merged(self.forms, changed.forms),
             max(self.longest_window, changed.longest_window),
+            unused=merged(self.unused, changed.unused),
         )
 
 
@@ -136,10 +139,12 @@ def resolve_stored(
     """Resolve the enabled entries of these records; return them, and the reasons for those that cannot be
     used."""
     entries, refused = dict[str, StoredScheduleEntry](), dict[str, str]()
+    unused = dict[str, str]()
     for name, (revision, text) in sorted(records.items()):
         try:
             entry = decode(name, revision, text)
             if not entry.enabled:
+                unused[name] = "disabled"
                 continue
             if taken(name):
                 refused[name] = f"a declared entry has the name {shown(name)}, and wins; delete one of them"
@@ -147,30 +152,33 @@ def resolve_stored(
                 entries[name] = build_stored(app, entry)
         except (ConfigurationError, ValueError, TypeError, ArithmeticError, AttributeError) as error:
             refused[name] = f"{path(PLACE, name)}: cannot be used ({error}); correct it, or delete it"
-    # The ledger's lifetime follows the windows of stored entries, so it is in conflict with none of them.
-    raw = {name: value for name, value in raw_settings(app).items() if name not in (ENTRIES, _LEDGER_TTL)}
     while entries:
         try:
-            declared = {name: entry.declaration() for name, entry in entries.items()}
-            configuration = load(raw, declared=declared, timezone=app.timezone, place=PLACE)
-            resolved = resolve_entries(entries, configuration, timezone=app.timezone, place=PLACE)
+            return replace(resolve_built(app, entries), unused=unused | refused), refused
         except ConfigurationError as error:
             wrong = mistakes_by_entry(error.mistakes, entries, place=PLACE)
             # A mistake of the settings themselves is in no entry: beat has not started with it.
             wrong = wrong or dict.fromkeys(entries, str(error))
             refused |= wrong
             entries = {name: entry for name, entry in entries.items() if name not in wrong}
-        else:
-            found = ResolvedStored(
-                entries,
-                {one.name: one for one in resolved.declared},
-                configuration.policies,
-                configuration.forms,
-                configuration.longest_window,
-                warnings=resolved.warnings,
-            )
-            return found, refused
-    return ResolvedStored(), refused
+    return ResolvedStored(unused=unused | refused), refused
+
+
+def resolve_built(app: Any, entries: Mapping[str, StoredScheduleEntry]) -> ResolvedStored:
+    """Resolve stored entries that are built; raise `ConfigurationError` with all their mistakes."""
+    # The ledger's lifetime follows the windows of stored entries, so it is in conflict with none of them.
+    raw = {name: value for name, value in raw_settings(app).items() if name not in (ENTRIES, _LEDGER_TTL)}
+    declared = {name: entry.declaration() for name, entry in entries.items()}
+    configuration = load(raw, declared=declared, timezone=app.timezone, place=PLACE)
+    resolved = resolve_entries(entries, configuration, timezone=app.timezone, place=PLACE)
+    return ResolvedStored(
+        entries,
+        {one.name: one for one in resolved.declared},
+        configuration.policies,
+        configuration.forms,
+        configuration.longest_window,
+        warnings=resolved.warnings,
+    )
 
 
 def build_stored(app: Any, entry: StoredEntry) -> StoredScheduleEntry:

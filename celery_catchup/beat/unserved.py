@@ -47,10 +47,15 @@ class Unserved:
         return f"{who} of queue {shown(self.queue)} {knows} task {shown(self.task)}; {whose}"
 
     @property
+    def command(self) -> str:
+        """The command that solves it; empty if none does."""
+        return celery_line("worker", "-Q", self.queue) if self.task is None else ""
+
+    @property
     def fix(self) -> str:
         """The way to solve it."""
-        if self.task is None:
-            return f"start one: {celery_line('worker', '-Q', self.queue)}"
+        if self.command:
+            return f"start one: {self.command}"
         return "import the task's module there: imports += [...] or include=[...]; then restart the workers"
 
 
