@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -15,7 +16,7 @@ from celery_catchup.config.policy import OnFailure
 from celery_catchup.error_text import shown
 from celery_catchup.errors import TooManySlotsError
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.model import RunState, to_datetime, to_instant
+from celery_catchup.model import RunState, to_datetime, to_instant, to_rfc3339
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
 from celery_catchup.operations.refusals import KeyReusedError, RefusedError, check_unique
@@ -24,7 +25,7 @@ from celery_catchup.planning.entry import Entry, EntryState
 from celery_catchup.planning.planner import plan, survey
 from celery_catchup.planning.scope import Reprocess, Scope
 from celery_catchup.planning.scope import backfill as scope_of
-from celery_catchup.store import Backfill
+from celery_catchup.store import AuditAction, Backfill
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,13 @@ class BackfillState(StrEnum):
     PAUSED = "paused"
     CANCELLED = "cancelled"
     COMPLETED = "completed"
+
+
+_ACTIONS = {
+    BackfillState.RUNNING: AuditAction.BACKFILL_RESUME,
+    BackfillState.PAUSED: AuditAction.BACKFILL_PAUSE,
+    BackfillState.CANCELLED: AuditAction.BACKFILL_CANCEL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,16 +139,25 @@ def preview_backfill(operator: Operator, request: BackfillRequest) -> Preview:
     return preview_plan(operator, entry, planned, scope.now, paused=state.paused, newest_first=newest_first)
 
 
-def count_slots(operator: Operator, request: BackfillRequest) -> int:
-    """Count the slots of the range; raise `RefusedError` when it has none, and `TooManySlotsError` when it
-    has more than the request allows."""
-    entry, _, scope = _read(operator, request)
-    total = survey(entry, scope)
-    if not total:
-        raise RefusedError(f"entry {shown(request.entry)} has no slot in that range")
-    if total > request.max_slots:
+def backfill_names(operator: Operator, written: str) -> tuple[str, ...]:
+    """Return the entries of a name or pattern that can be backfilled."""
+    return operator.with_policy([written], advice=_ADVICE)
+
+
+def count_slots(operator: Operator, requests: Sequence[BackfillRequest]) -> int:
+    """Count the slots of ranges; raise `RefusedError` when one has none, and `TooManySlotsError` when they
+    have more than a request allows."""
+    total = 0
+    for request in requests:
+        entry, _, scope = _read(operator, request)
+        found = survey(entry, scope)
+        if not found:
+            raise RefusedError(f"entry {shown(request.entry)} has no slot in that range")
+        total += found
+    most = min(request.max_slots for request in requests)
+    if total > most:
         raise TooManySlotsError(
-            f"the range has {total:,} slots, and the backfill may have {request.max_slots:,}; ask for a "
+            f"the range has {total:,} slots, and the backfill may have {most:,}; ask for a "
             f"part, or allow more: --max-slots {total} (maxSlots in the HTTP API)"
         )
     return total
@@ -168,12 +185,23 @@ def create_once(
         newest_first=request.newest_first,
         max_active=request.max_active,
         created=operator.now(),
-        total=count_slots(operator, request),
+        total=count_slots(operator, [request]),
         by=operator.by or None,
     )
     if dry_run:
         return replace(_view(operator, wanted), id=""), False
-    created = operator.backfills.create(wanted)
+    change = operator.change(
+        AuditAction.BACKFILL,
+        [request.entry],
+        [wanted.id],
+        start=to_rfc3339(wanted.start),
+        end=to_rfc3339(wanted.end),
+        slots=wanted.total,
+        reprocess=wanted.reprocess,
+        newest_first=wanted.newest_first,
+        max_active=wanted.max_active,
+    )
+    created = operator.backfills.create(wanted, change=change)
     if created is not wanted:
         _check_same(created, wanted)
         return _view(operator, created), False
@@ -230,7 +258,8 @@ def set_backfill_state(
         raise RefusedError(f"backfill {one.id} is {one.state} already")
     if one.state == state or dry_run:
         return _view(operator, one)
-    answer = operator.backfills.set_state(one.id, state)
+    change = operator.change(_ACTIONS[BackfillState(state)], [one.entry], [one.id])
+    answer = operator.backfills.set_state(one.id, state, change=change)
     logger.info(logfmt("Backfill directed", id=one.id, state=answer, by=operator.by))
     if answer != state:
         raise RefusedError(f"backfill {one.id} is {answer or 'gone'} already")
@@ -239,7 +268,7 @@ def set_backfill_state(
 
 def _read(operator: Operator, request: BackfillRequest) -> tuple[Entry, EntryState, Scope]:
     """Return the entry, its state with the runs of the range, and the range."""
-    (name,) = operator.with_policy([request.entry], advice=_ADVICE)
+    (name,) = operator.with_policy([operator.one(request.entry)], advice=_ADVICE)
     now = operator.now()
     tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
     if tracked is None:

@@ -11,6 +11,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.store import AuditAction
 from celery_catchup.store.listing import RunFilter
 
 logger = logging.getLogger(__name__)
@@ -49,14 +50,16 @@ def forget_entry(operator: Operator, name: str, *, dry_run: bool = False) -> For
     if busy.active or busy.waiting:
         raise RefusedError(_still_open(operator, name, busy.active + busy.waiting))
     if not dry_run:
-        if not operator.controls.drop_entry(name):
+        change = operator.change(AuditAction.FORGET, [name], runs=runs)
+        if not operator.controls.drop_entry(name, change=change):
             raise RefusedError(_still_open(operator, name, 1))
         logger.info(logfmt("Entry forgotten", entry=name, runs=runs, by=operator.by))
     return found
 
 
 def purge(operator: Operator, *, dry_run: bool = False) -> PurgedNamespace:
-    """Delete every key of the namespace; refuse while a beat leads, because it would write again."""
+    """Delete every key of the namespace except its audit trail; refuse while a beat leads, because it would
+    write again."""
     leader, _ = operator.listing.leader()
     counts = operator.listing.counts()
     namespace = operator.store.namespace
@@ -71,7 +74,9 @@ def purge(operator: Operator, *, dry_run: bool = False) -> PurgedNamespace:
         dead_letters=counts["dead"],
     )
     if not dry_run:
-        operator.controls.drop_everything()
+        operator.controls.drop_everything(
+            change=operator.change(AuditAction.PURGE, targets=[namespace], keys=found.keys)
+        )
         logger.warning(logfmt("Namespace purged", namespace=namespace, keys=found.keys, by=operator.by))
     return found
 

@@ -30,7 +30,7 @@ from celery_catchup.operations.runs import (
     read_notes,
     run_of,
 )
-from celery_catchup.store import Replay
+from celery_catchup.store import AuditAction, Change, Replay
 from celery_catchup.store.leases import ReportOutcome
 from celery_catchup.store.listing import UNREADABLE, Record
 
@@ -203,7 +203,11 @@ def replay(
     """
     tasks = {str(entry.task) for entry in operator.schedule.values()} | set(operator.app.tasks)
     return handle_each(
-        operator, records, lambda record: _replay(operator, record, tasks, dry_run=dry_run), progress
+        operator,
+        records,
+        lambda record, change: _replay(operator, record, tasks, change, dry_run=dry_run),
+        progress,
+        change=operator.change(AuditAction.DLQ_REPLAY),
     )
 
 
@@ -216,7 +220,11 @@ def discard(
     """
     stopping = operator.states.stopping()
     return handle_each(
-        operator, records, lambda record: _discard(operator, record, stopping, dry_run=dry_run), progress
+        operator,
+        records,
+        lambda record, change: _discard(operator, record, stopping, change, dry_run=dry_run),
+        progress,
+        change=operator.change(AuditAction.DLQ_DISCARD),
     )
 
 
@@ -225,7 +233,13 @@ def bury(
 ) -> list[HandledRun]:
     """Make runs that have not started dead letters: workers refuse their messages from now on, and their
     chains go on. Beat never does that by itself."""
-    return handle_each(operator, records, lambda record: _bury(operator, record, dry_run=dry_run), progress)
+    return handle_each(
+        operator,
+        records,
+        lambda record, change: _bury(operator, record, change, dry_run=dry_run),
+        progress,
+        change=operator.change(AuditAction.DLQ_BURY),
+    )
 
 
 def raise_if_refused(handled: Sequence[HandledRun]) -> None:
@@ -238,15 +252,25 @@ def raise_if_refused(handled: Sequence[HandledRun]) -> None:
 def handle_each(
     operator: Operator,
     records: Sequence[Record],
-    handle: Callable[[Record], Result],
+    handle: Callable[[Record, Change], Result],
     progress: Progress | None,
+    *,
+    change: Change,
 ) -> list[HandledRun]:
-    """Change each run in turn; one that is refused does not keep the others back."""
+    """Change each run in turn; one that is refused does not keep the others back. All leave one record in the
+    audit trail, which each of them brings up to date."""
     operator.read_for_change()
-    handled = []
+    handled, done = [], 0
+    change = replace(
+        change,
+        entries=tuple(dict.fromkeys(record["entry"] for record in records)),
+        targets=tuple(record["id"] for record in records),
+    )
     for record in records:
         unreadable = (Outcome.REFUSED, "its record cannot be read")
-        outcome, reason = unreadable if UNREADABLE in record else handle(record)
+        so_far = change.so_far(done + 1, len(records))
+        outcome, reason = unreadable if UNREADABLE in record else handle(record, so_far)
+        done += outcome not in (Outcome.REFUSED, Outcome.UNDER_WAY)
         slot = to_datetime(int(record["slot"]))
         handled.append(HandledRun(record["id"], record["entry"], slot, outcome, reason))
         if progress is not None:
@@ -254,7 +278,7 @@ def handle_each(
     return handled
 
 
-def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: bool) -> Result:
+def _replay(operator: Operator, record: Record, tasks: set[str], change: Change, *, dry_run: bool) -> Result:
     state = RunState(record["state"])
     if state.in_flight or state is RunState.SUCCEEDED:
         if record.get("replays"):
@@ -269,7 +293,7 @@ def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: boo
         return Outcome.REFUSED, f"task {task} is neither in the schedule nor registered any more"
     if dry_run:
         return Outcome.WOULD, None
-    answer = operator.controls.replay(record["id"], entry=record["entry"], by=operator.by)
+    answer = operator.controls.replay(record["id"], change=change, entry=record["entry"])
     logger.info(logfmt("Run replayed", run_id=record["id"], outcome=answer, by=operator.by))
     match answer:
         case Replay.REPLAYED:
@@ -283,24 +307,28 @@ def _replay(operator: Operator, record: Record, tasks: set[str], *, dry_run: boo
             return Outcome.REFUSED, "it is not in the ledger any more"
 
 
-def _discard(operator: Operator, record: Record, stopping: Collection[str], *, dry_run: bool) -> Result:
+def _discard(
+    operator: Operator, record: Record, stopping: Collection[str], change: Change, *, dry_run: bool
+) -> Result:
     if record["state"] != RunState.DEAD and record["id"] not in stopping:
         return Outcome.REFUSED, f"it is not a dead letter, it is {record['state']}"
     if dry_run:
         return Outcome.WOULD, None
-    discarded = operator.controls.discard(record["id"], entry=record["entry"])
+    discarded = operator.controls.discard(record["id"], change=change, entry=record["entry"])
     logger.info(logfmt("Dead letter discarded", run_id=record["id"], by=operator.by))
     return (Outcome.DISCARDED, None) if discarded else (Outcome.REFUSED, "another command was faster")
 
 
-def _bury(operator: Operator, record: Record, *, dry_run: bool) -> Result:
+def _bury(operator: Operator, record: Record, change: Change, *, dry_run: bool) -> Result:
     run_id, state = record["id"], RunState(record["state"])
     if state not in (RunState.WAITING, RunState.QUEUED):
         return Outcome.REFUSED, f"it is {state}; only a run that has not started can be buried"
     if dry_run:
         return Outcome.WOULD, None
     error = f"buried by {operator.by}" if operator.by else "buried by hand"
-    end = operator.leases.finish(run_id, entry=record["entry"], owner="", state=RunState.DEAD, error=error)
+    end = operator.leases.give_up(
+        run_id, change=change, entry=record["entry"], state=RunState.DEAD, error=error
+    )
     logger.info(logfmt("Run buried", run_id=run_id, outcome=end.outcome, by=operator.by))
     if end.outcome is not ReportOutcome.RECORDED:
         return Outcome.REFUSED, "it has started meanwhile"

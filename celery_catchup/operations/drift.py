@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from celery_catchup.config.drift import Difference, differences
 from celery_catchup.operations.operator import Operator
+from celery_catchup.store import AuditAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +31,7 @@ def accept_drift(operator: Operator, *, dry_run: bool = False) -> Drift:
     operator.read_for_change()
     found = show_drift(operator)
     if not dry_run:
-        operator.states.accept(operator.resolved.records)
+        changed = [one.entry for one in found.differences]
+        change = operator.change(AuditAction.DRIFT_ACCEPT, changed)
+        operator.states.accept(operator.resolved.records, by=change)
     return found

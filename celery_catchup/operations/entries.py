@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, assert_never
@@ -18,6 +18,7 @@ from celery_catchup.config.policy import Policy, Select
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.model import Instant, Trigger, to_datetime, to_instant
 from celery_catchup.operations.dead_letters import DeadLetter, list_dead
+from celery_catchup.operations.deadlines import count_overdue
 from celery_catchup.operations.in_flight import running_by_entry
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages, server_time
@@ -29,7 +30,7 @@ from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
-_SEPARATOR = re.compile(r"[/:.]")
+_SEPARATOR = re.compile(r"[/:.\[]")
 """What separates a prefix, such as a tenant, from the rest of a name."""
 
 
@@ -42,7 +43,8 @@ class EntryView:
     ``failing`` is why its slots cannot be decided at present, ``failing_since`` since when. ``held`` is the
     number of runs for which its catch-up waits for an approval (`hold_above`); it is paused until then. A
     ``stored`` entry was created at run time; it is ``finished`` if it runs once, and that time has passed.
-    ``overdue_since`` is the first missed slot that is not decided."""
+    ``undecided_since`` is the first missed slot that is not decided. ``overdue`` is the number of slots that
+    have missed their deadline (`expect_within`), ``last_success`` when a run of it last succeeded."""
 
     name: str
     task: str
@@ -68,7 +70,10 @@ class EntryView:
     stored: bool = False
     revision: int | None = None
     finished: bool = False
-    overdue_since: datetime | None = None
+    undecided_since: datetime | None = None
+    expect_within: timedelta | None = None
+    overdue: int = 0
+    last_success: datetime | None = None
 
 
 class Attention(StrEnum):
@@ -79,6 +84,7 @@ class Attention(StrEnum):
     PAUSED = "paused"
     HELD = "held"
     LATE = "late"
+    OVERDUE = "overdue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,8 @@ class EntryRow(EntryView):
             Attention.FAILING: self.failing or self.failed,
             Attention.PAUSED: self.paused,
             Attention.HELD: self.held or self.stopped_by,
-            Attention.LATE: self.overdue_since,
+            Attention.LATE: self.undecided_since,
+            Attention.OVERDUE: self.overdue,
         }
         return frozenset(word for word, present in found.items() if present)
 
@@ -178,9 +185,14 @@ def list_entries(operator: Operator, names: Sequence[str] | None = None) -> list
     busy = operator.states.open_runs(wanted)
     running = running_by_entry(operator) if any(one.active for one in busy.values()) else Counter[str]()
     failing = {one.entry: one for one in list_failing(operator) if one.backfill is None}
-    return [
+    overdue, succeeded = count_overdue(operator), operator.deadlines.last_successes(wanted)
+    views = [
         _view(operator, name, tracked.get(name), stored, busy[name], running[name], failing.get(name), now)
         for name in wanted
+    ]
+    return [
+        replace(view, overdue=overdue.get(view.name, 0), last_success=stored_time(succeeded.get(view.name)))
+        for view in views
     ]
 
 
@@ -230,7 +242,7 @@ def list_prefixes(operator: Operator, prefix: str = "") -> dict[str, int]:
 
 def show_entry(operator: Operator, name: str, *, slots: int = 3, letters: int = 20) -> EntryPage:
     """Show a declared entry; raise `UnknownEntryError` for another."""
-    operator.in_schedule([name])
+    operator.one(name)
     now = operator.now()
     (row,) = _rows(operator, [name])
     tracked = operator.tracked(operator.read_stored([name]), now, {name}).get(name)
@@ -324,7 +336,8 @@ def _view(
         stored=isinstance(declared, StoredScheduleEntry),
         revision=declared.revision if isinstance(declared, StoredScheduleEntry) else None,
         finished=entry is not None and _is_over(entry, now),
-        overdue_since=None if policy is None else _overdue_since(tracked, now),
+        undecided_since=None if policy is None else _undecided_since(tracked, now),
+        expect_within=None if policy is None else policy.expect_within,
     )
 
 
@@ -334,7 +347,7 @@ def _is_over(entry: Entry, now: Instant) -> bool:
     return all(isinstance(table, OneSlot) and table.at <= now for table in tables)
 
 
-def _overdue_since(tracked: TrackedEntry | None, now: Instant) -> datetime | None:
+def _undecided_since(tracked: TrackedEntry | None, now: Instant) -> datetime | None:
     """Return the first slot that nothing has decided although it is too late to be live."""
     if tracked is None or tracked.state.paused:
         return None

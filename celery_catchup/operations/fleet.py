@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from celery_catchup.beat.unserved import Destination, Unserved, destinations, find_unserved
@@ -10,7 +11,7 @@ from celery_catchup.beat.worker_inspection import ask_tasks, ask_workers
 from celery_catchup.operations.operator import Operator
 
 ANSWER = 1.0
-"""Seconds that workers have to answer each of the two questions."""
+"""Seconds that workers have to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,12 @@ class Fleet:
 
 
 def ask_fleet(operator: Operator) -> Fleet:
-    """Ask every worker which queues it consumes and which tasks it knows; this takes two time-outs."""
-    queues = ask_workers(operator.app, timeout=ANSWER)
+    """Ask every worker which queues it consumes, and at the same time which tasks it knows."""
+    with ThreadPoolExecutor(1, thread_name_prefix="celery-catchup-tasks") as thread:
+        known = thread.submit(ask_tasks, operator.app, timeout=ANSWER)
+        queues, tasks = ask_workers(operator.app, timeout=ANSWER), known.result()
     if queues is None:
         return Fleet(asked=False)
-    tasks = ask_tasks(operator.app, timeout=ANSWER) if queues else {}
     with_plugin = operator.workers.seen_since(0)
     wanted = [*destinations(operator.app, operator.schedule), *_lanes(operator)]
     return Fleet(

@@ -14,7 +14,7 @@ from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import to_instant
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
-from celery_catchup.store import StoredState
+from celery_catchup.store import AuditAction, StoredState
 from celery_catchup.store.controls import EntryToImport, with_imported_entries
 from celery_catchup.store.store import stored_instant
 
@@ -77,7 +77,8 @@ def import_last_runs(
     named = [entry.name for entry in imported if entry.policy]
     previews = preview(operator, named, stored=ahead) if named else []
     if imported and not dry_run:
-        operator.controls.import_entries(imported)
+        change = operator.change(AuditAction.IMPORT, [entry.name for entry in imported])
+        operator.controls.import_entries(imported, change=change)
         for entry in imported:
             logger.info(logfmt("Entry taken over", entry=entry.name, by=operator.by))
     counts = {one.entry: (one.dispatched, one.skipped) for one in previews}

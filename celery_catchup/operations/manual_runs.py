@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from celery import current_app
@@ -28,12 +29,12 @@ from celery_catchup.model import (
     to_rfc3339,
 )
 from celery_catchup.operations.operator import Operator
-from celery_catchup.operations.pauses import with_resumed_entries
 from celery_catchup.operations.previews import preview
-from celery_catchup.operations.refusals import RefusedError
+from celery_catchup.operations.refusals import KeyReusedError, RefusedError
 from celery_catchup.operations.runs import Run, run_of
 from celery_catchup.planning.entry import Entry, Role
-from celery_catchup.store import StoredState
+from celery_catchup.store import Actor, AuditAction, StoredState
+from celery_catchup.store.controls import with_resumed_entries
 from celery_catchup.store.store import read_json
 
 logger = logging.getLogger(__name__)
@@ -65,15 +66,32 @@ def start_run(
     It counts for the slots before this moment: those that were still to be caught up are skipped
     (``manual_run``), unless ``keep_missed``. A slot that has its run already is refused.
     """
-    (name,) = operator.in_schedule([name])
+    return start_once(operator, name, at=at, keep_missed=keep_missed, dry_run=dry_run)[0]
+
+
+def start_once(
+    operator: Operator,
+    name: str,
+    *,
+    at: datetime | None = None,
+    keep_missed: bool = False,
+    key: str | None = None,
+    dry_run: bool = False,
+) -> tuple[StartedRun, bool]:
+    """Start a run unless the same person has started one with this key, or it is a dry run; return the
+    run, and whether it is new."""
+    operator.one(name)
     stored, now = operator.read_for_change([name]), operator.now()
     tracked = operator.tracked(stored, now, [name]).get(name)
     entry = None if tracked is None else tracked.entry
     slot = Slot(now) if at is None else _slot(name, entry, to_instant(at), now)
     namespace = operator.store.namespace
     identity = run_id(namespace, name, slot) if entry is None else entry.run_id(namespace, slot)
+    request_key = None if key is None else sha256(f"{operator.by}\0{key}".encode()).hexdigest()
+    if request_key is not None and at is None:  # the same run for both requests, whenever they come
+        identity = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{namespace}\0{request_key}"))
     if (existing := operator.ledger.run(identity)) is not None:
-        raise _has_run(identity, name, slot, existing)
+        return _repeated(operator, identity, name, slot, existing, request_key), False
     record = _record(operator, name, slot.at, slot.schedule)
     if entry is not None:
         previous = entry.schedules[slot.schedule].timetable.previous_before(slot.at)
@@ -82,39 +100,74 @@ def start_run(
         operator.schedule[name], policy_entry=name, run_id=identity, run=record
     )
     record |= {"template": template.id, "by": operator.by}
+    record |= {} if request_key is None else {"request_key": request_key}
     passed_over = 0 if keep_missed else _pending(operator, name, stored, slot, now)
     started = StartedRun(identity, name, to_datetime(slot.at), str(operator.sender.mode), passed_over)
     if dry_run:
-        return started
-    if not operator.controls.start(identity, record, template, now=now, keep_missed=keep_missed):
-        raise _has_run(identity, name, slot, operator.ledger.run(identity) or {})
+        return started, False
+    change = operator.change(
+        AuditAction.RUN,
+        [name],
+        [identity],
+        at=None if at is None else to_rfc3339(slot.at),
+        keep_missed=keep_missed,
+        passed_over=passed_over,
+    )
+    if not operator.controls.start(
+        identity, record, template, change=change, now=now, keep_missed=keep_missed
+    ):
+        existing = operator.ledger.run(identity) or {}
+        return _repeated(operator, identity, name, slot, existing, request_key), False
     logger.info(logfmt("Run started by hand", entry=name, run_id=identity, by=operator.by))
     notify_subscribers(RunDispatched(name, PlannedRun(slot, Trigger.MANUAL, now), identity))
     operator.sender.sent_events.pushed_runs(operator.ledger, [identity])
     found = operator.ledger.run(identity)
-    return replace(started, run=None if found is None else run_of({"id": identity, **found}))
+    return replace(started, run=None if found is None else run_of({"id": identity, **found})), True
 
 
-def trigger(app: Any, entry: str, *, at: datetime | None = None, keep_missed: bool = False) -> str:
+def _repeated(
+    operator: Operator,
+    identity: str,
+    name: str,
+    slot: Slot,
+    record: Mapping[str, Any],
+    request_key: str | None,
+) -> StartedRun:
+    """Return the run that an earlier request with this key has started; raise `RefusedError` if the run was
+    not started so."""
+    if request_key is None or record.get("request_key") != request_key:
+        raise _has_run(identity, name, slot, record)
+    run = run_of({"id": identity, **record})
+    if run.entry != name:
+        raise KeyReusedError(f"the idempotency key belongs to run {identity} of {run.entry}; send a new key")
+    return StartedRun(identity, name, run.scheduled_time, str(operator.sender.mode), 0, run)
+
+
+def trigger(
+    app: Any, entry: str, *, at: datetime | None = None, keep_missed: bool = False, actor: str = ""
+) -> str:
     """Start a run of an entry now, or of its slot ``at``; return the run's id.
 
-    It counts: slots missed before it are skipped (``manual_run``), unless ``keep_missed``.
+    It counts: slots missed before it are skipped (``manual_run``), unless ``keep_missed``. ``actor`` is the
+    user or program that asks for it, for the audit trail; by default the user of this process.
     """
-    with closing(Operator(app, only=entry)) as operator:
+    with closing(Operator(app, actor=Actor.in_python(actor), only=entry)) as operator:
         return start_run(operator, entry, at=at, keep_missed=keep_missed).run_id
 
 
-def run_headers(entry: str, *, app: Any = None) -> dict[str, Any]:
+def run_headers(entry: str, *, app: Any = None, actor: str = "") -> dict[str, Any]:
     """Return headers that make a message of your own a manual run of an entry:
     ``etl.apply_async(headers=run_headers("hourly-etl"))``.
 
     The run is recorded now; send one message with them, of the entry's own task.
     """
     app = current_app._get_current_object() if app is None else app
-    with closing(Operator(app, only=entry)) as operator:
-        (name,) = operator.in_schedule([entry])
+    with closing(Operator(app, actor=Actor.in_python(actor), only=entry)) as operator:
+        name = operator.one(entry)
         identity, now = str(uuid.uuid4()), operator.now()
-        operator.controls.record_manual_run(identity, _record(operator, name, now, 0), now=now)
+        record = _record(operator, name, now, 0) | {"by": operator.by}
+        change = operator.change(AuditAction.RUN, [name], [identity])
+        operator.controls.record_manual_run(identity, record, change=change, now=now)
         notify_subscribers(RunDispatched(name, PlannedRun(Slot(now), Trigger.MANUAL, now), identity))
     return {
         names.RUN_ID: identity,

@@ -13,6 +13,7 @@ from celery_catchup.model import RunState
 from celery_catchup.operations.dead_letters import HandledRun, Outcome, Progress, Result, handle_each
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.runs import task_id_of
+from celery_catchup.store import AuditAction, Change
 from celery_catchup.store.controls import Resend
 from celery_catchup.store.leases import ReportOutcome
 from celery_catchup.store.listing import Record
@@ -27,7 +28,13 @@ def resend(
 
     Workers with the plugin execute a run once, however many messages it has.
     """
-    return handle_each(operator, records, lambda one: _resend(operator, one, dry_run=dry_run), progress)
+    return handle_each(
+        operator,
+        records,
+        lambda one, change: _resend(operator, one, change, dry_run=dry_run),
+        progress,
+        change=operator.change(AuditAction.RUNS_RESEND),
+    )
 
 
 def cancel(
@@ -41,15 +48,19 @@ def cancel(
     """End runs that have not ended, as revoked; their chains go on. A running one is ended only with
     ``terminate``: its worker kills the process that executes it."""
     return handle_each(
-        operator, records, lambda one: _cancel(operator, one, terminate=terminate, dry_run=dry_run), progress
+        operator,
+        records,
+        lambda one, change: _cancel(operator, one, change, terminate=terminate, dry_run=dry_run),
+        progress,
+        change=operator.change(AuditAction.RUNS_CANCEL, terminate=terminate),
     )
 
 
-def _resend(operator: Operator, record: Record, *, dry_run: bool) -> Result:
+def _resend(operator: Operator, record: Record, change: Change, *, dry_run: bool) -> Result:
     run_id, state = record["id"], RunState(record["state"])
     if dry_run:
         return (Outcome.WOULD, None) if state.in_flight else _refused(Resend.ENDED, run_id)
-    answer = operator.controls.resend(run_id, entry=record["entry"])
+    answer = operator.controls.resend(run_id, change=change, entry=record["entry"])
     logger.info(logfmt("Run sent again", run_id=run_id, outcome=answer, by=operator.by))
     if answer is Resend.SENT:
         operator.sender.sent_events.pushed_runs(operator.ledger, [run_id])
@@ -69,7 +80,7 @@ def _refused(answer: Resend, run_id: str) -> Result:
     return Outcome.REFUSED, reasons[answer]
 
 
-def _cancel(operator: Operator, record: Record, *, terminate: bool, dry_run: bool) -> Result:
+def _cancel(operator: Operator, record: Record, change: Change, *, terminate: bool, dry_run: bool) -> Result:
     run_id, state = record["id"], RunState(record["state"])
     if not state.in_flight:
         return Outcome.REFUSED, f"it has ended: {state}"
@@ -80,13 +91,15 @@ def _cancel(operator: Operator, record: Record, *, terminate: bool, dry_run: boo
     why = f"cancelled by {operator.by}" if operator.by else "cancelled by hand"
     logger.info(logfmt("Run cancelled", run_id=run_id, by=operator.by))
     if state is RunState.RUNNING:
-        tasks = operator.controls.end_running(run_id, why=why)
+        tasks = operator.controls.end_running(run_id, change=change, why=why)
         if not tasks:
             return Outcome.REFUSED, "it has ended meanwhile"
         if _revoke(operator, tasks, terminate=True):
             operator.ledger.revoked(tasks)
         return Outcome.ENDING, None
-    end = operator.leases.finish(run_id, entry=record["entry"], owner="", state=RunState.REVOKED, error=why)
+    end = operator.leases.give_up(
+        run_id, change=change, entry=record["entry"], state=RunState.REVOKED, error=why
+    )
     if end.outcome is not ReportOutcome.RECORDED:
         return Outcome.REFUSED, "it has started meanwhile; try again"
     # A worker without the plugin would execute the message all the same.

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from celery_catchup.beat.catchup_entry import CatchupEntry, build_entries
-from celery_catchup.beat.entry_sources import EntrySource, SettingsSource, open_source
+from celery_catchup.beat.entry_sources import ExpandingSource, open_source
+from celery_catchup.beat.for_each_values import StoredValues
 from celery_catchup.beat.resolved_entries import ResolvedEntries, destination_of, resolve_entries
 from celery_catchup.beat.stored_source import ResolvedStored, resolve_stored
 from celery_catchup.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from celery_catchup.config.configuration import (
 )
 from celery_catchup.config.drift import digest, is_current
 from celery_catchup.config.mistakes import Mistakes
+from celery_catchup.config.name_patterns import entries_of, is_pattern, matching
 from celery_catchup.config.settings import PREFIX, FirstStart
 from celery_catchup.dispatch import Dispatcher
 from celery_catchup.engine import Declared
@@ -39,8 +41,13 @@ from celery_catchup.events import Events
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
 from celery_catchup.store import (
+    Actor,
+    AuditAction,
+    AuditTrail,
     Backfills,
+    Change,
     Controls,
+    DeadlineRecords,
     EntryRecords,
     Leases,
     Ledger,
@@ -49,6 +56,7 @@ from celery_catchup.store import (
     Store,
     StoredState,
 )
+from celery_catchup.store.decisions import Decisions
 from celery_catchup.store.history import History
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.opening import open_store
@@ -73,16 +81,37 @@ def _part(open_part: Callable[[Store], _Part]) -> cached_property[_Part]:
 class Operator:
     """An app's configuration, entries and store. Close it after use.
 
-    ``by`` is the name of the person, for the record. With ``only`` it reads no other entry, so that neither
-    their number nor a mistake in them matters. ``most_planned`` is how many slots one preview may have over
-    all its entries; a process that serves other requests too sets it.
+    ``actor`` is the person or program, for the audit trail. With ``only`` it reads no other entry, so that
+    neither their number nor a mistake in them matters. ``most_planned`` is how many slots one preview may
+    have over all its entries; a process that serves other requests too sets it.
     """
 
     clock: ClassVar[Clock] = SystemClock()
     most_planned: int | None = None
 
-    def __init__(self, app: Any, *, by: str = "", only: str | None = None) -> None:
-        self.app, self.by, self._only = app, by, only
+    def __init__(self, app: Any, *, actor: Actor, only: str | None = None) -> None:
+        self.app, self.actor, self._only = app, actor, only
+
+    @property
+    def by(self) -> str:
+        """The person or program, for log lines and records."""
+        return str(self.actor)
+
+    def change(
+        self,
+        action: AuditAction,
+        entries: Iterable[str] = (),
+        targets: Iterable[str] = (),
+        **parameters: object,
+    ) -> Change:
+        """Return the record of a change by this operator, as the store's methods take it."""
+        return Change(
+            actor=self.actor,
+            action=action,
+            entries=tuple(dict.fromkeys(entries)),
+            targets=tuple(targets),
+            parameters=parameters,
+        )
 
     def now(self) -> Instant:
         """Return the present time."""
@@ -126,7 +155,7 @@ class Operator:
             names = set(self.entry_records.changed(before.revision, revision))
             records = self.entry_records.read(names)
         changed, _ = resolve_stored(self.app, records, taken=self.declared_schedule.__contains__)
-        other = Operator(self.app, by=self.by)
+        other = Operator(self.app, actor=self.actor)
         other.most_planned = self.most_planned
         kept = ("source", "store", "declared_schedule", "declared_configuration", "declared_resolved")
         vars(other).update({name: getattr(self, name) for name in (*kept, "every_declared")})
@@ -142,13 +171,14 @@ class Operator:
         if self._only is not None and self._only in entries:
             entries = {self._only: entries[self._only]}
         # One wrong row of a database must not hide the others.
-        refused = None if isinstance(self.source, SettingsSource) else dict[str, str]()
+        refused = None if self.source.strict else dict[str, str]()
         return build_entries(entries, self._entry, refused=refused)
 
     @cached_property
-    def source(self) -> EntrySource:
+    def source(self) -> ExpandingSource:
         """The source of the entries: the settings, or a database."""
-        return open_source(self.app, read_settings(self.app, only=("source",)).source)
+        chosen = read_settings(self.app, only=("source",)).source
+        return open_source(self.app, chosen, StoredValues(self.app))
 
     def _entry(self, name: str, fields: CatchupEntry | Mapping[str, Any]) -> CatchupEntry:
         if isinstance(fields, CatchupEntry):
@@ -193,18 +223,24 @@ class Operator:
         poll_interval: object = None,
     ) -> Configuration:
         raw = raw_settings(self.app) | ({_POLL_INTERVAL: poll_interval} if poll_interval else {})
-        declared = {name: entry.declaration() for name, entry in schedule.items() if name != BACKEND_CLEANUP}
+        declared = self.source.declarations(schedule)
+        declared.pop(BACKEND_CLEANUP, None)
+        templates = self.source.templates
         written: Any = raw.get(ENTRIES) or {}
         if self._only in declared and isinstance(written, Mapping):
-            written = raw[ENTRIES] = {
-                name: one for name, one in written.items() if name in (self._only, EVERY_OTHER)
-            }
+            expansion = declared[self._only].expansion
+            wanted = (self._only, EVERY_OTHER, None if expansion is None else expansion.of)
+            templates = {name: one for name, one in templates.items() if name in wanted}
+            written = raw[ENTRIES] = {name: one for name, one in written.items() if name in wanted}
         if policies:
             raw[ENTRIES] = {name: one for name, one in written.items() if name not in policies}
-            declared |= {name: Declaration(declared[name].schedule, one) for name, one in policies.items()}
+            declared |= {
+                name: Declaration(declared[name].schedule, one, expansion=declared[name].expansion)
+                for name, one in policies.items()
+            }
         mistakes = Mistakes(misplaced_settings(self.app))
         with mistakes.collect():
-            found = load(raw, declared=declared, timezone=self.app.timezone)
+            found = load(raw, declared=declared, timezone=self.app.timezone, templates=templates)
         mistakes.raise_if_any()
         return found
 
@@ -246,9 +282,12 @@ class Operator:
     states = _part(States)
     ledger = _part(Ledger)
     listing = _part(Listing)
+    deadlines = _part(DeadlineRecords)
     survey = _part(Survey)
     history = _part(History)
+    decisions = _part(Decisions)
     controls = _part(Controls)
+    audit = _part(AuditTrail)
     backfills = _part(Backfills)
     workers = _part(Workers)
     notes = _part(Notes)
@@ -257,7 +296,7 @@ class Operator:
     @cached_property
     def stored_entries(self) -> Entries:
         """Creates and changes entries at run time."""
-        return Entries(self.app, self.store, by=self.by)
+        return Entries(self.app, self.store, actor=self.actor)
 
     @cached_property
     def leases(self) -> Leases:
@@ -296,44 +335,70 @@ class Operator:
     # -- names -----------------------------------------------------------------------------
 
     def known(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return these names; raise `UnknownEntryError` for one that is neither declared nor stored."""
+        """Return the entries of these names and patterns; raise `UnknownEntryError` for one that matches
+        neither a declared nor a stored entry, nor one that is removed and not forgotten."""
         wanted = tuple(dict.fromkeys(names))
-        if any(name not in self.schedule for name in wanted):
-            stored = self.read_stored()
-            self._check(wanted, {*self.schedule, *stored.first_seen, *stored.last_runs} - {BACKEND_CLEANUP})
-        return wanted
+        if all(name in self.schedule for name in wanted):
+            return wanted
+        return self._found(wanted, {name: None for name in self._remembered() if name != BACKEND_CLEANUP})
 
     def names_like(self, text: str, *, most: int) -> tuple[str, ...]:
-        """Return the entry of this name, or the first ones whose names contain the text; raise
+        """Return the entries of this name or pattern, or the first ones whose names contain the text; raise
         `UnknownEntryError` if there is none."""
         if text in self.schedule:
             return (text,)
-        stored = self.read_stored()
-        known = dict.fromkeys((*self.schedule, *stored.first_seen, *stored.last_runs))
+        known = self._remembered()
         if text in known:
             return (text,)
-        found = [name for name in known if text.casefold() in name.casefold() and name != BACKEND_CLEANUP]
+        names = [name for name in known if name != BACKEND_CLEANUP]
+        found = matching(text, names) if is_pattern(text) else []
+        found = found or [name for name in names if text.casefold() in name.casefold()]
         return tuple(found[:most]) or self.known([text])
 
     def in_schedule(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return these names; raise `UnknownEntryError` for one that is not declared."""
-        wanted = tuple(dict.fromkeys(names))
-        self._check(wanted, set(self.schedule))
-        return wanted
+        """Return the entries of these names and patterns; raise `UnknownEntryError` for one that matches no
+        entry of the schedule."""
+        return self._found(dict.fromkeys(names), self.schedule)
 
     def with_policy(self, names: Iterable[str], *, advice: str) -> tuple[str, ...]:
-        """Return these names; raise `NoPolicyError` with the advice for one without a policy."""
-        wanted = self.in_schedule(names)
-        for name in wanted:
-            if name not in self.declared:
-                reasons = [text for text in self.resolved.not_replayable if shown(name) in text]
-                why = reasons[0] if reasons else f"entry {shown(name)} has no catch-up policy; {advice}"
-                raise NoPolicyError(why)
-        return wanted
+        """Return the entries of these names and patterns. A pattern leaves out entries without a policy;
+        raise `NoPolicyError` with the advice for a name of such an entry, or if nothing is left."""
+        wanted: dict[str, None] = {}
+        for written in dict.fromkeys(names):
+            found = self.in_schedule([written])
+            managed = [name for name in found if name in self.declared]
+            if not managed:
+                reasons = [text for text in self.resolved.not_replayable if text.startswith(f"{found[0]}: ")]
+                raise NoPolicyError(
+                    reasons[0] if reasons else f"entry {shown(found[0])} has no catch-up policy; {advice}"
+                )
+            wanted.update(dict.fromkeys(managed))
+        return tuple(wanted)
 
-    def _check(self, wanted: Iterable[str], known: set[str]) -> None:
-        for name in wanted:
-            if name not in known:
-                some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
-                there = f"known: {some}" if known else "beat_schedule is empty"
-                raise UnknownEntryError(f"no such entry: {shown(name)} ({there}){did_you_mean(name, known)}")
+    def one(self, name: str) -> str:
+        """Return the name of an entry of the schedule; raise `UnknownEntryError` for another, or a
+        pattern."""
+        if name not in self.schedule:
+            raise self._unknown(name, self.schedule)
+        return name
+
+    def _remembered(self) -> dict[str, None]:
+        """Return the names of all entries, those that are removed and not forgotten last."""
+        stored = self.read_stored()
+        return dict.fromkeys((*self.schedule, *stored.first_seen, *stored.last_runs))
+
+    def _found(self, wanted: Iterable[str], known: Mapping[str, object]) -> tuple[str, ...]:
+        """Return the known entries of these names and patterns."""
+        found: dict[str, None] = {}
+        for written in wanted:
+            names = entries_of(written, known)
+            if not names:
+                raise self._unknown(written, known)
+            found.update(dict.fromkeys(names))
+        return tuple(found)
+
+    def _unknown(self, written: str, known: Mapping[str, object]) -> UnknownEntryError:
+        some = ", ".join(sorted(known)[:4]) + (", …" if len(known) > 4 else "")
+        there = f"known: {some}" if known else "beat_schedule is empty"
+        what = "no entry matches" if is_pattern(written) else "no such entry:"
+        return UnknownEntryError(f"{what} {shown(written)} ({there}){did_you_mean(written, known)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,8 +13,9 @@ from typing import Any
 
 from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, Select
+from celery_catchup.config.policy_choice import PolicyChoice
 from celery_catchup.engine import previews
-from celery_catchup.engine.previews import empty_plan
+from celery_catchup.engine.previews import EntryPreview, empty_plan
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -31,25 +32,10 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry
 from celery_catchup.store import StoredState
+from celery_catchup.store.controls import with_resumed_entries
+from celery_catchup.store.states import held_entries
 
 _OF_A_CHAIN = ("max_active_runs", "max_pending")
-
-
-class PolicyChoice(StrEnum):
-    """A policy in one word, for a preview under it."""
-
-    ALL = "all"
-    LATEST = "latest"
-    SKIP = "skip"
-    OFF = "off"
-
-
-_CHOSEN: Mapping[PolicyChoice, Mapping[str, object]] = {
-    PolicyChoice.ALL: {"select": "all", "overlap_policy": "all"},
-    PolicyChoice.LATEST: {"select": "latest"},
-    PolicyChoice.SKIP: {"select": "all", "overlap_policy": "skip"},
-    PolicyChoice.OFF: {"select": False},
-}
 
 
 class SlotAction(StrEnum):
@@ -61,13 +47,15 @@ class SlotAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreviewSlot:
-    """One slot: whether it would be dispatched or skipped, and why."""
+    """One slot: whether it would be dispatched or skipped, and why. A run can stand for several ``slots``;
+    the others are skipped as covered."""
 
     scheduled_time: datetime
     action: SlotAction
     reason: SkipReason | None = None
     trigger_type: Trigger | None = None
     run_id: str | None = None
+    slots: int = 1
 
 
 class PlannedSlots:
@@ -125,8 +113,10 @@ class PlannedSlots:
     def _shown(self, slot: Slot, fate: PlannedRun | Skip) -> PreviewSlot:
         if isinstance(fate, Skip):
             return PreviewSlot(to_datetime(slot.at), SlotAction.SKIP, fate.reason)
-        identity = self._entry.run_id(self._namespace, slot)
-        return PreviewSlot(to_datetime(slot.at), SlotAction.DISPATCH, None, fate.trigger, identity)
+        identity = self._entry.run_id(self._namespace, slot, first=fate.first)
+        return PreviewSlot(
+            to_datetime(slot.at), SlotAction.DISPATCH, None, fate.trigger, identity, slots=fate.slots
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +125,8 @@ class Preview:
 
     ``missed`` is true if some of them are too late to be live ones. ``expired`` slots fell out of
     the window; they are counted and not listed. ``error`` is why nothing can be planned. ``held`` runs
-    wait for an approval first, because they are more than ``hold_above``.
+    wait for an approval first, because they are more than ``hold_above``. At most ``max_active`` catch-up
+    runs of all entries are queued or running at once; null without a limit.
     """
 
     entry: str
@@ -152,6 +143,7 @@ class Preview:
     slots: PlannedSlots = field(repr=False)
     error: str | None = None
     held: int = 0
+    max_active: int | None = None
 
 
 def preview(
@@ -173,16 +165,23 @@ def preview(
     configuration, resolved = operator.configuration, operator.resolved
     # All entries share what they may dispatch together.
     shared = configuration.settings.max_runs is not None or not names
-    state = operator.read_stored(None if shared else names) if stored is None else stored
     if window is not None or policy is not None:
-        wanted = operator.in_schedule(names) or tuple(operator.schedule)
+        wanted = names = operator.in_schedule(names)
+        wanted = wanted or tuple(operator.schedule)
         policies = configuration.policies
         configuration = operator.configured(
-            {name: _changed(policies.get(name), window, policy) for name in wanted}
+            {name: changed_policy(policies.get(name), window, policy) for name in wanted}
         )
         resolved = operator.resolve(configuration)
     else:
-        wanted = operator.with_policy(names, advice="add a window, such as 6h, to see what it would recover")
+        wanted = names = operator.with_policy(
+            names, advice="add a window, such as 6h, to see what it would recover"
+        )
+    state, held = stored, set[str]()
+    if state is None:
+        state = operator.read_stored(None if shared else names)
+        held = held_entries(state)
+        state = with_resumed_entries(state, sorted(held), now)  # what an approval would dispatch
     declared = [one for one in resolved.declared if shared or one.name in wanted]
     found, unread = previews.preview(
         declared,
@@ -200,7 +199,8 @@ def preview(
             preview_plan(
                 operator, one.tracked.entry, one.plan, now, paused=one.tracked.state.paused, error=one.error
             ),
-            held=one.held,
+            held=len(one.plan.runs) if one.tracked.entry.name in held else one.held,
+            max_active=configuration.settings.max_active,
         )
         for one in found
     ]
@@ -208,6 +208,24 @@ def preview(
         entry = Entry(name, (), configuration.policies[name] or Policy())
         shown.append(preview_plan(operator, entry, empty_plan(now), now, error=error))
     return [one for one in shown if not wanted or one.entry in wanted]
+
+
+def next_plan(operator: Operator, name: str, stored: StoredState, now: Instant) -> EntryPreview | None:
+    """Return the next catch-up of one entry as it is planned; None if its schedule cannot be read."""
+    settings = operator.configuration.settings
+    declared = [
+        one for one in operator.resolved.declared if settings.max_runs is not None or one.name == name
+    ]
+    found, _ = previews.preview(
+        declared,
+        stored,
+        states=operator.states,
+        settings=settings,
+        now=now,
+        namespace=operator.store.namespace,
+        most=operator.most_planned,
+    )
+    return next((one for one in found if one.tracked.entry.name == name), None)
 
 
 def preview_plan(
@@ -239,14 +257,16 @@ def preview_plan(
     )
 
 
-def _changed(policy: Policy | None, window: timedelta | None, choice: PolicyChoice | None) -> dict[str, Any]:
-    """Return the policy as the user could have written it, with the requested changes."""
+def changed_policy(
+    policy: Policy | None, window: timedelta | None, choice: PolicyChoice | None
+) -> dict[str, Any]:
+    """Return a policy as the user could have written it, with the requested changes."""
     changed = {} if policy is None else policy.model_dump(include=policy.model_fields_set)
     if window is not None:
         changed["window"] = window
         if changed.get("select") == Select.OFF:
             del changed["select"]  # a window asks for recovery
-    changed |= {} if choice is None else _CHOSEN[choice]
+    changed |= {} if choice is None else dict(choice.fields)
     if not OverlapPolicy(changed.get("overlap_policy", OverlapPolicy.SKIP)).rule.chained:
         changed = {name: value for name, value in changed.items() if name not in _OF_A_CHAIN}
     return changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownRunError, check_unique
 from celery_catchup.operations.run_inputs import RunInputs, read_inputs
 from celery_catchup.store import Backfill
-from celery_catchup.store.listing import Position, Record, RunFilter
+from celery_catchup.store.listing import OverdueSlot, Position, Record, RunFilter
 from celery_catchup.store.store import (
     NUMBER_ERRORS,
     stored_instant,
@@ -36,7 +36,8 @@ _DECIDED = (RunState.WAITING, RunState.FAILED, RunState.DEAD)
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took.
-    ``tenant`` and ``logic_version`` are those of its policy when it was decided, null when empty."""
+    ``tenant`` and ``logic_version`` are those of its policy when it was decided, null when empty.
+    ``deadline`` is the one that it has missed (`expect_within`), null if it is not overdue."""
 
     run_id: str
     entry: str
@@ -60,6 +61,7 @@ class Run:
     requested_by: str | None
     tenant: str | None
     logic_version: str | None
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Decision:
             case "max_attempts":
                 return f"{self.failures} of {self.max_attempts} attempts have failed"
             case "lost":
-                return f"its worker was lost {self.losses} times"
+                return f"its worker was lost {self.losses} times" if self.losses else "no attempt is left"
             case _:
                 return self.reason or ""
 
@@ -188,7 +190,21 @@ def list_runs(
     lanes = _lanes(operator) if RunState.WAITING in wanted.states else ()
     page = operator.listing.runs(wanted, lanes=lanes)
     following = page.following
-    return Runs(tuple(map(run_of, page.records)), None if following is None else cursor_at(*following))
+    runs = tuple(_with_deadlines(operator, page.records))
+    return Runs(runs, None if following is None else cursor_at(*following))
+
+
+def _with_deadlines(operator: Operator, records: Sequence[Record]) -> Iterator[Run]:
+    """Convert records, with the deadlines that overdue runs have missed."""
+    places = {
+        one["id"]: OverdueSlot(one["entry"], int(one.get("schedule", 0)), int(one["slot"]), 0)
+        for one in records
+        if one["state"] != RunState.SUCCEEDED
+    }
+    missed = operator.listing.deadlines_of(places.values()) if places else {}
+    for one in records:
+        found = missed.get(places[one["id"]]) if one["id"] in places else None
+        yield replace(run_of(one), deadline=stored_time(found)) if found is not None else run_of(one)
 
 
 def progress_of(operator: Operator, runs: Iterable[Run]) -> dict[str, tuple[float, float | None]]:
@@ -204,12 +220,12 @@ def show_run(operator: Operator, beginning: str) -> RunDetails:
     record = find_record(operator, beginning)
     notes = read_notes(operator, record["id"])
     return RunDetails(
-        run=run_of(record),
+        run=next(_with_deadlines(operator, [record])),
         last_heartbeat=_heartbeat(operator, record),
         last_checkpoint=last_checkpoint(record, notes),
         decision=decision_of(record),
         notes=notes,
-        attempts=tuple(_attempts(record)),
+        attempts=tuple(attempts_of(record)),
         inputs=read_inputs(operator.ledger.template(str(record.get("template", "")))),
     )
 
@@ -330,7 +346,7 @@ def _heartbeat(operator: Operator, record: Record) -> datetime | None:
     return None if lease is None or length is None else stored_time(lease - length)
 
 
-def _attempts(record: Mapping[str, Any]) -> Iterator[Attempt]:
+def attempts_of(record: Mapping[str, Any]) -> Iterator[Attempt]:
     """Yield the last attempts of a run, the oldest first, the present or final one last."""
     past = [one for one in record.get("past", ()) if isinstance(one, Mapping)]
     if record.get("attempt_started") is not None:

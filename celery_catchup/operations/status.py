@@ -19,11 +19,12 @@ from celery_catchup.model import (
     to_milliseconds,
     to_rfc3339,
 )
+from celery_catchup.operations.deadlines import count_overdue
 from celery_catchup.operations.fleet import Fleet, ask_fleet
 from celery_catchup.operations.in_flight import LongRun, QueuedRuns, look_at_runs
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.skipped_slots import recovered_slots
-from celery_catchup.store import Backfill
+from celery_catchup.store import ActiveCatchup, ActiveLimit, Backfill
 from celery_catchup.store.history import last_catchup
 from celery_catchup.store.leadership import standbys
 from celery_catchup.store.store import read_json, stored_instant, stored_length, stored_time, time_between
@@ -34,6 +35,9 @@ FRESH = timedelta(seconds=60)
 
 PROMPT = timedelta(minutes=5)
 """Default limit for how long a due slot may stay undecided."""
+
+SLOW_BROKER = timedelta(seconds=5)
+"""How long a run waits for a healthy broker at most, before it is published."""
 
 LATELY = 24 * 3600 * 1000
 """Milliseconds that the numbers of an overview cover."""
@@ -96,14 +100,18 @@ class Status:
     long the oldest due slot has been undecided, null when every due slot is decided; while missed slots
     are being caught up, it counts from the last decision. ``failing`` are entries and backfills that fail,
     ``stopped`` entries whose chain waits for a failed run (`on_failure: stop`), ``without_plugin`` workers
-    without the plugin that consume a queue of workers with it. ``held`` are entries whose catch-up waits for
-    an approval, with its number of runs; they are not among the ``paused``. ``queues`` are those in which
-    runs wait, ``long_running`` runs that take far longer than usual, ``overdue`` entries with a slot that is
-    undecided for too long; ``unpublished_for`` is since when the oldest run waits for the broker. ``fleet``
-    is what the workers answered, null if they were not asked."""
+    without the plugin that consume a queue of workers with it. ``active_catchup`` is what
+    `catchup_max_active` limits, null without a limit. ``held`` are entries whose catch-up waits for an
+    approval, with its number of runs; they are not among the ``paused``. ``queues`` are those in which
+    runs wait, ``long_running`` runs that take far longer than usual, ``undecided_entries`` entries with a
+    slot that is undecided for too long; ``unpublished_for`` is since when the oldest run waits for the
+    broker. ``overdue`` are entries with slots that have missed their deadline (`expect_within`), with their
+    number; ``beat_healthy`` is ``healthy`` without them: another beat would not help. ``fleet`` is what the
+    workers answered, null if they were not asked."""
 
     scheduler: Health
     healthy: bool
+    beat_healthy: bool
     namespace: str
     leader: str | None
     epoch: int | None
@@ -128,8 +136,10 @@ class Status:
     without_plugin: tuple[str, ...]
     undecided: timedelta | None
     failing: tuple[Failing, ...]
+    active_catchup: ActiveCatchup | None
     held: Mapping[str, int]
-    overdue: tuple[str, ...]
+    overdue: Mapping[str, int]
+    undecided_entries: tuple[str, ...]
     queues: tuple[QueuedRuns, ...]
     long_running: tuple[LongRun, ...]
     unpublished_for: timedelta | None
@@ -179,11 +189,13 @@ def status(
     max_age: timedelta | None = None,
     max_delay: timedelta = PROMPT,
     ask: bool = False,
+    fleet: Fleet | None = None,
 ) -> Status:
     """Read the status; with ``ask``, ask the workers and the broker, too, which takes a few seconds.
+    ``fleet`` is what the workers have answered already.
 
     It is healthy when the last tick is younger than ``max_age``, by default the length of the leader's
-    lease, and no due slot has been undecided for longer than ``max_delay``.
+    lease, no due slot has been undecided for longer than ``max_delay``, and no slot is overdue.
 
     In a lasting conflict it is unhealthy for the app whose entries do not run. For the leader's app it is
     healthy: a probe that ended its beat would only let the other one take over.
@@ -212,9 +224,11 @@ def status(
     prompt = undecided is None or undecided <= max_delay
     runs = look_at_runs(operator, ask_broker=ask)
     alone = conflict is None or not conflict.lasting or operator.declares_as_leader()
+    beat_healthy, overdue = health is Health.RUNNING and prompt and alone, count_overdue(operator)
     return Status(
         scheduler=health,
-        healthy=health is Health.RUNNING and prompt and alone,
+        healthy=beat_healthy and not overdue,
+        beat_healthy=beat_healthy,
         namespace=operator.store.namespace,
         leader=leader.get("owner"),
         epoch=stored_instant(leader.get("epoch")),
@@ -239,12 +253,14 @@ def status(
         without_plugin=tuple(sorted({name for names in mixed.values() for name in names})),
         undecided=undecided,
         failing=tuple(list_failing(operator)),
+        active_catchup=ActiveLimit(operator.store).read(),
         held={name: one["held"] for name, one in pauses.items() if one.get("held")},
-        overdue=() if prompt else tuple(_overdue(operator, now, max_delay)),
+        overdue=overdue,
+        undecided_entries=() if prompt else tuple(_undecided_entries(operator, now, max_delay)),
         queues=runs.queues,
         long_running=runs.long_running,
         unpublished_for=time_between(operator.listing.oldest_unpublished(), now),
-        fleet=ask_fleet(operator) if ask else None,
+        fleet=ask_fleet(operator) if ask else fleet,
     )
 
 
@@ -253,7 +269,7 @@ def lease_of(leader: Mapping[str, str]) -> timedelta:
     return stored_length(stored_instant(leader.get("ttl_ms"))) or FRESH
 
 
-def _overdue(operator: Operator, now: Instant, max_delay: timedelta) -> Iterator[str]:
+def _undecided_entries(operator: Operator, now: Instant, max_delay: timedelta) -> Iterator[str]:
     """Yield the entries with a policy whose next slot has been due for longer than that."""
     limit = now - to_milliseconds(max_delay)
     for name, one in operator.tracked(operator.read_stored(), now, set(operator.declared)).items():
@@ -264,9 +280,10 @@ def _overdue(operator: Operator, now: Instant, max_delay: timedelta) -> Iterator
                 yield name
 
 
-def overview(operator: Operator) -> Overview:
-    """Read the status and the numbers of the last day; the cost does not depend on the ledger's size."""
-    now, found = operator.now(), status(operator)
+def overview(operator: Operator, *, fleet: Fleet | None = None) -> Overview:
+    """Read the status and the numbers of the last day; the cost does not depend on the ledger's size.
+    ``fleet`` is what the workers have answered already."""
+    now, found = operator.now(), status(operator, fleet=fleet)
     tally = operator.history.counts(since=now - LATELY)
     banner = _banner(operator)
     recent = banner is not None and banner.dispatched and to_datetime(now) - banner.ended_at <= _BANNER

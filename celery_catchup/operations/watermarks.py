@@ -14,6 +14,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import RefusedError, UnknownEntryError
 from celery_catchup.planning.entry import EntryState
+from celery_catchup.store import AuditAction
 from celery_catchup.store.controls import with_moved_watermarks
 from celery_catchup.store.store import read_json, stored_instant, stored_time
 
@@ -58,9 +59,14 @@ class WatermarkMove:
     limits: dict[str, str]
 
 
+def names_with_watermark(operator: Operator, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the entries of these names and patterns, or all that have a watermark."""
+    return operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
+
+
 def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkReport:
     """Show the watermarks of the scheduler and of these entries, or of all with a policy."""
-    wanted = operator.with_policy(names, advice=_ADVICE) or tuple(operator.declared)
+    wanted = names_with_watermark(operator, names)
     stored, now = operator.read_stored(wanted), operator.now()
     tracked = operator.tracked(stored, now, set(wanted))  # without entries whose schedule fails
     scheduler = stored_instant(stored.watermark)
@@ -82,13 +88,15 @@ def show_watermarks(operator: Operator, names: Sequence[str] = ()) -> WatermarkR
 
 
 def set_watermark(operator: Operator, name: str, at: datetime, *, dry_run: bool = False) -> WatermarkMove:
-    """Move an entry's watermark: earlier slots are dropped, later ones caught up as the policy says."""
+    """Move the watermark of an entry, or of those that match a pattern: earlier slots are dropped, later
+    ones caught up as the policy says."""
     instant, now = to_instant(at), operator.now()
     if instant > now:
         raise RefusedError(
             f"{to_rfc3339(instant)} is in the future; slots until then would be lost: pause the entry instead"
         )
-    return _move(operator, operator.with_policy([name], advice=_ADVICE), instant, dry_run=dry_run)
+    names = operator.with_policy([name], advice=_ADVICE)
+    return _move(operator, names, instant, action=AuditAction.WATERMARK_SET, dry_run=dry_run)
 
 
 def reset_watermarks(
@@ -97,7 +105,8 @@ def reset_watermarks(
     """Move the watermarks of these entries to now: what they missed is dropped. With ``everything`` it is
     all entries, and the scheduler's own watermark."""
     wanted = tuple(operator.declared) if everything else operator.with_policy(names, advice=_ADVICE)
-    return _move(operator, wanted, operator.now(), scheduler=everything, dry_run=dry_run)
+    action = AuditAction.WATERMARK_RESET
+    return _move(operator, wanted, operator.now(), action=action, scheduler=everything, dry_run=dry_run)
 
 
 def list_orphans(operator: Operator) -> list[str]:
@@ -109,16 +118,23 @@ def rename_entry(operator: Operator, old: str, new: str) -> None:
     """Let ``new`` continue where ``old``, which is not declared any more, stopped."""
     if old in operator.schedule:
         raise RefusedError(f"entry {shown(old)} is still declared; rename it in beat_schedule first")
-    operator.with_policy([new], advice=_ADVICE)
+    operator.with_policy([operator.one(new)], advice=_ADVICE)
     stored = operator.read_for_change()
-    if old not in stored.first_seen or not operator.controls.rename_entry(old, new):
+    change = operator.change(AuditAction.WATERMARK_RENAME, [old, new])
+    if old not in stored.first_seen or not operator.controls.rename_entry(old, new, change=change):
         known = ", ".join(map(shown, list_orphans(operator))) or "none"
         raise UnknownEntryError(f"nothing is stored of {shown(old)}; entries without a declaration: {known}")
     logger.info(logfmt("Entry renamed", entry=new, was=old, by=operator.by))
 
 
 def _move(
-    operator: Operator, names: Sequence[str], at: Instant, *, scheduler: bool = False, dry_run: bool
+    operator: Operator,
+    names: Sequence[str],
+    at: Instant,
+    *,
+    action: AuditAction,
+    scheduler: bool = False,
+    dry_run: bool,
 ) -> WatermarkMove:
     stored, now = operator.read_for_change(), operator.now()
     before = preview(operator, names, stored=stored)
@@ -131,7 +147,8 @@ def _move(
         if to_instant(one.since) > at and one.entry in tracked
     }
     if not dry_run:
-        operator.controls.move_watermarks(names, at, scheduler=scheduler)
+        change = operator.change(action, names, watermark=to_rfc3339(at), scheduler=scheduler)
+        operator.controls.move_watermarks(names, at, change=change, scheduler=scheduler)
         for name in names:
             logger.info(logfmt("Watermark moved", entry=name, watermark=to_rfc3339(at), by=operator.by))
     return WatermarkMove(tuple(names), to_datetime(at), scheduler, tuple(before), tuple(after), limits)

@@ -12,11 +12,10 @@ from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, Verdict, failure, ok, warning
 from celery_catchup.operations.fleet import ask_fleet
 from celery_catchup.operations.in_flight import look_at_runs
-from celery_catchup.operations.status import Health, Status, server_time, status
+from celery_catchup.operations.status import SLOW_BROKER, Health, Status, server_time, status
 from celery_catchup.store.opening import left_behind
 from celery_catchup.store.workers import LATELY
 
-_UNPUBLISHED = 5_000  # milliseconds that a healthy broker never needs
 _OVERDUE = 60_000  # milliseconds after which an expired lease should have been handled
 _FIX = 'add imports += ["celery_catchup.worker"] to their settings, and restart them'
 
@@ -62,8 +61,9 @@ def dispatch(operator: Operator) -> Results:
         yield failure(str(error), "correct broker_url, or repair the broker")
         return
     since = operator.listing.oldest_unpublished()
-    if since is not None and operator.now() - since >= _UNPUBLISHED:
-        waiting = _length(timedelta(milliseconds=operator.now() - since))
+    age = timedelta() if since is None else timedelta(milliseconds=operator.now() - since)
+    if age >= SLOW_BROKER:
+        waiting = _length(age)
         count = operator.listing.counts()["outbox"]
         detail = f"the broker takes no messages: {count} runs wait to be published, the oldest for {waiting}"
         yield failure(detail, "see the log of beat; free the broker's memory or disk, or raise its limits")

@@ -14,6 +14,7 @@ from celery_catchup.model import Instant, to_rfc3339
 from celery_catchup.operations import Operator
 from celery_catchup.operations.doctor.findings import Results, failure, ok, warning
 from celery_catchup.operations.watermarks import list_orphans
+from celery_catchup.store import AuditAction
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def stored_state(operator: Operator) -> Results:
 
 
 def _strange_keys(operator: Operator, entries: Iterable[str]) -> Iterator[Repair]:
-    wanted = list(operator.store.keys.kinds(entries))
+    keys = operator.store.keys
+    # The audit trail first, so that it can take the records of the other repairs.
+    wanted = sorted(keys.kinds(entries), key=lambda one: one[0] not in (keys.audit, keys.audit_times))
     with operator.store.client.pipeline(transaction=False) as pipe:
         for key, _ in wanted:
             pipe.type(key)
@@ -60,7 +63,11 @@ def _strange_keys(operator: Operator, entries: Iterable[str]) -> Iterator[Repair
             yield Repair(
                 f"key {shown(key)} is a {found.decode()}, expected a {kind}: another program writes to it",
                 f"rename it to {shown(key + ':set-aside')}, and continue without it",
-                partial(operator.store.client.rename, key, f"{key}:set-aside"),
+                partial(
+                    operator.controls.set_aside,
+                    key,
+                    change=operator.change(AuditAction.REPAIR, targets=[key], set_aside=f"{key}:set-aside"),
+                ),
             )
 
 
@@ -71,7 +78,13 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
         yield Repair(
             f"the scheduler's watermark is {problem}",
             f"set it to {to_rfc3339(now)}; nothing is replayed",
-            partial(operator.controls.move_watermarks, [], now, scheduler=True),
+            partial(
+                operator.controls.move_watermarks,
+                [],
+                now,
+                change=operator.change(AuditAction.REPAIR, watermark=to_rfc3339(now), scheduler=True),
+                scheduler=True,
+            ),
         )
     for name, text in known.decided.items():
         problem = _problem(text, now)
@@ -79,7 +92,12 @@ def _watermarks(operator: Operator) -> Iterator[Repair]:
             yield Repair(
                 f"the watermark of entry {shown(name)} is {problem}",
                 f"reset it to {to_rfc3339(now)}; what it missed is dropped",
-                partial(operator.controls.move_watermarks, [name], now),
+                partial(
+                    operator.controls.move_watermarks,
+                    [name],
+                    now,
+                    change=operator.change(AuditAction.REPAIR, [name], watermark=to_rfc3339(now)),
+                ),
             )
 
 
