@@ -13,14 +13,14 @@ import click
 from celery.bin.base import handle_preload_options
 
 from celery_catchup.cli.groups import LazyGroup
-from celery_catchup.config.report_masking import mask_redis_url
+from celery_catchup.config.report_masking import mask_settings
 
 # Here, because ``celery report`` imports nothing else from this package.
-mask_redis_url()
+mask_settings()
 
 _COMMANDS = (
-    "preview status entries runs run backfill pause resume approve discard watermark drift dlq import flower "
-    "forget purge doctor"
+    "preview status why whatif entries runs run backfill pause resume approve discard watermark drift dlq "
+    "import flower audit forget purge notify doctor bench"
 )
 _MODULES = {name: name for name in _COMMANDS.split()} | {
     "import": "imports"
@@ -32,6 +32,7 @@ What was missed, and did it run?
   preview                       what the next catch-up would do
   runs --since 12h              what ran, for which slot, how late
   runs --state skipped          what was skipped, and why
+  why ENTRY TIME                why one slot ran, waits or was skipped
 
 \b
 Run it again:

@@ -11,6 +11,7 @@ import click
 
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
+from celery_catchup.cli.matches import show_matches
 from celery_catchup.cli.parameters import (
     TimeParam,
     dry_run_option,
@@ -39,6 +40,7 @@ def command() -> None:
     """Run the slots of ENTRY from --start to --end, both included; a date as --end means the end of that
     day. The scheduler does the work: it continues when you close this terminal.
 
+    A pattern such as 'sync[*]' makes a backfill of each entry that it matches; they take turns.
     A backfill moves no watermark and ignores window and pause. It skips slots that have a run, unless
     --reprocess includes them. Use -n first to see what it would do.
     """
@@ -69,29 +71,39 @@ def _create(operator: Operator, screen: Screen, *, follow: bool, dry_run: bool, 
     """Run a range of slots."""
     from celery_catchup.operations.backfills import (
         BackfillRequest,
+        backfill_names,
         count_slots,
         create_backfill,
         preview_backfill,
     )
     from celery_catchup.planning.scope import Reprocess
 
-    asked = BackfillRequest(**{**range_, "reprocess": Reprocess(range_["reprocess"])})
-    between = f"{screen.time(asked.start)} to {screen.time(asked.end)}"
+    written = BackfillRequest(**{**range_, "reprocess": Reprocess(range_["reprocess"])})
+    names = backfill_names(operator, written.entry)
+    requests = [written.changed(entry=name) for name in names]
+    single = names == (written.entry,)
+    between = f"{screen.time(written.start)} to {screen.time(written.end)}"
     if dry_run:
-        found = preview_backfill(operator, asked)
-        if not screen.printed_as_json(found):
-            heading = f'Backfill preview for "{asked.entry}" ({between}, reprocess: {asked.reprocess})'
-            show_preview(screen, found, heading=heading)
+        previews = [preview_backfill(operator, one) for one in requests]
+        if not screen.printed_as_json(previews[0] if single else {"previews": previews}):
+            for preview in previews:
+                heading = (
+                    f'Backfill preview for "{preview.entry}" ({between}, reprocess: {written.reprocess})'
+                )
+                show_preview(screen, preview, heading=heading)
         return
-    total = counted(count_slots(operator, asked), "slot")
-    screen.confirm(f'Backfill {total} of "{asked.entry}" from {between}?', action=f"backfill {total}")
-    one = create_backfill(operator, asked)
-    if not screen.as_json:
-        screen.out(one.id)
-    screen.hint("To watch it", "backfill", "show", one.id, "--follow")
+    total = counted(count_slots(operator, requests), "slot")
+    show_matches(screen, [written.entry], names)
+    of = f'"{written.entry}"' if single else f"{len(names)} entries"
+    screen.confirm(f"Backfill {total} of {of} from {between}?", action=f"backfill {total}")
+    made = [create_backfill(operator, one) for one in requests]
+    for one in made:
+        if not screen.as_json:
+            screen.out(one.id)
+    screen.hint("To watch it", "backfill", "show", made[0].id, "--follow")
     if follow:
-        one = _follow(operator, screen, one)
-    screen.printed_as_json(one)
+        made = [_follow(operator, screen, one) for one in made]
+    screen.printed_as_json(made[0] if single else {"backfills": made})
 
 
 @operator_command("list", parent=command, short_help="List all backfills, newest first.")

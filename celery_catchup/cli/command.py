@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import socket
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
@@ -54,8 +51,9 @@ def operator_command(
         @click.pass_context
         def run(ctx: click.Context, /, **options: Any) -> None:
             from celery_catchup.operations import Operator
+            from celery_catchup.store import Actor, Origin
 
-            operator = Operator(ctx.obj.app, by=_user())
+            operator = Operator(ctx.obj.app, actor=Actor.of_process(Origin.CLI))
             ctx.call_on_close(operator.close)
             ctx.exit(function(operator, _screen(ctx), **options) or 0)
 
@@ -80,11 +78,3 @@ def _screen(ctx: click.Context) -> Screen:
 
         given["zone"] = usable_zone(ctx.obj.app.timezone)
     return Screen(no_color=ctx.obj.no_color, quiet=ctx.obj.quiet, **given)
-
-
-def _user() -> str:
-    """Return ``user@host``, for the record of who changed something."""
-    user = "unknown"
-    with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
-        user = getpass.getuser()
-    return f"{user}@{socket.gethostname()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import operator_command
+from celery_catchup.cli.matches import show_matches
 from celery_catchup.cli.parameters import (
     dry_run_option,
     entries_argument,
@@ -36,7 +37,9 @@ def command(operator: Operator, screen: Screen, *, entries: tuple[str, ...], dry
     skipped = sum(preview.skipped for preview in found.previews)
     if not dry_run:
         slots = counted(skipped, "slot")
-        screen.confirm(f"Skip {slots} of {', '.join(entries)}?", action=f"skip {slots}")
-        found = discard_held(operator, entries)
+        names = [one.entry for one in found.entries]
+        show_matches(screen, entries, names)
+        screen.confirm(f"Skip {slots} of {counted(len(names), 'entry', 'entries')}?", action=f"skip {slots}")
+        found = discard_held(operator, names)
     if not screen.printed_as_json(found):
         show_resumption(screen, found, done="Discarded", unchanged="is not held any more", dry_run=dry_run)

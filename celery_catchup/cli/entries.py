@@ -12,15 +12,18 @@ import click
 
 from celery_catchup.cli.command import EX_MISSED, operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
+from celery_catchup.cli.matches import large_groups, show_matches
 from celery_catchup.cli.parameters import (
     Function,
     dry_run_option,
+    entries_argument,
     force_option,
     json_option,
     option,
     zone_option,
 )
 from celery_catchup.cli.screen import CommandError, Screen, clean, counted
+from celery_catchup.config.name_patterns import group_of
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -41,21 +44,48 @@ _LONGEST = 60
 def command() -> None:
     """List every entry of the beat schedule: its policy, its watermark, its next slot and its state.
 
+    Many entries of one for_each are one line; name them ('sync[*]') to list each.
+
     An entry with a dash under Catch-up has no policy: it runs as under Celery's own scheduler. The commands
     change stored entries, which beat uses from its next tick on; declared ones are changed in the settings.
     """
 
 
 @operator_command("list", parent=command, hidden=True)
+@entries_argument()
 @zone_option
 @json_option
-def _list(operator: Operator, screen: Screen) -> None:
+def _list(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> None:
     """List every entry of the beat schedule: its policy, its watermark, its next slot and its state."""
     from celery_catchup.operations.entries import list_entries
 
-    found = list_entries(operator)
-    if not screen.printed_as_json({"entries": found}):
-        screen.table(_HEAD, map(_row, found))
+    found = list_entries(operator, entries or None)
+    if screen.printed_as_json({"entries": found}):
+        return
+    groups = {} if entries else large_groups(one.name for one in found)
+    by_name, rows = {one.name: one for one in found}, dict[str, list[object]]()
+    for one in found:
+        group = group_of(one.name)
+        if group not in groups:
+            rows[one.name] = _row(one)
+        elif group not in rows:
+            rows[group] = _group_row(group, [by_name[name] for name in groups[group]])
+    screen.table(_HEAD, rows.values())
+
+
+def _group_row(group: str, views: Sequence[EntryView]) -> list[object]:
+    """Return one row for all entries of a group: ``40 entries, 2 failing``."""
+    first = _row(views[0])
+    counts = {
+        "failing": sum(one.failing is not None for one in views),
+        "held": sum(bool(one.held) for one in views),
+        "paused": sum(one.paused and not one.held for one in views),
+        "stopped": sum(bool(one.stopped_by) for one in views),
+        "running": sum(bool(one.running) for one in views),
+    }
+    parts = [f"{len(views)} entries", *(f"{count} {word}" for word, count in counts.items() if count)]
+    following = min((one.next for one in views if one.next is not None), default=None)
+    return [group, *first[1:4], None, following, ", ".join(parts)]
 
 
 def _row(one: EntryView) -> list[object]:
@@ -72,6 +102,7 @@ def _state(one: EntryView) -> str:
     if one.paused:
         return f"paused ({one.pause_reason})" if one.pause_reason else "paused"
     parts = [
+        f"{one.overdue} overdue" if one.overdue else "",
         f"stopped by {', '.join(one.stopped_by)}" if one.stopped_by else "",
         f"{one.running} running" if one.running else "",
         f"{one.queued} queued" if one.queued else "",
@@ -257,13 +288,14 @@ def _has_yaml() -> bool:
 @dry_run_option
 @json_option
 def _delete(operator: Operator, screen: Screen, *, entries: tuple[str, ...], dry_run: bool) -> int:
-    """Delete stored entries, all of them or none. Their history and watermarks are kept for a while."""
+    """Delete stored entries, all of them or none; in patterns, * and ? are wildcards. Their history and
+    watermarks are kept for a while."""
     stored = operator.stored_entries
+    names = stored.names(entries)
     if not dry_run:
-        for name in entries:
-            stored.get(name)
-        screen.confirm(f"Delete {counted(len(entries), 'entry', 'entries')}?", action="delete entries")
-    return _print_changes(screen, stored.delete_many(entries, dry_run=dry_run), dry_run=dry_run)
+        show_matches(screen, entries, names)
+        screen.confirm(f"Delete {counted(len(names), 'entry', 'entries')}?", action="delete entries")
+    return _print_changes(screen, stored.delete_many(names, dry_run=dry_run), dry_run=dry_run)
 
 
 # -- many entries --------------------------------------------------------------------------

@@ -57,7 +57,8 @@ def command(
     happen under another policy, also for entries that have none. Without ENTRY, every entry that
     missed slots is shown.
     """
-    from celery_catchup.operations.previews import PolicyChoice, preview
+    from celery_catchup.config.policy_choice import PolicyChoice
+    from celery_catchup.operations.previews import preview
 
     choice = PolicyChoice(policy) if policy else None
     found = preview(operator, entries, window=window, policy=choice, at=at)

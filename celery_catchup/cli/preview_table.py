@@ -33,6 +33,10 @@ def show_preview(screen: Screen, preview: Preview, *, heading: str = "") -> None
             f'"{preview.entry}": {preview.held} runs are more than hold_above, and wait for an approval.'
         )
         screen.hint("To run them", "approve", preview.entry)
+    if preview.max_active is not None and preview.dispatched > preview.max_active:
+        screen.note(
+            f"At most {preview.max_active} of them are queued or running at once (catchup_max_active)."
+        )
     if preview.expired:
         screen.note(f"{counted(preview.expired, 'older slot')} fell out of the window.")
 
@@ -75,5 +79,7 @@ def summary(dispatched: int, skipped: int) -> str:
 
 
 def _action(slot: PreviewSlot) -> str:
-    """Return ``dispatch``, or ``skip (guard_blocked)``."""
+    """Return ``dispatch``, ``dispatch (for 12 slots)`` or ``skip (guard_blocked)``."""
+    if slot.slots > 1:
+        return f"{slot.action} (for {slot.slots} slots)"
     return slot.action if slot.reason is None else f"{slot.action} ({slot.reason})"

@@ -20,7 +20,7 @@ def command(operator: Operator, screen: Screen, *, dry_run: bool) -> None:
     """Delete every key of the app's namespace: watermarks, runs, dead letters, backfills, stored entries.
 
     All beats of the namespace have to be stopped. Messages that are already in queues stay there. The next
-    beat starts as the first one: nothing is caught up.
+    beat starts as the first one: nothing is caught up. The audit trail stays, with the record of this.
     """
     from celery_catchup.operations.clean_up import purge
 

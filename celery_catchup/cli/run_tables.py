@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, precision
 from celery_catchup.model import to_instant, to_rfc3339
 
 if TYPE_CHECKING:
+    from celery_catchup.operations.deadlines import Overdue
     from celery_catchup.operations.runs import Attempt, Checkpoint, Decision, Run, RunDetails
     from celery_catchup.operations.skipped_slots import Skipped
 
@@ -56,6 +57,27 @@ def show_skips(screen: Screen, found: Sequence[Skipped]) -> None:
         )
 
 
+def show_overdue(screen: Screen, found: Sequence[Overdue]) -> None:
+    """Print slots that have missed their deadline, and how to run the first that has no run."""
+    rows = [
+        (
+            one.entry,
+            one.scheduled_time,
+            one.deadline,
+            length(one.overdue_for),
+            (one.run_id or "")[:SHORT_ID] or None,
+            one.state or "no run",
+        )
+        for one in found
+    ]
+    timespec = precision(time for one in found for time in (one.scheduled_time, one.deadline))
+    head = ("Entry", "Scheduled For", "Deadline", "Overdue For", "Run ID", "State")
+    screen.table(head, rows, timespec=timespec)
+    for one in [one for one in found if one.run_id is None][:1]:
+        slot = to_rfc3339(to_instant(one.scheduled_time))
+        screen.hint("To run the first without a run", "backfill", one.entry, "--start", slot, "--end", slot)
+
+
 def _why(one: Skipped) -> str:
     more = [] if one.run_id is None else [one.run_id[:SHORT_ID]]
     more += [f"{one.recovered} ran since"] if one.recovered else []
@@ -77,6 +99,7 @@ def show_run_facts(screen: Screen, run: Run) -> None:
             ("Queued At", run.queued_at),
             ("Started At", run.started_at),
             ("Lag", run.lag),
+            ("Overdue since", run.deadline),
             ("Finished At", run.finished_at),
             ("Duration", run.duration),
             ("Attempt", run.attempt),

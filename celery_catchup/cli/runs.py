@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from celery_catchup.cli.run_tables import (
     decision_facts,
     show_attempts,
     show_notes,
+    show_overdue,
     show_run_facts,
     show_run_line,
     show_runs,
@@ -53,7 +54,8 @@ _POLL = 1.0  # seconds between two reads of --follow
 def command() -> None:
     """List runs, the newest slot first: trigger, slot, start and state.
 
-    --state skipped lists the slots that were skipped, with the reason. The first characters of an id
+    --state skipped lists the slots that were skipped, with the reason, and --overdue those that have missed
+    their deadline (expect_within). The first characters of an id
     are enough to name a run.
     """
 
@@ -65,6 +67,7 @@ def command() -> None:
 @option(
     "--since", group="Filter", type=TimeParam(since=True), help="Oldest slot: a time, or an age such as 6h."
 )
+@option("--overdue", group="Filter", is_flag=True, help="Only slots that have missed their deadline.")
 @option("--limit", group="Filter", type=click.IntRange(1, 10_000), default=50, help="Number of runs to list.")
 @option("--follow", group="Output", is_flag=True, help="Keep running, and print each run when it changes.")
 @zone_option
@@ -77,17 +80,23 @@ def _list(
     triggers: tuple[str, ...],
     states: tuple[str, ...],
     since: datetime | None,
+    overdue: bool,
     limit: int,
     follow: bool,
 ) -> None:
     """List runs, the newest slot first."""
     from celery_catchup.operations.runs import list_runs
 
+    if overdue and (states or triggers or follow or since):
+        raise click.UsageError("--overdue excludes --state, --trigger, --since and --follow")
+    if _SKIPPED in states and (len(states) > 1 or triggers or follow):
+        raise click.UsageError(
+            "--state skipped excludes other states, --trigger and --follow: a skipped slot has no run"
+        )
+    if overdue:
+        _list_overdue(operator, screen, entries, limit)
+        return
     if _SKIPPED in states:
-        if len(states) > 1 or triggers or follow:
-            raise click.UsageError(
-                "--state skipped excludes other states, --trigger and --follow: a skipped slot has no run"
-            )
         _list_skips(operator, screen, entries, since, limit)
         return
 
@@ -102,11 +111,7 @@ def _list(
         )
 
     if follow:
-        known: dict[str, tuple[str, int]] = {}
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                _print_changes(screen, read(), known)
-                time.sleep(_POLL)
+        _follow(screen, read)
         return
     found = read()
     if screen.printed_as_json(found):
@@ -183,6 +188,14 @@ def _cancel(
     return handle_runs(operator, screen, records, operation, "cancel", dry_run=dry_run)
 
 
+def _follow(screen: Screen, read: Callable[[], Runs]) -> None:
+    known: dict[str, tuple[str, int]] = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            _print_changes(screen, read(), known)
+            time.sleep(_POLL)
+
+
 def _print_changes(screen: Screen, found: Runs, known: dict[str, tuple[str, int]]) -> None:
     """Print each run that is new or has changed, the oldest first."""
     for run in reversed(found.runs):
@@ -201,3 +214,14 @@ def _list_skips(
     found = list_skips(operator, entries, since=since, limit=limit)
     if not screen.printed_as_json({"skipped": found}):
         show_skips(screen, found)
+
+
+def _list_overdue(operator: Operator, screen: Screen, entries: Sequence[str], limit: int) -> None:
+    from celery_catchup.operations.deadlines import list_overdue
+
+    found = list_overdue(operator, entries, limit=limit)
+    if screen.printed_as_json({"overdue": found}):
+        return
+    show_overdue(screen, found)
+    if not found:
+        screen.note("No slot is overdue.")

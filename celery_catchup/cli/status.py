@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
+from celery_catchup.cli.matches import large_groups, listed_by_group
 from celery_catchup.cli.parameters import DurationParam, json_option, option, zone_option
 from celery_catchup.cli.screen import SHORT_ID, Screen, counted, length
+from celery_catchup.config.name_patterns import group_of
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 _DURATION = DurationParam(fine=True)
-_SLOW_BROKER = timedelta(seconds=5)
+_MOST_OVERDUE = 10
+"""Entries with overdue slots that are named."""
 
 
 @operator_command("status", short_help="Show whether a beat leads, and what needs attention.")
@@ -28,6 +31,12 @@ _SLOW_BROKER = timedelta(seconds=5)
 )
 @option(
     "--workers", group="Output", is_flag=True, help="Exit with 1 if workers do not serve every entry, too."
+)
+@option(
+    "--beat",
+    group="Output",
+    is_flag=True,
+    help="For liveness probes: the exit code is that of the beat, whatever is overdue.",
 )
 @option(
     "--max-age",
@@ -46,16 +55,18 @@ def command(
     *,
     check: bool,
     workers: bool,
+    beat: bool,
     max_age: timedelta | None,
     max_delay: timedelta,
 ) -> int:
     """Show whether a beat leads, the progress of its catch-up, and what needs attention; ask the workers.
 
-    With --check it is a probe of the beat: one line, from the store alone. Problems of workers and runs do
-    not change its exit code, because another beat would not help; --workers includes the workers.
+    With --check it is a probe: one line, from the store alone. Problems of workers do not change its exit
+    code; --workers includes the workers. A slot that has missed its deadline (expect_within) does, except
+    with --beat, which is for probes that restart the beat: another beat would not help.
 
-    The exit code is 0 while the last tick is younger than --max-age and no due
-    slot has stayed undecided longer than --max-delay, else 1. It is also 1 if a beat with other entries than
+    The exit code is 0 while the last tick is younger than --max-age, no due slot has stayed undecided longer
+    than --max-delay, and none is overdue, else 1. It is also 1 if a beat with other entries than
     this app's has led in its namespace for five minutes. It is 69 if the store is unreachable.
     """
     from celery_catchup.operations.status import status
@@ -71,7 +82,8 @@ def command(
             screen.facts(_facts(screen, found))
             _advise(screen, found)
     unserved = workers and _unserved(found)
-    return EX_FAILURE if unserved or not found.healthy else 0
+    healthy = found.beat_healthy if beat else found.healthy
+    return EX_FAILURE if unserved or not healthy else 0
 
 
 def _state(found: Status) -> str:
@@ -82,7 +94,9 @@ def _state(found: Status) -> str:
     age = length(found.last_tick_age)
     match found.scheduler.value:
         case "running":
-            parts = [f"catch-up in progress: {progress}" if progress else "", _held(found)]
+            slots = sum(found.overdue.values())
+            late = f"{counted(slots, 'slot')} overdue" if slots else ""
+            parts = [f"catch-up in progress: {progress}" if progress else "", _held(found), late]
             return f"running ({'; '.join(filter(None, parts)) or 'idle'})"
         case "standing by":
             return f"standing by (no beat leads, the last leader resigned {age} ago)"
@@ -97,6 +111,12 @@ def _held(found: Status) -> str:
     return f"{entries} held: {counted(sum(found.held.values()), 'run')}" if found.held else ""
 
 
+def _overdue(found: Status) -> str | None:
+    several = [f"{name} ({counted(slots, 'slot')})" for name, slots in found.overdue.items()]
+    more = f" and {len(several) - _MOST_OVERDUE} more" if len(several) > _MOST_OVERDUE else ""
+    return ", ".join(several[:_MOST_OVERDUE]) + more or None
+
+
 def _unserved(found: Status) -> bool:
     fleet = found.fleet
     return fleet is None or not fleet.workers or any(one.entirely for one in fleet.unserved)
@@ -104,6 +124,8 @@ def _unserved(found: Status) -> bool:
 
 def _problems(found: Status) -> Iterator[tuple[str, object]]:
     """Yield what keeps runs from being executed."""
+    from celery_catchup.operations.status import SLOW_BROKER
+
     fleet = found.fleet
     if fleet is not None and not fleet.asked:
         yield "Workers", "could not be asked: the broker does not answer"
@@ -122,8 +144,9 @@ def _problems(found: Status) -> Iterator[tuple[str, object]]:
         blocks = f", {counted(run.blocked, 'slot')} blocked" if run.blocked else ""
         where = f"{run.run_id[:SHORT_ID]} on {run.worker}, task id {run.task_id}"
         yield "Running long", f"{run.entry} for {length(run.running)}{usual}{blocks} ({where})"
-    yield "Overdue", ", ".join(found.overdue) or None
-    if found.unpublished_for is not None and found.unpublished_for >= _SLOW_BROKER:
+    yield "Undecided", listed_by_group(found.undecided_entries) or None
+    yield "Overdue", _overdue(found)
+    if found.unpublished_for is not None and found.unpublished_for >= SLOW_BROKER:
         waiting = f"{counted(found.to_be_published, 'run')}, the oldest for {length(found.unpublished_for)}"
         yield "Not taken by the broker", waiting
 
@@ -136,18 +159,26 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     if found.watermark is not None:
         yield "Watermark", f"{time(found.watermark)} (lag {length(found.lag)})"
     yield "Oldest undecided slot", None if found.undecided is None else f"due for {length(found.undecided)}"
-    for one in found.failing:
-        what = one.entry if one.backfill is None else f"{one.entry}, backfill {one.backfill}"
-        yield "Failing", f"{what}: {one.reason} (since {time(one.since)}, {one.times} tries)"
+    groups = large_groups(one.entry for one in found.failing if one.backfill is None)
+    for group, names in groups.items():
+        first = next(one for one in found.failing if one.entry == names[0])
+        yield "Failing", f"{group}: {len(names)} entries, such as {first.entry}: {first.reason}"
+    for failing in (one for one in found.failing if one.backfill or group_of(one.entry) not in groups):
+        what = failing.entry if failing.backfill is None else f"{failing.entry}, backfill {failing.backfill}"
+        yield "Failing", f"{what}: {failing.reason} (since {time(failing.since)}, {failing.times} tries)"
     yield "Runs in flight", f"{found.in_flight} ({found.queued} queued, {found.running} running)"
+    if found.active_catchup is not None:
+        one = found.active_catchup
+        waiting = f", {counted(one.waiting, 'entry or backfill waits', 'entries and backfills wait')}"
+        yield "Catch-up runs active", f"{one.active} of {one.limit}{waiting if one.waiting else ''}"
     yield "Waiting for a retry", found.waiting_for_retry or None
     yield "Waiting to be published", found.to_be_published or None
     yield "Dead letters", found.dead_letters
     yield "Not recovered in the last day", found.not_recovered
     yield "Backfills", found.backfills or None
-    yield "Held", ", ".join(found.held) or None
-    yield "Paused", ", ".join(found.paused) or None
-    yield "Stopped by a failed run", ", ".join(found.stopped) or None
+    yield "Held", listed_by_group(found.held) or None
+    yield "Paused", listed_by_group(found.paused) or None
+    yield "Stopped by a failed run", listed_by_group(found.stopped) or None
     if found.fleet is not None and found.fleet.workers:
         alone = len(found.fleet.without_plugin)
         yield "Workers", f"{len(found.fleet.workers)} answer, {alone} of them without the plugin"
@@ -158,6 +189,8 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
 def _advise(screen: Screen, found: Status) -> None:
     for run in found.long_running[:1]:
         screen.hint("To end a run that hangs", "runs", "cancel", run.run_id, "--terminate")
+    if found.overdue:
+        screen.hint("To see the slots that are overdue", "runs", "--overdue")
     if found.dead_letters:
         screen.hint("To see what failed for good", "dlq", "list")
     if found.held:

@@ -62,7 +62,8 @@ def _show(operator: Operator, screen: Screen, *, entries: tuple[str, ...]) -> No
 @zone_option
 @json_option
 def _set(operator: Operator, screen: Screen, *, entry: str, at: datetime, dry_run: bool) -> None:
-    """Move the watermark of ENTRY to TIME. Earlier slots do not run; later ones follow the policy."""
+    """Move the watermark of ENTRY to TIME. Earlier slots do not run; later ones follow the policy. A pattern
+    such as 'sync[*]' moves those of every entry that it matches."""
     from celery_catchup.operations.watermarks import set_watermark
 
     move = set_watermark(operator, entry, at, dry_run=True)
