@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from celery_catchup.flower import host
 from celery_catchup.flower.operators import with_operator
 from celery_catchup.operations import Operator
+from celery_catchup.store import Actor, Origin
 
 Result = TypeVar("Result")
 
@@ -54,13 +55,14 @@ class CatchupHandler:
         It raises a `CatchupError`; if the store fails, a `StoreError`.
         """
         app = host.celery_app(self.application)
-        return await with_operator(app, function, by=self.requested_by, heavy=heavy)
+        return await with_operator(app, function, actor=self.actor, heavy=heavy)
 
     @property
-    def requested_by(self) -> str:
-        """The name of the user, for the record."""
+    def actor(self) -> Actor:
+        """The user, for the audit trail; the requests of the tab's own script are marked as such."""
         user = self.current_user if isinstance(self.current_user, str) else _basic_user(self.request)
-        return f"{user} in Flower" if user else "Flower"
+        by_page = self.request.headers.get("X-Requested-With") and self.request.headers.get("Sec-Fetch-Site")
+        return Actor(user or "", Origin.FLOWER if by_page else Origin.API)
 
     @property
     def url_prefix(self) -> str:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.operations import Operator
+from celery_catchup.store import Actor, Origin
 from celery_catchup.store.error_advice import STORE_FAILS, explain
 from celery_catchup.store.opening import masked_url
 
@@ -46,14 +47,15 @@ class BusyError(CatchupError):
 
 
 async def with_operator(
-    app: Any, function: Callable[[Operator], Result], *, by: str = "", heavy: bool = False
+    app: Any, function: Callable[[Operator], Result], *, actor: Actor, heavy: bool = False
 ) -> Result:
-    """Call the function with the app's operator, in a thread; ``by`` is the user, for the record.
+    """Call the function with the app's operator, in a thread; ``actor`` is the user, for the audit
+    trail.
 
     A failure of the store is an `UnreachableError`; the next call tries a new connection. Few ``heavy``
     calls run and wait at the same time; one more is a `BusyError`.
     """
-    call, loop = partial(_call, app, function, by), asyncio.get_running_loop()
+    call, loop = partial(_call, app, function, actor), asyncio.get_running_loop()
     if not heavy:
         return await loop.run_in_executor(_threads, call)
     if not _heavy_places.acquire(blocking=False):
@@ -64,10 +66,10 @@ async def with_operator(
     return await asyncio.wrap_future(future)
 
 
-def _call(app: Any, function: Callable[[Operator], Result], by: str) -> Result:
+def _call(app: Any, function: Callable[[Operator], Result], actor: Actor) -> Result:
     try:
         operator = copy.copy(operator_of(app))  # entries that are stored are read here
-        operator.by = by
+        operator.actor = actor
         return function(operator)
     except STORE_FAILS as error:
         raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
@@ -96,7 +98,7 @@ def follow_at_once(app: Any) -> None:
 
 def _open(app: Any, *, previous: Operator | None) -> Operator:
     """Create an operator with everything that its copies share; the store stays the same."""
-    operator = Operator(app)
+    operator = Operator(app, actor=Actor("", Origin.FLOWER))  # each call's copy has its own
     operator.most_planned = MOST_PLANNED
     if previous is not None:
         vars(operator)["store"] = previous.store

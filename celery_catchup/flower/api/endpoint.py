@@ -31,6 +31,9 @@ ROOT = "/api/catchup/v1"
 MOST_MISTAKES = 20
 """Mistakes of one request that are listed; describing each of thousands would take long."""
 
+MOST_LEVELS = 50
+"""How deeply the values of a body may be nested."""
+
 Operation = TypeVar("Operation", bound=Callable[..., object])
 
 
@@ -169,7 +172,25 @@ def _json_object(body: bytes, mistakes: list[Mistake]) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         mistakes.append(Mistake("body", f"expected a JSON object, got {shown(decoded)}"))
         return {}
+    if _is_deep(decoded):
+        mistakes.append(Mistake("body", f"expected at most {MOST_LEVELS} nested lists and objects"))
+        return {}
     return decoded
+
+
+def _is_deep(value: object) -> bool:
+    """Whether a value is nested so deeply that a recursive function would fail."""
+    level: list[Any] = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            child
+            for one in level
+            if isinstance(one, list | dict)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _mistake(error: Any) -> Mistake:

@@ -129,7 +129,10 @@ def _operation(endpoint: Endpoint, request: Schema, response: Schema) -> Schema:
             "required": bool(required),
         }
     else:
-        operation["parameters"] += [_parameter("query", name, field) for name, field in others.items()]
+        operation["parameters"] += [
+            _parameter("query", name, field) | ({"required": True} if name in required else {})
+            for name, field in others.items()
+        ]
     return operation
 
 

@@ -10,13 +10,17 @@ from typing import Any
 from celery_catchup.errors import ConfigurationError
 from celery_catchup.flower.api import requests
 from celery_catchup.flower.api.endpoint import endpoint
+from celery_catchup.flower.api.explanation_requests import WhatIfRequest, WhyRequest
 from celery_catchup.flower.api.responses import EntryTimeline, Page, page_of
+from celery_catchup.flower.fleet import latest_fleet
 from celery_catchup.model import to_datetime
 from celery_catchup.operations import (
     Operator,
     RefusedError,
+    audit,
     backfills,
     dead_letters,
+    deadlines,
     entries,
     previews,
     runs,
@@ -24,11 +28,16 @@ from celery_catchup.operations import (
     status,
     timeline,
     watermarks,
+    whatif,
+    why,
 )
 from celery_catchup.operations.refusals import RangeError
+from celery_catchup.operations.slot_answers import Why
 from celery_catchup.stored_entries.stored_entry import StoredEntry
 
 DAY = timedelta(hours=24)
+OUTAGES = timedelta(days=90)
+"""How far back outages are played again by default."""
 LONGEST = timedelta(days=366)
 """The longest timeline, and the longest window of a preview."""
 MOST_ENTRIES = 200
@@ -38,13 +47,13 @@ MOST_ENTRIES = 200
 @endpoint("GET", "/status")
 def get_status(operator: Operator, request: requests.Request) -> status.Status:
     """Show whether a beat leads, what it does, and what needs attention."""
-    return status.status(operator)
+    return status.status(operator, fleet=latest_fleet(operator, wait=True))
 
 
 @endpoint("GET", "/overview")
 def get_overview(operator: Operator, request: requests.Request) -> status.Overview:
     """Show the status, the last catch-up, and the last 24 hours in numbers."""
-    return status.overview(operator)
+    return status.overview(operator, fleet=latest_fleet(operator, wait=True))
 
 
 @endpoint("GET", "/schedules")
@@ -68,6 +77,24 @@ def list_stored_entries(operator: Operator, request: requests.StoredEntriesReque
 def get_stored_entry(operator: Operator, request: requests.EntryRequest) -> StoredEntry:
     """Show one entry that was created at run time, with its revision."""
     return operator.stored_entries.get(request.entry)
+
+
+@endpoint("GET", "/entries/{entry}/why", heavy=True)
+def explain_slot(operator: Operator, request: WhyRequest) -> Why:
+    """Explain one time of an entry: what was decided, by whom and by which rule, or what will happen."""
+    return why.why(operator, request.entry, request.at)
+
+
+@endpoint("GET", "/entries/{entry}/whatif", heavy=True)
+def replay_outages(operator: Operator, request: WhatIfRequest) -> whatif.WhatIf:
+    """Play the recorded outages of an entry again under another policy."""
+    since = request.since or to_datetime(operator.now()) - OUTAGES
+    try:
+        return whatif.whatif(
+            operator, request.entry, window=request.window, policy=request.policy, since=since
+        )
+    except ConfigurationError as error:  # of the requested policy; the app's configuration is valid
+        raise RefusedError("; ".join(map(str, error.mistakes))) from None
 
 
 @endpoint("GET", "/schedules/{entry}")
@@ -109,6 +136,14 @@ def list_skipped(operator: Operator, request: requests.SkippedRequest) -> Page[s
     return Page(found[begin:end], str(end) if len(found) > end else None)
 
 
+@endpoint("GET", "/overdue")
+def list_overdue(operator: Operator, request: requests.EntriesRequest) -> Page[deadlines.Overdue]:
+    """List the slots that have missed their deadline (`expect_within`), the earliest deadline first."""
+    begin, end = request.offset, request.offset + request.limit
+    found = deadlines.list_overdue(operator, request.entry, limit=end + 1)
+    return Page(found[begin:end], str(end) if len(found) > end else None)
+
+
 @endpoint("GET", "/preview", heavy=True)
 def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> Page[previews.Preview]:
     """Show what the next catch-up would do with each missed slot, by entry."""
@@ -117,7 +152,7 @@ def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> Pag
         raise RangeError(f"a preview covers at most {LONGEST.days} days, past or future; ask for less")
     # The page is cut before anything is planned, where it is known which entries have a policy.
     other = request.window is not None or request.policy is not None
-    names = list(dict.fromkeys(request.entry)) or ([] if other else list(operator.declared))
+    names = operator.in_schedule(request.entry) or (() if other else tuple(operator.declared))
     chosen = page_of(names, request)
     if names and not chosen.items:
         return Page([], None, chosen.total)
@@ -147,7 +182,7 @@ def get_timeline(operator: Operator, request: requests.TimelineRequest) -> Page[
         raise RangeError("since is later than until; swap the two")
     if until - since > LONGEST:
         raise RangeError(f"a timeline covers at most {LONGEST.days} days; ask for a part of it")
-    names = list(dict.fromkeys(request.entry)) or list(operator.schedule)
+    names = operator.known(request.entry) or tuple(operator.schedule)
     small = request.model_copy(update={"limit": min(request.limit, MOST_ENTRIES)})
     page = page_of(names, small)
     found = timeline.timeline(operator, page.items, since=since, until=until, most=request.most)
@@ -164,7 +199,7 @@ def list_outages(operator: Operator, request: requests.OutagesRequest) -> Page[s
 @endpoint("GET", "/watermarks")
 def list_watermarks(operator: Operator, request: requests.EntriesRequest) -> Page[watermarks.Watermark]:
     """Show up to which time every slot is decided; the status has the scheduler's own watermark."""
-    page = page_of(list(dict.fromkeys(request.entry)) or list(operator.declared), request)
+    page = page_of(watermarks.names_with_watermark(operator, request.entry), request)
     found = watermarks.show_watermarks(operator, page.items).entries if page.items else ()
     return Page(found, page.next, page.total)
 
@@ -197,6 +232,21 @@ def list_dead_letters(
 def get_dead_letter(operator: Operator, request: requests.RunRequest) -> dead_letters.DeadLetter:
     """Show one dead letter."""
     return dead_letters.show_dead(operator, request.run_id)
+
+
+@endpoint("GET", "/audit")
+def list_changes(operator: Operator, request: requests.AuditRequest) -> Page[audit.AuditRecord]:
+    """List who changed what, the newest first."""
+    found = audit.list_changes(
+        operator,
+        entries=request.entry,
+        actor=request.actor,
+        origins=request.origin,
+        since=request.since,
+        limit=request.limit,
+        cursor=request.cursor,
+    )
+    return Page(found.records, found.cursor)
 
 
 @endpoint("GET", "/backfills")

@@ -6,10 +6,7 @@ other fields are query parameters of a GET and members of the JSON body of a POS
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -17,88 +14,43 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
-    ValidationInfo,
-    WithJsonSchema,
 )
 from pydantic.config import JsonDict
-from pydantic.json_schema import SkipJsonSchema
 
-from celery_catchup.config.times import FINE_UNITS, parse_duration, parse_time
-from celery_catchup.error_text import shown
+from celery_catchup.config.policy_choice import PolicyChoice
+from celery_catchup.flower.api.values import (
+    Absent,
+    BackfillId,
+    Cursor,
+    Description,
+    Duration,
+    EndTime,
+    EntryName,
+    IdempotencyKey,
+    Json,
+    JsonNumber,
+    Label,
+    QueryNumber,
+    Revision,
+    RunId,
+    SinceTime,
+    Text,
+    Time,
+    WholeBackfillId,
+    WholeRunId,
+    digits,
+)
 from celery_catchup.model import RunState, Trigger
 from celery_catchup.operations.backfills import MOST_SLOTS, BackfillRequest
 from celery_catchup.operations.dead_letters import Category
 from celery_catchup.operations.json_form import camel
-from celery_catchup.operations.previews import PolicyChoice
+from celery_catchup.operations.upcoming_slots import MOST_UPCOMING
 from celery_catchup.planning.scope import Reprocess
+from celery_catchup.store import Origin
 
 QUERY_VALUES, BODY_VALUES = 50, 1000
 """Values that a list may have; a URL has to be short."""
 DEFAULT_SLOTS = 1000
-_LONGEST_DURATION = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-# -- types of values --------------------------------------------------------------------------
-
-
-def _digits(value: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,9}", value):
-        raise ValueError(f"expected a whole number, got {shown(value)}")
-    return value
-
-
-def _json_number(value: object) -> object:
-    if isinstance(value, bool | str):  # pydantic would convert both
-        raise ValueError(f"expected a whole number, got {shown(value)}")
-    return value
-
-
-def _parse_time(
-    value: object, info: ValidationInfo, *, since: bool = False, whole_day: bool = False
-) -> datetime:
-    """Parse a time as the commands do; a time before 1970 counts as 1970. The context has now and zone."""
-    if not isinstance(value, str):
-        raise ValueError(f"expected a time, got {shown(value)}")
-    assert info.context is not None
-    if re.match(r"[01]\d{3}-", value) and value < _EPOCH.isoformat():
-        datetime.fromisoformat(value)
-        return _EPOCH
-    return parse_time(value, **info.context, whole_day=whole_day, since=since)
-
-
-def _parse_duration(value: str) -> timedelta:
-    if len(value) > _LONGEST_DURATION:
-        raise ValueError(f"expected a duration such as 6h, got {len(value)} characters")
-    return parse_duration(value, units=FINE_UNITS)
-
-
-_TIME_SCHEMA = WithJsonSchema({"type": "string", "format": "date-time"})
-_DURATION_SCHEMA = WithJsonSchema(
-    {"type": "string", "pattern": "^([1-9][0-9]{0,3}[dhm])+$", "maxLength": _LONGEST_DURATION}
-)
-
-Text = Annotated[str, Field(max_length=500)]
-EntryName = Annotated[str, Field(min_length=1, max_length=500)]
-RunId = Annotated[str, Field(pattern="^[0-9a-zA-Z-]{4,60}$", min_length=4, max_length=60)]
-WholeRunId = Annotated[
-    str, Field(pattern="^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", min_length=36, max_length=36)
-]
-BackfillId = Annotated[str, Field(pattern="^[0-9a-zA-Z]{1,32}$", min_length=1, max_length=32)]
-WholeBackfillId = Annotated[str, Field(pattern="^[0-9a-f]{8,32}$", min_length=8, max_length=32)]
-Cursor = Annotated[str, Field(pattern="^[0-9]{1,15}(-[0-9a-zA-Z-]{1,60})?$", max_length=80)]
-IdempotencyKey = Annotated[str, Field(pattern="^[!-~]{1,100}$", min_length=1, max_length=100)]
-Revision = Annotated[str, Field(pattern=r'^(\*|"?[0-9]{1,15}"?)$', max_length=20)]
-Label = Annotated[str, Field(pattern="^[^=]+=.*$", max_length=500)]
-Description = Annotated[str, Field(max_length=1000)]
-Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any]
-QueryNumber = Annotated[int, BeforeValidator(_digits)]
-JsonNumber = Annotated[int, BeforeValidator(_json_number)]
-Time = Annotated[datetime, BeforeValidator(_parse_time), _TIME_SCHEMA]
-EndTime = Annotated[datetime, BeforeValidator(partial(_parse_time, whole_day=True)), _TIME_SCHEMA]
-SinceTime = Annotated[datetime, BeforeValidator(partial(_parse_time, since=True)), _TIME_SCHEMA]
-Duration = Annotated[timedelta, BeforeValidator(_parse_duration), _DURATION_SCHEMA]
-Absent: TypeAlias = SkipJsonSchema[None]
-"""The value of an optional parameter that a request does not have; null itself cannot be sent."""
 
 # -- parameters of several requests -----------------------------------------------------------
 
@@ -109,7 +61,19 @@ _SINCE = "Only slots from this time on: a time, or how long ago (`6h`)."
 
 Since = Annotated[SinceTime | Absent, Field(description=_SINCE)]
 Limit = Annotated[
-    int, Field(ge=1, le=1000, description="Maximum number of results."), BeforeValidator(_digits)
+    int, Field(ge=1, le=1000, description="Maximum number of results."), BeforeValidator(digits)
+]
+
+Terminate = Annotated[
+    StrictBool, Field(description="Let the worker kill the process that executes the run, if it is running.")
+]
+OptionalKey = Annotated[
+    IdempotencyKey | Absent,
+    Field(
+        alias="Idempotency-Key",
+        json_schema_extra=HEADER,
+        description="A text of your choice: a second request with it creates nothing new.",
+    ),
 ]
 
 # -- requests ---------------------------------------------------------------------------------
@@ -156,7 +120,9 @@ class EntriesRequest(PageRequest):
     """A list about some entries, or all."""
 
     entry: list[EntryName] = Field(
-        [], max_length=QUERY_VALUES, description="Only these entries; repeat the parameter for several."
+        [],
+        max_length=QUERY_VALUES,
+        description="Only these entries, `*` and `?` are wildcards; repeat the parameter for several.",
     )
 
 
@@ -241,6 +207,18 @@ class DeadLettersRequest(EntriesRequest):
     )
 
 
+class AuditRequest(EntriesRequest):
+    """Which changes to list."""
+
+    actor: Text = Field("", description="Only by actors whose names contain this text.")
+    origin: list[Origin] = Field(
+        [], max_length=QUERY_VALUES, description="Only from these origins; repeat the parameter for several."
+    )
+    since: SinceTime | Absent = Field(
+        None, description="Only changes from this time on: a time, or how long ago (`6h`)."
+    )
+
+
 class ChangeRequest(Request):
     """A change that can be tried without effect."""
 
@@ -251,7 +229,9 @@ class EntriesChangeRequest(ChangeRequest):
     """Which entries to change."""
 
     entries: list[EntryName] = Field(
-        min_length=1, max_length=BODY_VALUES, description="Names of entries; each has its own outcome."
+        min_length=1,
+        max_length=BODY_VALUES,
+        description="Names of entries, or patterns with `*` and `?`; each entry has its own outcome.",
     )
 
 
@@ -271,6 +251,10 @@ class ResumeRequest(EntryRequest, ChangeRequest):
     """Which entry to resume."""
 
     catchup: StrictBool = Field(True, description="Catch up the slots missed during the pause.")
+
+
+class HeldRequest(EntryRequest, ChangeRequest):
+    """Which held entry to decide on."""
 
 
 class ResumesRequest(EntriesChangeRequest):
@@ -319,7 +303,16 @@ class EntryFieldsRequest(ChangeRequest):
 class NewEntryRequest(EntryFieldsRequest):
     """The entry to create."""
 
-    name: EntryName = Field(description="Name of the new entry.")
+    name: Text = Field(description="Name of the new entry.")
+
+
+class EntryPreviewRequest(Request):
+    """The schedule and the policy whose slots to show."""
+
+    name: EntryName = Field("entry", description="Name of the entry; intervals of one that exists continue.")
+    schedule: Json = Field(description="A cron string, an object with `every` or `at`, or a list.")
+    catchup: Json | Absent = Field(None, description="The policy, a window such as `6h`, or false.")
+    slots: JsonNumber = Field(10, ge=1, le=MOST_UPCOMING, description="Maximum number of slots.")
 
 
 class StoredEntryRequest(Request):
@@ -354,6 +347,7 @@ class StartRunRequest(EntryRequest, ChangeRequest):
     keep_missed: StrictBool = Field(
         False, description="Catch up the slots missed before all the same; else they are skipped."
     )
+    idempotency_key: OptionalKey = None
 
 
 class RunChangeRequest(ChangeRequest):
@@ -362,12 +356,24 @@ class RunChangeRequest(ChangeRequest):
     run_id: WholeRunId = Field(description="The whole run ID.")
 
 
+class RunCancelRequest(RunChangeRequest):
+    """Which run to cancel."""
+
+    terminate: Terminate = False
+
+
 class RunsChangeRequest(ChangeRequest):
     """Which runs to change."""
 
     run_ids: list[WholeRunId] = Field(
         min_length=1, max_length=BODY_VALUES, description="Whole run IDs; each has its own outcome."
     )
+
+
+class RunsCancelRequest(RunsChangeRequest):
+    """Which runs to cancel."""
+
+    terminate: Terminate = False
 
 
 class BackfillChangeRequest(ChangeRequest):
@@ -400,12 +406,7 @@ class NewBackfillRequest(BackfillRangeRequest, ChangeRequest):
     max_slots: JsonNumber = Field(
         MOST_SLOTS, ge=1, le=100_000_000, description="Refuse a range with more slots than this."
     )
-    idempotency_key: IdempotencyKey | Absent = Field(
-        None,
-        alias="Idempotency-Key",
-        json_schema_extra=HEADER,
-        description="A text of your choice: a second request with it creates no second backfill.",
-    )
+    idempotency_key: OptionalKey = None
 
 
 class BackfillPreviewRequest(BackfillRangeRequest):

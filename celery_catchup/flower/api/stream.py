@@ -9,8 +9,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from celery_catchup.errors import CatchupError
+from celery_catchup.flower.fleet import latest_fleet
 from celery_catchup.flower.operators import BusyError, with_operator
+from celery_catchup.operations import Operator
 from celery_catchup.operations.changes import Topic, fingerprints
+from celery_catchup.store import Actor, Origin
 
 EVERY = 1.0
 """Seconds between two looks at the store."""
@@ -35,9 +38,9 @@ class _Watch:
         before = None
         while self.streams:
             try:
-                found = await with_operator(app, fingerprints)
+                found = await with_operator(app, _look, actor=Actor("", Origin.FLOWER))
             except CatchupError:
-                found = {Topic.STATUS: "unreachable"}
+                found = dict[Topic, object]({Topic.STATUS: "unreachable"})
             earlier = found if before is None else before
             changed = [topic for topic in Topic if found.get(topic) != earlier.get(topic)]
             before = found
@@ -47,6 +50,12 @@ class _Watch:
                 self.streams[stream] = True
             await asyncio.sleep(EVERY)
         self.task = None
+
+
+def _look(operator: Operator) -> dict[Topic, object]:
+    """Return the fingerprints; the status also changes with what the workers answer."""
+    found = fingerprints(operator)
+    return {**found, Topic.STATUS: (found[Topic.STATUS], latest_fleet(operator))}
 
 
 @asynccontextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
+from functools import partial
 from urllib.parse import quote
 
-from celery_catchup.error_text import shown
-from celery_catchup.errors import ConfigurationError
+from celery_catchup.error_text import path
+from celery_catchup.errors import ConfigurationError, EntryError, Mistake
+from celery_catchup.flower.allowed_tasks import why_not_allowed
 from celery_catchup.flower.api import requests
 from celery_catchup.flower.api.endpoint import endpoint
 from celery_catchup.flower.api.errors import ApiError, ErrorCode
@@ -23,11 +24,21 @@ from celery_catchup.flower.api.responses import (
     RunOutcome,
 )
 from celery_catchup.flower.operators import follow_at_once
-from celery_catchup.operations import Operator, backfills, dead_letters, manual_runs, pauses, watermarks
+from celery_catchup.operations import (
+    Operator,
+    backfills,
+    dead_letters,
+    manual_runs,
+    open_runs,
+    pauses,
+    watermarks,
+)
 from celery_catchup.operations.dead_letters import HandledRun, Outcome
 from celery_catchup.operations.refusals import NoPolicyError, UnknownEntryError
+from celery_catchup.operations.upcoming_slots import UpcomingSlots, upcoming_slots
 from celery_catchup.store.listing import Record
 from celery_catchup.stored_entries.stored_entry import StoredEntry
+from celery_catchup.stored_entries.validation import PLACE
 
 # -- entries ----------------------------------------------------------------------------------
 
@@ -35,7 +46,9 @@ from celery_catchup.stored_entries.stored_entry import StoredEntry
 @endpoint("POST", "/schedules/{entry}/pause", changes=True)
 def pause_schedule(operator: Operator, request: requests.PauseRequest) -> pauses.Paused:
     """Pause an entry: decide no more slots. Runs that exist already continue."""
-    (found,) = pauses.pause(operator, [request.entry], reason=request.reason, dry_run=request.dry_run)
+    (found,) = pauses.pause(
+        operator, [operator.one(request.entry)], reason=request.reason, dry_run=request.dry_run
+    )
     return found
 
 
@@ -53,6 +66,7 @@ def pause_schedules(operator: Operator, request: requests.PausesRequest) -> Page
 @endpoint("POST", "/schedules/{entry}/resume", changes=True, heavy=True)
 def resume_schedule(operator: Operator, request: requests.ResumeRequest) -> Resumed:
     """Resume an entry, and catch up the slots that it missed."""
+    operator.one(request.entry)
     found = pauses.resume(operator, [request.entry], catchup=request.catchup, dry_run=request.dry_run)
     preview = truncated(found.previews[0], requests.DEFAULT_SLOTS) if found.previews else None
     return Resumed(request.entry, found.entries[0].changed, preview)
@@ -73,10 +87,32 @@ def resume_schedules(operator: Operator, request: requests.ResumesRequest) -> Pa
     )
 
 
+@endpoint("POST", "/schedules/{entry}/approve", changes=True, heavy=True)
+def approve_catchup(operator: Operator, request: requests.HeldRequest) -> Resumed:
+    """Run the catch-up of an entry that is held, because it has more runs than `hold_above`."""
+    return _decided(pauses.approve, operator, request)
+
+
+@endpoint("POST", "/schedules/{entry}/discard", changes=True, heavy=True)
+def discard_catchup(operator: Operator, request: requests.HeldRequest) -> Resumed:
+    """Skip the missed slots of an entry whose catch-up is held, as `discarded`; new slots run."""
+    return _decided(pauses.discard_held, operator, request)
+
+
+def _decided(
+    decide: Callable[..., pauses.Resumption], operator: Operator, request: requests.HeldRequest
+) -> Resumed:
+    name = operator.one(request.entry)
+    found = decide(operator, [name], dry_run=request.dry_run)
+    preview = truncated(found.previews[0], requests.DEFAULT_SLOTS) if found.previews else None
+    return Resumed(name, found.entries[0].changed, preview)
+
+
 @endpoint("POST", "/schedules/{entry}/watermark", changes=True, heavy=True)
 def move_watermark(operator: Operator, request: requests.WatermarkRequest) -> watermarks.WatermarkMove:
     """Move an entry's watermark: earlier slots are dropped, later ones caught up as the policy says."""
-    found = watermarks.set_watermark(operator, request.entry, request.at, dry_run=request.dry_run)
+    name = operator.one(request.entry)
+    found = watermarks.set_watermark(operator, name, request.at, dry_run=request.dry_run)
     before, after = (
         tuple(truncated(one, requests.DEFAULT_SLOTS) for one in some) for some in (found.before, found.after)
     )
@@ -89,14 +125,14 @@ def _of_entries(
     done: EntryResult,
     change: Callable[[list[str]], Sequence[pauses.Paused]],
 ) -> Page[EntryOutcome]:
-    outcomes: dict[str, EntryOutcome | None] = dict.fromkeys(request.entries)
-    for name in outcomes:
+    outcomes: dict[str, EntryOutcome | None] = {}
+    for written in request.entries:
         try:
-            pauses.check_pausable(operator, name)
+            outcomes |= dict.fromkeys(pauses.pausable(operator, written))
         except NoPolicyError as error:
-            outcomes[name] = EntryOutcome(name, EntryResult.REFUSED, str(error))
+            outcomes[written] = EntryOutcome(written, EntryResult.REFUSED, str(error))
         except UnknownEntryError as error:
-            outcomes[name] = EntryOutcome(name, EntryResult.UNKNOWN, str(error))
+            outcomes[written] = EntryOutcome(written, EntryResult.UNKNOWN, str(error))
     changed = EntryResult.WOULD if request.dry_run else done
     for one in change([name for name, outcome in outcomes.items() if outcome is None]):
         outcomes[one.entry] = EntryOutcome(one.entry, changed if one.changed else EntryResult.UNCHANGED)
@@ -110,10 +146,11 @@ def _of_entries(
 @endpoint("POST", "/entries", changes=True)
 def create_entry(operator: Operator, request: requests.NewEntryRequest) -> Created[StoredEntry]:
     """Create an entry; beat runs it from its next tick on. Its task must match `catchup_allowed_tasks`."""
-    fields = {"task": "", "schedule": "", **request.fields()}
-    _check_task(operator, fields["task"])
-    with _mistakes_of_request():
-        made = operator.stored_entries.create(request.name, **fields, dry_run=request.dry_run)
+    fields, name = {"task": "", "schedule": "", **request.fields()}, request.name
+    create = partial(operator.stored_entries.create, name, **fields)
+    with _mistakes_of_request(name):
+        _check_task(operator, fields["task"], partial(create, dry_run=True), name=name)
+        made = create(dry_run=request.dry_run)
     follow_at_once(operator.app)
     return Created(made, None if request.dry_run else f"/entries/{quote(made.name, safe='')}")
 
@@ -121,12 +158,13 @@ def create_entry(operator: Operator, request: requests.NewEntryRequest) -> Creat
 @endpoint("POST", "/entries/{entry}/update", changes=True)
 def update_entry(operator: Operator, request: requests.EntryUpdateRequest) -> StoredEntry:
     """Change some fields of a stored entry: enable or disable it, for example."""
-    fields, stored = request.fields(), operator.stored_entries
-    before = stored.get(request.entry)
-    _check_task(operator, before.task)
-    _check_task(operator, fields.get("task", before.task))
-    with _mistakes_of_request():
-        changed = stored.update(request.entry, revision=request.expected, **fields, dry_run=request.dry_run)
+    fields, stored, name = request.fields(), operator.stored_entries, request.entry
+    before = stored.get(name)
+    update = partial(stored.update, name, revision=request.expected, **fields)
+    with _mistakes_of_request(name):
+        for task in (before.task, fields.get("task", before.task)):
+            _check_task(operator, task, partial(update, dry_run=True), name=name)
+        changed = update(dry_run=request.dry_run)
     follow_at_once(operator.app)
     return changed
 
@@ -143,23 +181,61 @@ def delete_entry(operator: Operator, request: requests.EntryDeletionRequest) -> 
     return before
 
 
-def _check_task(operator: Operator, task: str) -> None:
-    """Refuse a task that may not be run by entries which are changed over HTTP."""
-    allowed = operator.declared_configuration.settings.allowed_tasks
-    if not any(fnmatchcase(task, pattern) for pattern in allowed):
-        message = f"task {shown(task)} is not allowed; add a pattern for it to catchup_allowed_tasks"
-        raise ApiError(ErrorCode.TASK_NOT_ALLOWED, message)
+@endpoint("POST", "/entries/preview", heavy=True)
+def preview_entry(operator: Operator, request: requests.EntryPreviewRequest) -> UpcomingSlots:
+    """Show the next slots of an entry as it is written, and store nothing."""
+    with _mistakes_of_request(request.name):
+        return upcoming_slots(
+            operator,
+            name=request.name,
+            schedule=request.schedule,
+            catchup=request.catchup,
+            count=request.slots,
+        )
+
+
+def _check_task(
+    operator: Operator, task: str, dry_run: Callable[[], object] | None = None, *, name: str = ""
+) -> None:
+    """Refuse a task that may not be run by entries which are changed over HTTP.
+
+    The mistakes that a dry run finds in other fields are listed, too.
+    """
+    problem = why_not_allowed(operator, task)
+    if problem is None:
+        return
+    mistakes = [Mistake("task", problem)]
+    if dry_run is not None:
+        try:
+            dry_run()
+        except ConfigurationError as error:
+            found = [Mistake(_member(one.where, name), one.problem) for one in error.mistakes]
+            mistakes += [one for one in found if one.where != "task"]
+        except EntryError:
+            pass  # a conflict is reported when the task is allowed
+    raise ApiError(ErrorCode.TASK_NOT_ALLOWED, problem, mistakes)
 
 
 @contextmanager
-def _mistakes_of_request() -> Iterator[None]:
-    """Report wrong fields as mistakes of the request, not of the configuration."""
+def _mistakes_of_request(name: str) -> Iterator[None]:
+    """Report wrong fields of this entry as mistakes of the request, not of the configuration."""
     try:
         yield
     except ConfigurationError as error:
         noun = "mistake" if len(error.mistakes) == 1 else "mistakes"
         message = f"{len(error.mistakes)} {noun} in the entry"
-        raise ApiError(ErrorCode.INVALID_REQUEST, message, error.mistakes) from None
+        mistakes = [Mistake(_member(one.where, name), one.problem) for one in error.mistakes]
+        raise ApiError(ErrorCode.INVALID_REQUEST, message, mistakes) from None
+
+
+def _member(where: str, name: str) -> str:
+    """Return the member of the request that a mistake is in: ``catchup.window``."""
+    for place in (path(PLACE, name), f"{PLACE}[0]"):
+        if where == place:
+            return "entry"
+        if where.startswith(f"{place}."):
+            return where.removeprefix(f"{place}.")
+    return where
 
 
 # -- runs -------------------------------------------------------------------------------------
@@ -169,14 +245,15 @@ def _mistakes_of_request() -> Iterator[None]:
 def start_run(operator: Operator, request: requests.StartRunRequest) -> Created[manual_runs.StartedRun]:
     """Start the run of a slot, or one for this moment; slots missed before it are not caught up any more,
     unless `keepMissed` says so."""
-    started = manual_runs.start_run(
+    started, is_new = manual_runs.start_once(
         operator,
         request.entry,
         at=request.at,
         keep_missed=request.keep_missed,
+        key=request.idempotency_key,
         dry_run=request.dry_run,
     )
-    return Created(started, None if request.dry_run else f"/runs/{started.run_id}")
+    return Created(started, f"/runs/{started.run_id}" if is_new else None)
 
 
 @endpoint("POST", "/runs/{runId}/replay", changes=True)
@@ -191,6 +268,18 @@ def discard_run(operator: Operator, request: requests.RunChangeRequest) -> Handl
     return _one(dead_letters.discard, operator, request)
 
 
+@endpoint("POST", "/runs/{runId}/resend", changes=True)
+def resend_run(operator: Operator, request: requests.RunChangeRequest) -> HandledRun:
+    """Send the message of a queued run again, or start the next attempt of a failed run now."""
+    return _one(open_runs.resend, operator, request)
+
+
+@endpoint("POST", "/runs/{runId}/cancel", changes=True)
+def cancel_run(operator: Operator, request: requests.RunCancelRequest) -> HandledRun:
+    """End a run that has not ended, as revoked; a running one only with `terminate`."""
+    return _one(partial(open_runs.cancel, terminate=request.terminate), operator, request)
+
+
 @endpoint("POST", "/runs/replay", changes=True, heavy=True)
 def replay_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
     """Attempt several runs again, with their original inputs."""
@@ -201,6 +290,18 @@ def replay_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page
 def discard_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
     """Remove runs from the dead letters; they stay in the ledger as failed."""
     return _several(dead_letters.discard, operator, request)
+
+
+@endpoint("POST", "/runs/resend", changes=True, heavy=True)
+def resend_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
+    """Send the messages of queued runs again, and start the next attempts of failed runs now."""
+    return _several(open_runs.resend, operator, request)
+
+
+@endpoint("POST", "/runs/cancel", changes=True, heavy=True)
+def cancel_runs(operator: Operator, request: requests.RunsCancelRequest) -> Page[RunOutcome]:
+    """End runs that have not ended, as revoked; running ones only with `terminate`."""
+    return _several(partial(open_runs.cancel, terminate=request.terminate), operator, request)
 
 
 def _one(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery_catchup.flower.host import TAB
+from celery_catchup.flower.pages.audit import AuditTrailPage
 from celery_catchup.flower.pages.backfills import BackfillDetailsPage, BackfillPreviewPage, BackfillsPage
 from celery_catchup.flower.pages.dead_letters import DeadLettersPage
 from celery_catchup.flower.pages.entry import EntryDetailsPage
@@ -15,6 +16,7 @@ from celery_catchup.flower.pages.page import StaticFile
 from celery_catchup.flower.pages.run import RunDetailsPage
 from celery_catchup.flower.pages.runs import RunsPage
 from celery_catchup.flower.pages.schedules import SchedulesPage
+from celery_catchup.flower.pages.stored_entries import EntryFormPage, StoredEntriesPage
 
 ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup", SchedulesPage, None, TAB),
@@ -26,5 +28,8 @@ ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup/backfills", BackfillsPage),
     (r"/catchup/backfills/([^/]+)", BackfillDetailsPage),
     (r"/catchup/backfill-preview", BackfillPreviewPage),
+    (r"/catchup/entries", StoredEntriesPage),
+    (r"/catchup/entries/edit", EntryFormPage),
+    (r"/catchup/audit", AuditTrailPage),
     (r"/catchup/static/([a-z.]+)", StaticFile),
 ]

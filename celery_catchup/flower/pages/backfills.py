@@ -72,6 +72,7 @@ class BackfillDetailsPage(Page):
         )
         return {
             "heading": f"Backfill {found.id}",
+            "eyebrow": "Backfill",
             "of": found.entry,
             "backfill": found,
             "progress": backfill_progress(operator, found),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import quote
 
-from celery_catchup.flower.markup import Markup, duration, element, join
+from celery_catchup.flower.markup import Markup, duration, element, join, plural
 from celery_catchup.model import RunState, Trigger, task_id
 from celery_catchup.operations.backfills import BackfillView
 from celery_catchup.operations.entries import EntryQueue
@@ -39,6 +39,11 @@ def breakable(name: str) -> Markup:
     """Write a name that may be broken after its separators, and not in the middle of a word."""
     parts = _SEPARATORS.split(name)
     return join(part for one in parts for part in (one, Markup("<wbr>")))
+
+
+def with_code(text: str) -> Markup:
+    """Write a text whose parts between backticks are code."""
+    return join(element("code", part) if index % 2 else part for index, part in enumerate(text.split("`")))
 
 
 def is_late(lag: timedelta | None) -> bool:
@@ -74,6 +79,11 @@ def run_state(run: Run, progress: tuple[float, float | None] | None = None) -> M
 def run_task_id(run: Run) -> str:
     """Return the ID of the task of the latest attempt; empty before the first."""
     return task_id(run.run_id, run.attempt) if run.state is not RunState.WAITING else ""
+
+
+def short_task_id(task: str) -> str:
+    """Shorten the ID of a task to the beginning of its run's, and the number of its attempt if it has one."""
+    return task[:8] + task[36:]
 
 
 # -- buttons ------------------------------------------------------------------------------------
@@ -143,6 +153,34 @@ def pause_button(entry: str, paused: bool, why: str | None) -> Markup:  # noqa: 
     )
 
 
+def held_buttons(entry: str, runs: int, why: str | None) -> Markup:
+    """Write the buttons that run or skip a catch-up which waits for an approval."""
+    path, words = f"/schedules/{quote(entry, safe='')}", plural(runs, "run")
+    return join(
+        [
+            api_button(
+                "Approve…",
+                f"{path}/approve",
+                why=why,
+                label=f"Approve the catch-up of {entry}",
+                confirm=f"Run the catch-up of “{entry}”? It has {words}.",
+                yes=f"Run {words}",
+                done=f"The catch-up of “{entry}” is approved.",
+            ),
+            " ",
+            api_button(
+                "Discard…",
+                f"{path}/discard",
+                why=why,
+                label=f"Discard the catch-up of {entry}",
+                confirm=f"Skip the missed slots of “{entry}”? They are recorded as discarded; new slots run.",
+                yes="Skip them",
+                done=f"The missed slots of “{entry}” are skipped.",
+            ),
+        ]
+    )
+
+
 def run_button(entry: str, why: str | None) -> Markup:
     """Write the button that starts a run of an entry now."""
     return api_button(
@@ -199,6 +237,42 @@ def backfill_buttons(one: BackfillView, why: str | None) -> Markup:
         done="The backfill is cancelled.",
     )
     return join([first, Markup(" "), cancel])
+
+
+def run_buttons(run: Run, why: str | None) -> Markup:
+    """Write the buttons for what can be done with a run in its state."""
+    path, buttons = f"/runs/{run.run_id}", []
+    if run.state is RunState.QUEUED:
+        buttons.append(
+            api_button(
+                "Send again",
+                f"{path}/resend",
+                why=why,
+                confirm="Send the message of this run again? Workers with the plugin execute the run once.",
+                done="The message was sent again.",
+            )
+        )
+    if run.state.in_flight:
+        running = run.state is RunState.RUNNING
+        question = f"End the run of “{run.entry}”? It is recorded as revoked, and its chain goes on."
+        kill = "\nThe process that executes it is killed." if running else ""
+        buttons.append(
+            api_button(
+                "End it…",
+                f"{path}/cancel",
+                {"terminate": True} if running else {},
+                why=why,
+                kind="cu-danger",
+                confirm=question + kill,
+                yes="Kill and end it" if running else "End it",
+                done="The run is being ended." if running else "The run is cancelled.",
+            )
+        )
+    if run.state.failed:
+        buttons.append(replay_button(run.run_id, why, kind="cu-accent"))
+    if run.state is RunState.DEAD:
+        buttons.append(discard_button(run.run_id, why))
+    return join(part for one in buttons for part in (one, Markup(" ")))
 
 
 def replay_button(run_id: str, why: str | None, *, label: str | None = None, kind: str = "") -> Markup:

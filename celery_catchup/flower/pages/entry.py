@@ -15,20 +15,22 @@ from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
 from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_heat_map, spread
 from celery_catchup.flower.drawing.starts import draw_starts
 from celery_catchup.flower.drawing.time_axis import hour_labels
+from celery_catchup.flower.fleet import latest_fleet
 from celery_catchup.flower.markup import written
 from celery_catchup.flower.pages.backfills import backfill_form, preview_lines
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
+from celery_catchup.flower.pages.explanations import explain
 from celery_catchup.flower.pages.notes import down_times, notes
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_word
 from celery_catchup.flower.pages.time_range import TimeRange, read_range
 from celery_catchup.model import SkipReason, SlotMark, Trigger
 from celery_catchup.operations import Operator
 from celery_catchup.operations.entries import EntryPage, show_entry
-from celery_catchup.operations.pauses import with_resumed_entries
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.runs import list_runs, progress_of
 from celery_catchup.operations.status import Banner, Status, list_outages, overview
 from celery_catchup.operations.timeline import TimelineSlots, timeline
+from celery_catchup.store.controls import with_resumed_entries
 
 ROWS = 12
 _DAYS = 7
@@ -53,7 +55,7 @@ class EntryDetailsPage(Page):
         """Read everything about the entry in the query."""
         name, chosen = self.query("entry"), self.query("triggerType")
         page = show_entry(operator, name)
-        summary = overview(operator)
+        summary = overview(operator, fleet=latest_fleet(operator))
         triggers = [parse_word(Trigger, "triggerType", chosen)] if chosen else []
         shown = read_range(self, partial(link.entry, name))
         runs = list_runs(operator, [name], triggers=triggers, limit=ROWS).runs
@@ -71,6 +73,9 @@ class EntryDetailsPage(Page):
             "running": progress_of(operator, runs),
             "dead_letters": page.dead_letters,
             "slots": self._chosen_slots(operator, name, link),
+            "explanation": []
+            if self.query("to")
+            else explain(operator, name, self.moment("slot"), self.times),
             **self._drawings(operator, name, shown, summary.status, link),
             **self._preview(operator, page),
             **backfill_form(self, operator, entry=name),
@@ -134,9 +139,9 @@ class EntryDetailsPage(Page):
                 "An entry without a policy is not caught up; Celery's own rules make one late run at most."
             )
             return {"preview_words": words, "preview_lines": [], "preview_command": ""}
-        command = ["resume", name, "-n"] if row.paused else ["preview", name]
+        command = ["resume", name, "-n"] if row.paused and not row.held else ["preview", name]
         return {
-            "preview_words": _preview_words(found[0], paused=row.paused),
+            "preview_words": _preview_words(found[0], paused=row.paused, held=row.held),
             "preview_lines": preview_lines(self, found[0]) if len(found[0].slots) else [],
             "preview_command": command_line(*command),
         }
@@ -215,9 +220,11 @@ def _cell_words(columns: int, slots_per_day: int) -> str:
     return f"a cell is {24 * 60 // columns} minutes"
 
 
-def _preview_words(found: Preview, *, paused: bool) -> str:
+def _preview_words(found: Preview, *, paused: bool, held: int | None) -> str:
     if found.error is not None:
         return f"The catch-up cannot be planned: {found.error}"
+    if held:
+        return "The catch-up waits for an approval. Then beat would do this:"
     if paused:
         return "The entry is paused: nothing is dispatched until it is resumed. Then beat would do this:"
     if not found.dispatched and not found.skipped:

@@ -15,7 +15,7 @@ from tornado.web import HTTPError, authenticated
 from celery_catchup import __version__
 from celery_catchup.config.times import parse_time
 from celery_catchup.error_text import did_you_mean, listed, shown, with_visible_controls
-from celery_catchup.errors import CatchupError, ConfigurationError
+from celery_catchup.errors import CatchupError, ConfigurationError, EntryMissingError
 from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
 from celery_catchup.flower.markup import Times, written
@@ -29,6 +29,9 @@ DEAD_LETTERS = "/catchup/dead"
 BACKFILLS = "/catchup/backfills"
 BACKFILL_PREVIEW = "/catchup/backfill-preview"
 ENTRY = "/catchup/entry"
+ENTRIES = "/catchup/entries"
+ENTRY_FORM = "/catchup/entries/edit"
+AUDIT = "/catchup/audit"
 
 ZONE_COOKIE = "catchup_zone"
 """The zone of times that the reader chose: ``utc``, ``app``, or ``local:`` and the browser's zone."""
@@ -38,7 +41,11 @@ Values = Mapping[str, Any]
 _Word = TypeVar("_Word", bound=StrEnum)
 _FlowerPageHandler: Any = host.page_handler()
 _STATIC = Path(__file__).parent.parent / "static"
-_STATIC_TYPES = {"catchup.css": "text/css", "catchup.js": "text/javascript"}
+_STATIC_TYPES = {
+    "catchup.css": "text/css",
+    "catchup.js": "text/javascript",
+    "entryform.js": "text/javascript",
+}
 
 
 class AuthenticatedHandler(CatchupHandler, _FlowerPageHandler):  # type: ignore[misc]
@@ -178,6 +185,10 @@ class Links:
         """Return the URL of an entry's page; its name may have any characters."""
         return self(ENTRY, entry=name, **query)
 
+    def edit(self, name: str) -> str:
+        """Return the URL of the form of a stored entry."""
+        return self(ENTRY_FORM, entry=name)
+
     def slots(self, entry: str, first: datetime, last: datetime, run_id: str | None = None) -> str:
         """Return the URL of a run, or without one the place on the entry's page that explains the slots."""
         if run_id:
@@ -210,6 +221,8 @@ def _tabs(dead_letters: int) -> list[tuple[str, str, str]]:
         ("runs", RUNS, "Runs"),
         ("dead", DEAD_LETTERS, f"Dead letters ({dead_letters:,})" if dead_letters else "Dead letters"),
         ("backfills", BACKFILLS, "Backfills"),
+        ("stored", ENTRIES, "Stored entries"),
+        ("audit", AUDIT, "Audit"),
     ]
 
 
@@ -218,7 +231,7 @@ def status_of(error: CatchupError) -> int:
     match error:
         case ConfigurationError():
             return 500
-        case UnknownEntryError() | UnknownRunError():
+        case UnknownEntryError() | UnknownRunError() | EntryMissingError():
             return 404
         case RefusedError():
             return 400

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from celery_catchup.flower import host
 from celery_catchup.flower.markup import Markup, duration, element, join, percent, written
+from celery_catchup.flower.pages.explanations import explain
 from celery_catchup.flower.pages.page import Links, Page, Values
-from celery_catchup.model import RunState, task_id
+from celery_catchup.model import RunState
 from celery_catchup.operations import Operator, UnknownRunError
 from celery_catchup.operations.dead_letters import DeadLetter, show_dead
 from celery_catchup.operations.runs import Attempt, Run, RunDetails, show_run
@@ -22,10 +23,9 @@ _LONGEST_NOTE = 4000
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """An attempt, its task, whether Flower still has that task, and the URL of its log or ""."""
+    """An attempt, whether Flower still has its task, and the URL of its log or ""."""
 
     attempt: Attempt
-    task_id: str
     in_flower: bool
     log: str
 
@@ -49,19 +49,19 @@ class RunDetailsPage(Page):
             "elapsed": now - run.started_at if running and run.started_at else None,
             "bar": _bar(run, now),
             "letter": _dead_letter(operator, run),
+            "explanation": explain(operator, run.entry, run.scheduled_time, self.times, run_id=run.run_id),
             "notes": _notes(found),
         }
 
     def _row(self, run: Run, one: Attempt, template: str | None) -> AttemptRow:
-        task = task_id(run.run_id, one.attempt)
-        log = "" if template is None else _log_url(template, run, one, task)
-        return AttemptRow(one, task, host.knows_task(self.application, task), log)
+        log = "" if template is None else _log_url(template, run, one)
+        return AttemptRow(one, host.knows_task(self.application, one.task_id), log)
 
 
-def _log_url(template: str, run: Run, one: Attempt, task: str) -> str:
+def _log_url(template: str, run: Run, one: Attempt) -> str:
     fields = {
         "run_id": run.run_id,
-        "task_id": task,
+        "task_id": one.task_id,
         "entry": run.entry,
         "worker": one.worker or "",
         "attempt": str(one.attempt),

@@ -10,6 +10,7 @@ from itertools import groupby
 from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
 from celery_catchup.flower.drawing.lanes import draw_lane
 from celery_catchup.flower.drawing.time_axis import hour_labels
+from celery_catchup.flower.fleet import latest_fleet
 from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.flower.pages.elements import FilterLink
 from celery_catchup.flower.pages.notes import down_times, notes
@@ -31,7 +32,7 @@ from celery_catchup.operations.timeline import timeline
 ROWS = 50
 _MOST_PREFIXES = 12
 _PARAMETERS = ("search", "attention", "prefix", "sort", "range", "until", "date")
-_LAST_PART = re.compile(r"[^/:.]*\Z")
+_LAST_PART = re.compile(r"[^/:.\[]*\Z")
 """The part of a name after its last separator; the rest is its prefix."""
 _ANY = "any"
 """The value of ``attention`` for entries that need attention for any reason."""
@@ -75,7 +76,7 @@ class SchedulesPage(Page):
         shown = read_range(self, partial(here, range="", until="", date=""))
         axis, names = shown.axis, [row.name for row in found.entries]
         slots = timeline(operator, names, since=axis.since, until=axis.until) if names else {}
-        summary = overview(operator)
+        summary = overview(operator, fleet=latest_fleet(operator))
         down = down_times(list_outages(operator, since=axis.since), summary.status)
         return {
             "notes": notes(summary.status, summary.banner, self.times),
@@ -90,6 +91,7 @@ class SchedulesPage(Page):
             "attention": _attention_links(attention, here),
             "prefixes": _prefix_links(operator, prefix, here),
             "heads": _heads(names) if sort.removeprefix("-") == EntrySort.NAME else {},
+            "app_timezone": operator.app.timezone,
             "columns": {one.value: _column(one, sort, here) for one in EntrySort},
             "axis": hour_labels(axis),
             "rows": found.entries,
@@ -120,14 +122,24 @@ def _prefix_links(operator: Operator, chosen: str, here: Callable[..., str]) -> 
     """Return the prefixes that several entries share, the most frequent ones, as links."""
     counts = list_prefixes(operator, chosen)
     most = sorted(counts, key=lambda one: -counts[one])[:_MOST_PREFIXES]
-    links = [FilterLink(f"{one} {counts[one]:,}", here(prefix=one), chosen=False) for one in sorted(most)]
-    return [FilterLink(f"{chosen} ×", here(prefix=""), chosen=True), *links] if chosen else links
+    links = [
+        FilterLink(f"{_shown_prefix(one)} {counts[one]:,}", here(prefix=one), chosen=False)
+        for one in sorted(most)
+    ]
+    return (
+        [FilterLink(f"{_shown_prefix(chosen)} ×", here(prefix=""), chosen=True), *links] if chosen else links
+    )
+
+
+def _shown_prefix(prefix: str) -> str:
+    """Write the prefix of the entries that ``for_each`` makes as the pattern of them: ``sync[*]``."""
+    return f"{prefix}*]" if prefix.endswith("[") else prefix
 
 
 def _heads(names: Sequence[str]) -> dict[str, str]:
     """Return the prefix above the first entry of each group that has more than one, by name."""
     groups = {prefix: list(some) for prefix, some in groupby(names, lambda name: _LAST_PART.sub("", name))}
-    return {some[0]: prefix for prefix, some in groups.items() if prefix and len(some) > 1}
+    return {some[0]: _shown_prefix(prefix) for prefix, some in groups.items() if prefix and len(some) > 1}
 
 
 def _column(column: EntrySort, sort: str, here: Callable[..., str]) -> Markup:

@@ -78,13 +78,15 @@
     return "The server answered " + answer.status + " " + answer.statusText + ".";
   }
 
-  async function callApi(method, path, body) {
+  // Call an endpoint; an error has the problem details as `problem`.
+  async function callApi(method, path, body, headers) {
     var options = { method: method, credentials: "same-origin", headers: { Accept: "application/json" } };
     if (method !== "GET") {
       options.headers["Content-Type"] = "application/json";
       options.headers["X-XSRFToken"] = cookie("_xsrf");
       options.headers["X-Requested-With"] = "XMLHttpRequest";
       options.body = JSON.stringify(body || {});
+      Object.assign(options.headers, headers || {});
     }
     var answer;
     try {
@@ -95,7 +97,11 @@
     var text = await answer.text();
     var result = null;
     try { result = text ? JSON.parse(text) : null; } catch (error) { result = null; }
-    if (!answer.ok) { throw new Error(errorText(answer, result)); }
+    if (!answer.ok) {
+      var failure = new Error(errorText(answer, result));
+      failure.problem = result;
+      throw failure;
+    }
     return result;
   }
 
@@ -159,7 +165,8 @@
     try {
       var body = await requestBody(button);
       if (body) {
-        var result = await callApi("POST", button.dataset.path, body);
+        var revision = button.dataset.match ? { "If-Match": button.dataset.match } : {};
+        var result = await callApi("POST", button.dataset.path, body, revision);
         showMessage(button.dataset.done || outcomeText(result) || "Done.");
         if (button.dataset.then) { location.assign(button.dataset.then); }
         clearSelection();
@@ -391,4 +398,5 @@
   });
 
   updateSelection();
+  window.celeryCatchup = { callApi: callApi, showMessage: showMessage };
 }());
