@@ -12,6 +12,7 @@ from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.store import Backfill, Backfills, Store, connect
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import NAMESPACE, Site
+from tests.integration.beats import ByTester
 from tests.integration.ledgers import new_backfill
 from tests.results import Recorder
 
@@ -21,7 +22,7 @@ MINUTE = 60_000
 @pytest.fixture
 def backfills(site: Site) -> Iterator[Backfills]:
     client = connect(site.url)
-    yield Backfills(Store(client, NAMESPACE))
+    yield ByTester(Backfills(Store(client, NAMESPACE)))
     client.close()
 
 

@@ -31,8 +31,10 @@ from celery_catchup.beat.unserved import Unserved
 from celery_catchup.events import command_lines
 from celery_catchup.flower.installation import IncompatiblePage
 from celery_catchup.flower.pages import notes
-from celery_catchup.model import RunState
+from celery_catchup.model import RunState, to_instant
+from celery_catchup.notifications import messages
 from celery_catchup.operations import Operator
+from celery_catchup.operations.fleet import Fleet
 from celery_catchup.operations.status import Failing, Health, status
 from celery_catchup.testing import FakeClock
 from tests.acceptance.nursery import Nursery
@@ -381,12 +383,22 @@ def an_unknown_backfill(stage: Stage) -> None:
     stage.show(stage.project({"etl": ALL}), "backfill", "show", "unknown", code=1)
 
 
-@prints("flower/pages/notes.py: status", "flower/pages/notes.py: celery beat -S celery_catchup.Scheduler")
+@prints(
+    "flower/pages/notes.py: status",
+    "flower/pages/notes.py: doctor",
+    "flower/pages/notes.py: celery beat -S celery_catchup.Scheduler",
+    "flower/pages/notes.py: celery worker",
+    "flower/pages/notes.py: runs --overdue",
+)
 def notes_of_the_tab(stage: Stage) -> None:
     with stage.project({"etl": ALL}).operator() as operator:
         one = Failing("etl", "no", operator.clock.now(), 3, operator.clock.now(), None)
-        found = dataclasses.replace(status(operator), failing=(one,) * 9, scheduler=Health.NEVER_STARTED)
-    stage.printed += "\n".join(note.text for note in notes._problems(found))
+        found = dataclasses.replace(
+            status(operator), failing=(one,) * 9, scheduler=Health.DOWN, fleet=Fleet(asked=True)
+        )
+        found = dataclasses.replace(found, overdue=dict.fromkeys("abc", 1))
+    shown = [line for note in notes._problems(found) for line in (note.text, *note.commands)]
+    stage.printed += "\n".join(shown)
 
 
 @prints("flower/pages/entry.py: …", "flower/pages/backfills.py: backfill … …")
@@ -422,10 +434,109 @@ def a_held_catch_up(stage: Stage) -> None:
     stage.show(project, "status")
 
 
+@prints("operations/slot_answers.py: backfill …")
+def a_slot_that_was_skipped(stage: Stage) -> None:
+    project = stage.project({NAME: False})
+    stage.outage(project)
+    slot = project.json("runs", "--state", "skipped")["skipped"][0]["first"]
+    stage.show(project, "why", NAME, slot)
+
+
+@prints("operations/slot_answers.py: resume …", "operations/slot_answers.py: status")
+def slots_that_are_not_decided(stage: Stage) -> None:
+    project = stage.project({NAME: ALL, "etl": ALL})
+    stage.clock.set(datetime.now(UTC) - timedelta(hours=4))
+    project.tick()
+    project.catchup("pause", NAME)
+    stage.clock.set(datetime.now(UTC))
+    slot = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:00Z}"
+    stage.show(project, "why", NAME, slot)
+    stage.show(project, "why", "etl", slot)
+
+
+@prints(
+    "operations/slot_answers.py: dlq replay …",
+    "operations/slot_answers.py: runs show …",
+    "operations/slot_answers.py: backfill … --reprocess failed",
+)
+def runs_that_ended_badly(stage: Stage) -> None:
+    project = stage.project({NAME: {**ALL, "on_failure": "stop"}, "etl": {**ALL, "max_active_runs": 9}})
+    stage.outage(project)
+    project.execute(NAME, state=RunState.DEAD, error="no")
+    project.execute("etl", state=RunState.REVOKED)
+    runs = project.json("runs")["runs"]
+    for state in ("dead", "waiting", "revoked"):
+        run = next(one for one in runs if one["state"] == state)
+        stage.show(project, "why", run["entry"], run["scheduledTime"])
+
+
+@prints("operations/slot_answers.py: doctor")
+def a_run_that_nobody_starts(stage: Stage) -> None:
+    project = stage.project({NAME: ALL})
+    stage.outage(project)
+    (run,) = project.json("runs", "--state", "queued")["runs"]
+    stage.show(project, "why", NAME, run["scheduledTime"])
+
+
+@prints("operations/slot_answers.py: approve …")
+def a_slot_that_is_held(stage: Stage) -> None:
+    project = stage.project({NAME: {**ALL, "hold_above": 1}})
+    stage.outage(project)
+    stage.show(project, "why", NAME, f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:00Z}")
+
+
+@prints("operations/slot_answers.py: discard …")
+def another_slot_that_is_held(stage: Stage) -> None:
+    a_slot_that_is_held(stage)
+
+
 @prints("events/log_lines.py: discard …")
 def another_held_catch_up(stage: Stage) -> None:
     stage.outage(stage.project({NAME: {**ALL, "hold_above": 1}}))
     stage.log()
+
+
+@prints(
+    "notifications/messages.py: runs … --since …",
+    "notifications/messages.py: runs … --overdue",
+    "notifications/messages.py: backfill …",
+    "notifications/messages.py: dlq list …",
+    "notifications/messages.py: approve …",
+    "notifications/messages.py: status",
+    "notifications/messages.py: doctor",
+)
+def commands_of_notifications(stage: Stage) -> None:
+    project = stage.project({NAME: {**ALL, "hold_above": 1}})
+    stage.outage(project)
+    now = to_instant(stage.clock.now())
+    first, last = now - 4 * 3_600_000, now - 3_600_000
+    several = (
+        messages.missed(NAME, first, now, 3),
+        messages.not_recovered(NAME, first, first, last, {"expired": 3}),
+        messages.overdue(NAME, first, last, 1, "queued"),
+        messages.dead(NAME, 1, 1, {"slot": first, "error": "no"}, "some-run"),
+        messages.held(NAME, first, 3),
+        messages.entry_failed(NAME, first, "no"),
+        messages.leader_changed("here", 2, "there"),
+        messages.state_lost("all of it", now),
+    )
+    stage.printed += "\n".join(str(one.command) for one in several)
+
+
+@prints("cli/status.py: runs --overdue", "events/log_lines.py: runs --overdue")
+def many_slots_that_are_overdue(stage: Stage) -> None:
+    entries = {f"etl {number}": {**ALL, "expect_within": "1m"} for number in range(30)}
+    project = stage.project(entries)
+    stage.outage(project)
+    stage.log()
+    stage.show(project, "status")
+
+
+@prints("cli/run_tables.py: backfill … --start … --end …")
+def a_lost_slot_that_is_overdue(stage: Stage) -> None:
+    project = stage.project({NAME: {"select": False, "expect_within": "1m"}})
+    stage.outage(project)
+    stage.show(project, "runs", "--overdue")
 
 
 @prints("beat/worker_inspection.py: celery worker -Q …")

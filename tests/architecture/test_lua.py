@@ -64,6 +64,22 @@ def test_a_script_builds_no_key_by_itself(name: str) -> None:
     assert not re.search(r"redis\.call\('\w+', *['\"]", text.replace("redis.call('SELECT'", ""))
 
 
+BY_ITSELF = {
+    "claim", "confirm_published", "lead", "mark_templates", "read_outbox", "record_standby", "record_worker",
+    "rejoin", "renew", "retry", "settle_notice", "stage_entries", "survey", "write_note",
+}  # fmt: skip
+"""Scripts of beat and workers themselves without a fence, or that change nothing that is in force."""
+
+
+@pytest.mark.parametrize("name", sorted(all_scripts()))
+def test_a_script_is_the_leaders_or_a_workers_or_leaves_an_audit_record(name: str) -> None:
+    script, text = all_scripts()[name], (FOLDER / f"{name}.lua").read_text()
+    fenced = "leads()" in text
+
+    assert "change" in script.args or fenced or name in BY_ITSELF
+    assert ("change" in script.args) == ("record_change()" in text)
+
+
 def test_no_python_code_puts_a_script_together_from_data() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -10,9 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
+from celery_catchup.flower import fleet
+from celery_catchup.operations.fleet import Fleet
 from tests import services
 from tests.browser.browsers import Browser, chromium, why_there_is_no_browser
-from tests.browser.scenes import Scene
+from tests.browser.scenes import WORKER, Scene
 from tests.integration.flowers import PASSWORD, USER, Site, flower
 
 HERE = Path(__file__).parent
@@ -37,6 +39,7 @@ def scene(_chromium_is_there: None) -> Iterator[Scene]:
     """A day that was played, on a server of its own, and goes on."""
     with services.private_server() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CELERY_APP", "proj")  # as commands on the pages name it
+        patch.setattr(fleet, "ask_fleet", lambda operator: Fleet(asked=True, workers=(WORKER,)))
         played = Scene(server.url(), now=datetime.now(UTC), dense=bool(os.environ.get("CATCHUP_SCREENSHOTS")))
         played.play()
         with played.going_on():

@@ -74,7 +74,8 @@ class Scene:
         self.step = timedelta(minutes=1 if more else 5)
         self.policies = POLICIES | policies
         # A long lease, because minutes pass between two ticks here.
-        settings = {"catchup_lease_ttl": "10m", "catchup_poll_interval": "1s"}
+        settings: dict[str, Any] = {"catchup_lease_ttl": "10m", "catchup_poll_interval": "1s"}
+        settings |= {"catchup_allowed_tasks": ["proj.*"]}
         self.project = Project(self.url, self.clock, SCHEDULE | more, self.policies, **settings)
 
     def play(self) -> None:

@@ -17,6 +17,8 @@ PAGES = {
     "entry": "/catchup/entry?entry=hourly-etl",
     "dead-letters": "/catchup/dead?category=transient",
     "backfills": "/catchup/backfills",
+    "stored": "/catchup/entries",
+    "form": "/catchup/entries/edit",
     "evil": f"/catchup/entry?entry={quote(EVIL, safe='')}",
     "long": f"/catchup/entry?entry={LONG}",
 }

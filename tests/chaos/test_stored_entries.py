@@ -17,6 +17,7 @@ from celery_catchup.store.opening import open_store
 from tests.acceptance.processes import Process, until
 from tests.acceptance.sites import LEADING, NAMESPACE, Site, instant
 from tests.chaos.storms import LEASE, STANDING_BY, seed
+from tests.integration.beats import ByTester
 from tests.results import Recorder
 
 POLICY = {"window": "1h", "overlap_policy": "allow"}
@@ -54,7 +55,10 @@ class Web:
         self.beats = [self.site.leader(), self.site.beat()]
         self.beats[1].until_it_says(STANDING_BY)
         app = Celery(NAMESPACE, broker=self.site.url, set_as_current=False)
-        self.entries, self.controls = celery_catchup.entries(app, by="web"), Controls(open_store(app))
+        self.entries, self.controls = (
+            celery_catchup.entries(app, actor="web"),
+            ByTester(Controls(open_store(app))),
+        )
 
     def change_something(self, number: int) -> None:
         """Create an entry, or do the next thing to one that is there."""

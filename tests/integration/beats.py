@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 from redis import Redis
@@ -18,11 +19,17 @@ from celery_catchup.events import Event, Events, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, PlannedRun, to_rfc3339
 from celery_catchup.planning.entry import Entry, Role, Schedule
 from celery_catchup.store import (
+    ActiveLimit,
+    Actor,
+    AuditAction,
     Backfills,
+    Change,
     Controls,
+    DeadlineRecords,
     Leadership,
     Leases,
     Ledger,
+    Origin,
     OutboxRun,
     Recovery,
     Retention,
@@ -123,6 +130,26 @@ class Broker:
         return True
 
 
+def by_tester() -> Change:
+    """A change that a test makes, for the audit trail."""
+    return Change(actor=Actor("tester", Origin.PYTHON), action=AuditAction.REPAIR)
+
+
+class ByTester:
+    """A part of the store whose changes are a test's, so that calls need not say so."""
+
+    def __init__(self, part: object) -> None:
+        vars(self)["part"] = part
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(vars(self)["part"], name)
+        changes = callable(found) and "change" in signature(found).parameters
+        return (lambda *args, **given: found(*args, **{"change": by_tester(), **given})) if changes else found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(vars(self)["part"], name, value)
+
+
 class Beat:
     """One beat process, as far as the engine goes."""
 
@@ -147,7 +174,7 @@ class Beat:
         self.recovery = Recovery(store)
         self.leases = Leases(store, ttl_ms=60_000)
         retention = Retention(store)
-        self.controls = Controls(store)
+        self.controls: Any = ByTester(Controls(store))
         self.workers = Workers(store)
         reaper = Reaper(
             self.recovery,
@@ -156,9 +183,21 @@ class Beat:
             presence=self.workers.presence,
             depth=self.broker.depth,
         )
-        self.backfills = Backfills(store)
+        backfills = Backfills(store)
+        self.backfills: Any = ByTester(backfills)
+        self.active_limit = ActiveLimit(store)
         services = Services(
-            leadership, states, self.ledger, self.broker, clock, events, reaper, self.backfills, retention
+            leadership,
+            states,
+            self.ledger,
+            self.broker,
+            clock,
+            events,
+            reaper,
+            backfills,
+            retention,
+            self.active_limit,
+            DeadlineRecords(store),
         )
         declared = [_declared(name, crons, raw) for name, (crons, raw) in entries.items()]
         read = Settings.read({f"catchup_{name}": value for name, value in settings.items()})

@@ -50,7 +50,39 @@ class DjangoProject:
             TIME_ZONE="UTC",
             SECRET_KEY="test",
             DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-            INSTALLED_APPS=["django_celery_beat"],
+            INSTALLED_APPS=[
+                "django.contrib.admin",
+                "django.contrib.auth",
+                "django.contrib.contenttypes",
+                "django.contrib.messages",
+                "django.contrib.sessions",
+                "django.contrib.staticfiles",
+                "django_celery_beat",
+                "celery_catchup.django",
+            ],
+            MIDDLEWARE=[
+                "django.contrib.sessions.middleware.SessionMiddleware",
+                "django.middleware.csrf.CsrfViewMiddleware",
+                "django.contrib.auth.middleware.AuthenticationMiddleware",
+                "django.contrib.messages.middleware.MessageMiddleware",
+            ],
+            TEMPLATES=[
+                {
+                    "BACKEND": "django.template.backends.django.DjangoTemplates",
+                    "APP_DIRS": True,
+                    "OPTIONS": {
+                        "context_processors": [
+                            "django.template.context_processors.request",
+                            "django.contrib.auth.context_processors.auth",
+                            "django.contrib.messages.context_processors.messages",
+                        ]
+                    },
+                }
+            ],
+            ROOT_URLCONF="tests.integration.django_urls",
+            STATIC_URL="/static/",
+            ALLOWED_HOSTS=["*"],
+            PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
             DATABASES=databases,
         )
         django.setup()

@@ -21,7 +21,7 @@ from celery_catchup.beat import scheduler as beat
 from celery_catchup.cli import catchup
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Operator
-from celery_catchup.store import Leases
+from celery_catchup.store import Actor, Leases, Origin
 from celery_catchup.testing import FakeClock
 from celery_catchup.worker_plugin.context import Notebook, RunContext
 
@@ -106,7 +106,7 @@ class Project:
 
     @contextmanager
     def operator(self) -> Iterator[Operator]:
-        operator = Operator(self.app, by="tester@here")
+        operator = Operator(self.app, actor=Actor("tester@here", Origin.CLI))
         try:
             yield operator
         finally:

@@ -15,7 +15,7 @@ import redis
 from celery_catchup.operations import Operator
 from celery_catchup.operations.runs import list_runs
 from celery_catchup.operations.status import status
-from celery_catchup.store import Keys
+from celery_catchup.store import Actor, Keys, Origin
 from celery_catchup.testing import FakeClock
 from tests.integration.servers import a_scheduler
 from tests.results import Recorder
@@ -65,7 +65,7 @@ def test_a_million_runs_cost_as_little_as_a_few(redis_url: str, record_result: R
         a_scheduler(redis_url, clock) as scheduler,
     ):
         scheduler.tick()
-        operator = Operator(scheduler.app)
+        operator = Operator(scheduler.app, actor=Actor("tester", Origin.PYTHON))
         work = {
             "tick": scheduler.tick,
             "list": lambda: list_runs(operator, limit=50),

@@ -34,6 +34,7 @@ from redis.exceptions import (
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Operator
 from celery_catchup.operations.status import status
+from celery_catchup.store import Actor, Origin
 from celery_catchup.store.connection import STORE_FAILS
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.testing import FakeClock
@@ -193,7 +194,7 @@ def looking(url: str, fault: Fault) -> None:
     beat = _chain(url)
     before = {key: beat.client.dump(key) for key in beat.client.keys("*")}  # type: ignore[union-attr]
     app = _app(url)
-    operator = Operator(app)
+    operator = Operator(app, actor=Actor("tester", Origin.PYTHON))
     fault.into(operator.store.client)
     found = _repeated(lambda: status(operator))
     assert found.in_flight == 1

@@ -105,7 +105,10 @@ def test_a_run_of_a_task_that_no_worker_knows_stays_open_and_is_dead_after_its_t
     outcomes = []
     for day in range(1, 10):
         recovery.now_ms = int(time.time() * 1000) + day * 86_400_000
-        outcomes.append(recovery.recover(leadership, run_id, lane="hourly-etl", evidence=Evidence.LOST))
+        sends = here.run(run_id)["sends"]
+        outcomes.append(
+            recovery.recover(leadership, run_id, lane="hourly-etl", evidence=Evidence.LOST, sends=sends)
+        )
         if outcomes[-1] is Recovered.DEAD:
             break
         Workers(store).retry(run_id, owner="", delay_ms=0, error=told)  # as the worker did above

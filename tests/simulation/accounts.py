@@ -51,6 +51,7 @@ class Accounts:
         for name, expected in self.oracle.entries.items():
             if expected.kind != "plain":
                 self._account(expected, skips[name], ledger, until)
+            self._judge_covered(name, ledger)
         for run_id, run in ledger.items():
             self._judge_end(run_id, run, ledger, until)
         if not all(
@@ -63,6 +64,17 @@ class Accounts:
                 self.oracle.fail("a loss of state was not said", life)
         if self.oracle.hub.failure is not None:
             raise self.oracle.hub.failure
+
+    def _judge_covered(self, name: str, ledger: Mapping[str, Any]) -> None:
+        """A covered slot is covered by a run of its entry that ended or waits, and stands for it."""
+        spans = self.oracle.network.server.ask([("ZRANGE", self.oracle.keys.skips(name), 0, -1)])[0]
+        for span in map(read_span, spans):
+            run = ledger.get(str(span["run_id"])) if span["reason"] == "covered" else None
+            stands = (
+                run is not None and run["entry"] == name and run.get("first", run["slot"]) <= span["first"]
+            )
+            if span["reason"] == "covered" and not stands and not self.oracle.rolled_back_at:
+                self.oracle.fail("covered by no run", name, span["first"], span["last"])
 
     def _judge_end(self, run_id: str, run: Mapping[str, Any], ledger: Mapping[str, Any], until: int) -> None:
         """Every run of a time that is over has ended, in a way that it may end."""

@@ -136,11 +136,22 @@ class Broker:
         self.hub.spawn(self.process, lambda: self._arrive(number), after=after + delay)
 
     def _arrive(self, number: int) -> None:
-        if number in self.held and self.held[number].redelivered:
+        one = self.held.get(number)
+        if one is not None and one.redelivered:
             self._ready.appendleft(number)
+        elif one is not None and not one.headers.get("priority"):
+            self._ready.insert(self._first_of_low_priority(), number)
         else:
             self._ready.append(number)
         self.offer()
+
+    def _first_of_low_priority(self) -> int:
+        """Where a message without a priority joins: before those that come last."""
+        low = (place for place, one in enumerate(self._ready) if self._is_low(one))
+        return next(low, len(self._ready))
+
+    def _is_low(self, number: int) -> bool:
+        return number in self.held and bool(self.held[number].headers.get("priority"))
 
     def _count_fault(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -246,13 +257,24 @@ class SimulatedDispatcher:
         if "expires" in entry.options:
             told["expires"] = "@catchup:expires@"
             place["expires_ms"] = round(entry.options["expires"] * 1000)
+        if "priority" in entry.options:
+            told["priority"] = place["priority"] = entry.options["priority"]
         return Template(json.dumps(told), routing_key=QUEUE, queue_name=QUEUE, **place)
 
     def publish(
-        self, windows: Iterable[Sequence[OutboxRun]], *, now: Instant, **_: Any
+        self,
+        windows: Iterable[Sequence[OutboxRun]],
+        *,
+        now: Instant,
+        enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[Sent]]:
         for window in windows:
-            yield [Sent(one, self._send(one, now)) for one in window]
+            sent = list[Sent]()
+            for one in window:
+                sent.append(Sent(one, self._send(one, now)))
+                if enough():
+                    break
+            yield sent
 
     def _send(self, one: OutboxRun, now: Instant) -> DispatchFailedError | None:
         try:

@@ -24,11 +24,14 @@ class Expected:
     policy: Any = None
     attempts: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
+    excluded_hours: range = range(0)
+    """Hours of the day in which its slots must not run."""
+    hold_above: int | None = None
 
     @property
     def chained(self) -> bool:
         """Whether its runs are executed one at a time and in order."""
-        return self.kind == "all"
+        return self.kind in ("all", "span")
 
     @property
     def replaces(self) -> bool:
@@ -51,8 +54,14 @@ class Expected:
             "off": {"catchup_off", "guard_blocked"},
             "cancel_other": {"superseded"},
             "terminate_other": {"superseded"},
+            "span": {"covered"},
         }
-        return {"expired", "paused", "already_exists"} | own.get(self.kind, set())
+        excluded = {"excluded"} if self.excluded_hours else set()
+        return {"expired", "paused", "already_exists"} | own.get(self.kind, set()) | excluded
+
+    def is_excluded(self, slot: int) -> bool:
+        """Whether the slot must not run."""
+        return slot // HOUR % 24 in self.excluded_hours
 
     def slots(self, after: int, until: int) -> Iterator[int]:
         """``(after, until]``, in milliseconds."""
@@ -81,7 +90,35 @@ ENTRIES = (
         {"window": "1d", "overlap_policy": "all", "max_attempts": 2, "retry_delay": "5m"},
         2,
     ),
-    Expected("strict", "all", 30, 2, "6h", {"window": "6h", "overlap_policy": "all"}),
+    Expected(
+        "strict", "all", 30, 2, "6h", {"window": "6h", "overlap_policy": "all", "catch_up": {"priority": 9}}
+    ),
+    Expected(
+        "gap",
+        "span",
+        12,
+        1,
+        "2d",
+        {"window": "2d", "select": "span", "max_span": "6h", "overlap_policy": "all"},
+    ),
+    Expected(
+        "bulk",
+        "allow",
+        33,
+        1,
+        "30d",
+        {"window": "30d", "overlap_policy": "allow", "hold_above": 4, "catch_up": {"priority": 9}},
+        hold_above=4,
+    ),
+    Expected(
+        "shop",
+        "all",
+        22,
+        1,
+        "1d",
+        {"window": "1d", "overlap_policy": "all", "exclude": "* 1-6 * * *"},
+        excluded_hours=range(1, 7),
+    ),
     Expected("report", "skip", 15, 2, "12h", {"window": "12h", "overlap_policy": "skip"}),
     Expected("cache", "latest", 45, 2, "12h", {"window": "12h", "select": "latest"}),
     Expected("feed", "allow", 20, 3, "2d", {"window": "2d", "overlap_policy": "allow", "jitter": "10m"}),

@@ -12,8 +12,8 @@ from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.engine import Reaper, reaper, tracked_entries
-from celery_catchup.planning import scope
+from celery_catchup.engine import Reaper, advance, reaper, tracked_entries
+from celery_catchup.planning import planner, scope
 from celery_catchup.store import Evidence, leadership, ledger, opening
 from celery_catchup.store.store import Script
 from celery_catchup.worker_plugin import deliveries, heartbeat, worker_process
@@ -80,6 +80,18 @@ def _window_is_an_hour_longer(_: Any) -> list[Change]:
         return replace(found, after=min(found.after, longer))
 
     return [(scope, "_reach", mutated)]
+
+
+def _nothing_is_held(_: Any) -> list[Change]:
+    return [(advance, "find_held", lambda *_, **__: {})]
+
+
+def _exclusions_are_ignored(_: Any) -> list[Change]:
+    return [(scope, "_excluded", lambda *_: ())]
+
+
+def _covered_slots_are_not_recorded(_: Any) -> list[Change]:
+    return [(planner._Planning, "_settle_spans", lambda self, running: None)]
 
 
 def _no_heartbeat(_: Any) -> list[Change]:
@@ -379,5 +391,34 @@ MUTANTS: dict[str, Mutant] = {
         "a task that was given a run's headers is dropped",
         (("claim", r"return \{ 'foreign' \}", "return { 'held' }"),),
         changes=_every_task_is_the_runs_own,
+    ),
+    "no_limit_of_active_runs": Mutant(
+        "places are not counted: any number of catch-up runs is active",
+        (("", r"if free_places\(\) <= 0 then return false end", ""),),
+        stress="all_beats_away",
+    ),
+    "waiting_lane_forgotten": Mutant(
+        "a lane that finds no place among the active catch-up runs is not noted",
+        (("", r"redis\.call\('ZADD', keys\.catchup_waiting[^\n]*", ""),),
+        stress="all_beats_away",
+    ),
+    "nothing_is_held": Mutant(
+        "a catch-up of any size starts without an approval",
+        changes=_nothing_is_held,
+        stress="all_beats_away",
+    ),
+    "hold_forgets_slots": Mutant(
+        "the watermark of a held entry does not stay",
+        (("hold_entries", r"decided = one\[2\]", "decided = tonumber(args.now_ms)"),),
+        stress="all_beats_away",
+    ),
+    "exclusions_ignored": Mutant(
+        "excluded slots run",
+        changes=_exclusions_are_ignored,
+    ),
+    "covered_unrecorded": Mutant(
+        "slots that a span covers are not recorded",
+        changes=_covered_slots_are_not_recorded,
+        stress="all_beats_away",
     ),
 }

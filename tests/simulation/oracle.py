@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,17 @@ class Oracle:
     led_at: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
     paused: dict[str, int] = field(default_factory=dict)
+    max_active: int | None = None
+    """``catchup_max_active``"""
+    held: set[str] = field(default_factory=set)
+    """Entries whose catch-up waits for an approval, as far as a beat has said it."""
+    discarded: set[str] = field(default_factory=set)
+    """Entries whose held catch-up somebody has discarded."""
+    approved: set[str] = field(default_factory=set)
+    late_runs: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+    """Catch-up runs by life and tick of the beat that decided them, and entry."""
+    passed_over: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """The latest manual start of an entry that counts for the slots before it."""
     plain: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     told: Counter[str] = field(default_factory=Counter)
     skipped: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -118,6 +130,17 @@ class Oracle:
             if self.entries[one.entry].chained and one.trigger in SCHEDULED and not record.reopened:
                 self._in_order(one)
         self.running.append(one)
+        self._count_active()
+
+    def _count_active(self) -> None:
+        """At most ``catchup_max_active`` catch-up and backfill runs are executed under a valid lease."""
+        late = {
+            one.run_id
+            for one in self.running
+            if one.trigger in ("catchup", "backfill") and one.plugin and self._leased(one)
+        }
+        if self.max_active is not None and len(late) > self.max_active and not self.rolled_back_at:
+            self.fail("more catch-up runs at once than allowed", len(late), self.max_active)
 
     def _began_plain(self, one: Execution) -> None:
         if one.entry != "plain":  # Celery's own housekeeping
@@ -210,7 +233,8 @@ class Oracle:
             return
         keys = int(command[2]) if name in self.network.server.scripts.values() else 0
         args = [_text(value) for value in command[3 + keys :]] if keys else []
-        if name in WRITES and WRITES[name](answer) and process.notes.get("life") != self.leader:
+        by_leader = name in WRITES and not (name == "release" and not args[0])  # a worker passes a place on
+        if by_leader and WRITES[name](answer) and process.notes.get("life") != self.leader:
             self.fail("written by a beat that leads no more", name, process.name)
         handler = getattr(self, f"_on_{name}", None)
         if handler is not None:
@@ -382,10 +406,16 @@ class Oracle:
     def _on_resume_entry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
             self.paused.pop(args[0], None)
+            if args[0] in self.held:
+                self.held.discard(args[0])
+                (self.discarded if args[1] == "1" else self.approved).add(args[0])
 
     def _on_start_manual_run(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"started":
             self.runs[args[0]].trigger = "manual"
+            entry, (now, keep) = json.loads(args[1])["entry"], args[3:5]
+            if keep != "1":
+                self.passed_over[entry] = max(self.passed_over[entry], int(now))
 
     # -- events ------------------------------------------------------------------------------
 
@@ -397,6 +427,8 @@ class Oracle:
                 self._dispatched(process, event)
             case events.RunSkipped():
                 self._skipped(process, event)
+            case events.EntryHeld():
+                self._held_back(event)
             case events.CatchupStarted():
                 until = process.notes.get("until") or event.window_end
                 process.notes["until"] = min(until, event.window_end)
@@ -406,6 +438,22 @@ class Oracle:
                 process.notes["suspect"] = process.notes["tick"]
             case events.StateLost():
                 self.awaiting_loss.pop(process.notes["life"], None)
+
+    def _held_back(self, event: events.EntryHeld) -> None:
+        most = self.entries[event.entry].hold_above
+        if most is None or event.runs <= most:
+            self.fail("held for no reason of its policy", event.entry, event.runs)
+        self.held.add(event.entry)
+        self.approved.discard(event.entry)
+        self.paused[event.entry] = self.hub.now
+
+    def _flooded(self, process: Process, entry: str) -> None:
+        """No beat decides more catch-up runs of an entry in one tick than somebody has approved."""
+        most, key = self.entries[entry].hold_above, (process.notes["life"], process.notes["tick"], entry)
+        self.late_runs[key] += 1
+        flood = most is not None and self.late_runs[key] > most and entry not in self.approved
+        if flood and not self.rolled_back_at:
+            self.fail("a flood without an approval", entry, self.late_runs[key])
 
     def _dispatched(self, process: Process, event: events.RunDispatched) -> None:
         expected, slot = self.entries[event.entry], event.run.slot.at
@@ -420,6 +468,10 @@ class Oracle:
             self.fail("decided early", event.entry, slot - max(tick, process.clock.wall_ms))
         if slot not in expected.slots(slot - 1, slot):
             self.fail("no such slot", event.entry, slot)
+        if expected.is_excluded(slot):
+            self.fail("an excluded slot runs", event.entry, slot)
+        if record.trigger == "catchup":
+            self._flooded(process, event.entry)
         if expected.window_ms is not None and slot <= until - expected.window_ms:
             self.fail("older than its window", event.entry, until - expected.window_ms - slot)
         since = self.paused.get(event.entry)
@@ -428,13 +480,17 @@ class Oracle:
 
     def _skipped(self, process: Process, event: events.RunSkipped) -> None:
         expected, skip = self.entries[event.entry], event.skip
-        if str(skip.reason) not in expected.reasons:
+        by_hand = str(skip.reason) == "manual_run" and skip.last <= self.passed_over[event.entry]
+        by_hand |= str(skip.reason) == "discarded" and event.entry in self.discarded
+        if not by_hand and str(skip.reason) not in expected.reasons:
             self.fail("skipped for no reason of its policy", event.entry, skip.reason)
         tick = process.notes["tick"]
         inside = expected.window_ms is not None and skip.last > tick - expected.window_ms
         if str(skip.reason) == "expired" and inside:
             self.fail("expired inside its window", event.entry, skip.last)
         found = list(expected.slots(skip.first - 1, skip.last))
+        if str(skip.reason) == "excluded" and not all(map(expected.is_excluded, found)):
+            self.fail("excluded for no reason of its policy", event.entry, skip.first, skip.last)
         if len(found) != skip.count:
             self.fail("a span of skips is miscounted", event.entry, skip.count, len(found))
 

@@ -11,6 +11,8 @@ from redis.exceptions import RedisError
 from celery_catchup.errors import CatchupError
 from celery_catchup.operations import backfills, dead_letters, manual_runs, pauses
 from celery_catchup.operations.operator import Operator
+from celery_catchup.store.audit import Actor, Origin
+from tests.integration.beats import by_tester
 from tests.simulation.hub import HostClock, Hub, Process
 
 PAUSABLE = ("etl", "report", "cache", "sync")
@@ -33,8 +35,21 @@ class Person:
         if self.paused and draw.random() < 0.5:
             self.resume(draw.choice(sorted(self.paused)), catchup=draw.random() < 0.8)
             return
-        choice = draw.choice((self.pause, self.run, self.backfill, self.replay))
+        choice = draw.choice((self.pause, self.run, self.backfill, self.replay, self.decide_held))
         self._command(choice)
+
+    def decide_held(self, operator: Operator) -> None:
+        """Approve or discard what is held."""
+        if self.hub.random.random() < 0.7:
+            pauses.approve(operator, ())
+        else:
+            pauses.discard_held(operator, ())
+
+    def approve_held(self) -> None:
+        def approve(operator: Operator) -> None:
+            pauses.approve(operator, ())
+
+        self._command(approve)
 
     def resume(self, name: str, *, catchup: bool = True) -> None:
         def work(operator: Operator) -> None:
@@ -49,7 +64,8 @@ class Person:
         pauses.pause(operator, [name])
 
     def run(self, operator: Operator) -> None:
-        manual_runs.start_run(operator, self.hub.random.choice(STARTED))
+        draw = self.hub.random
+        manual_runs.start_run(operator, draw.choice(STARTED), keep_missed=draw.random() < 0.3)
 
     def backfill(self, operator: Operator) -> None:
         draw = self.hub.random
@@ -67,7 +83,7 @@ class Person:
         letters = [run for run, _, _ in islice(operator.listing.dead(), 3)]
         if letters:
             one = self.hub.random.choice(letters)
-            operator.controls.replay(one["id"], entry=one["entry"])
+            operator.controls.replay(one["id"], change=by_tester(), entry=one["entry"])
 
     def _command(self, work: Any) -> None:
         process = Process(self.hub, "operator", self.clock)
@@ -75,7 +91,7 @@ class Person:
         def run() -> None:
             self.hub.trace("operator", work.__name__)
             try:
-                work(self._operator(self._app))
+                work(self._operator(self._app, actor=Actor("operator", Origin.CLI)))
             except (RedisError, OSError, CatchupError) as error:
                 self.hub.trace("operator", "failed", type(error).__name__)
 

@@ -39,6 +39,7 @@ class QueueRules:
         at = max(now, min(delivery.starts_at, now + countdown))
         beside = self.broker.messages[delivery.run_id] > 0
         earliest, latest = self._expiry(delivery)
+        latest = max(latest, record.sent.expires)  # the server's clock may have been put back since
         record.before, record.sent = record.sent, Sent(at, now, latest, beside)
         record.expires_first = min(record.expires_first or earliest, earliest)
 

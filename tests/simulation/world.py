@@ -23,6 +23,7 @@ from tests.simulation.people import Person
 from tests.simulation.server import Server, on_simulated_time
 from tests.simulation.shims import simulated
 from tests.simulation.weather import Weather
+from tests.simulation.witness import Witness
 from tests.simulation.workers import Control, Fleet, Worker
 
 START = 1_770_000_000_000 // (24 * HOUR) * 24 * HOUR
@@ -84,10 +85,12 @@ class World:
         self.broker.accepted, self.oracle.forgive = self.oracle.sent, forgive
         self.oracle.strict_plain = self.broker.atomic and not self.may_roll_back
         self.accounts = Accounts(self.oracle)
-        self.network.watchers.append(self.oracle.watch)
+        self.witness = Witness(self.oracle)
+        self.network.watchers += [self.witness.watch, self.oracle.watch]
         self.network.receivers.append(self.oracle.received)
         server.looked_at = self.oracle.looked_at
-        self.app = _app(server.path, hub)
+        self.oracle.max_active = 2 if stress == "all_beats_away" else (None, 2, 3)[seed % 3]
+        self.app = _app(server.path, hub, max_active=self.oracle.max_active)
         skews = [draw.randint(-20_000, 20_000) for _ in range(8)]
         self.beats = [
             Beat(hub, f"beat{i}", self._clock(skews[i]), app=self.app, oracle=self.oracle)
@@ -198,9 +201,11 @@ class World:
         self.operator.paused.clear()
         for name in [one.name for one in ENTRIES if one.policy]:
             self.operator.resume(name)
+        for hours in (1, 3, 6):  # what was missed last is held when a beat leads again
+            self.hub.spawn(self.hub.supervisor, self.operator.approve_held, after=hours * HOUR)
 
 
-def _app(path: str, hub: Hub) -> Celery:
+def _app(path: str, hub: Hub, *, max_active: int | None) -> Celery:
     app = Celery("simulated", set_as_current=False)
     app.conf.update(
         broker_url=f"redis+socket://{path}",
@@ -209,6 +214,7 @@ def _app(path: str, hub: Hub) -> Celery:
         catchup_lease_ttl="60m",
         catchup_run_lease_ttl="90m",
         catchup_poll_interval="20m",
+        catchup_max_active=max_active,
         beat_max_loop_interval=1200,
         beat_schedule={one.name: one.declared() for one in ENTRIES},
         catchup_entries={one.name: one.policy for one in ENTRIES if one.kind != "plain"},
@@ -222,6 +228,8 @@ class Simulator:
 
     def __init__(self, path: str) -> None:
         self.server = Server(path)
+        self.world: World | None = None
+        """The one that was played last; its server has its records until the next begins."""
 
     def close(self) -> None:
         self.server.close()
@@ -244,7 +252,7 @@ class Simulator:
         world = World(
             seed, self.server, scripts=scripts, length=length, keep=keep, stress=stress, forgive=forgive
         )
-        violation = ""
+        self.world, violation = world, ""
         with (
             simulated(world.network, world.broker, scripts, world.oracle.heard, world.control.ask),
             ExitStack() as stack,

@@ -101,7 +101,7 @@ def _replace_django_schedulers() -> None:
     from django.utils import timezone
     from django_celery_beat import schedulers
 
-    from celery_catchup.beat.django_source import RowEntry, _entry
+    from celery_catchup.beat.django_source import RowEntry, _RowBuilder
 
     class AdaptedRowEntry(RowEntry):
         """Our entry of a row, made from the row as `ModelEntry` is, or from its fields as `next` does."""
@@ -111,7 +111,7 @@ def _replace_django_schedulers() -> None:
                 super().__init__(app=app, **fields)
                 return
             model.date_changed = model.date_changed or timezone.now()  # ours come from the database
-            self.__dict__.update(_entry(model, app).__dict__)
+            self.__dict__.update(_RowBuilder(app).entry(model).__dict__)
             self.model = model
 
     class AdaptedDatabaseScheduler(AdaptedScheduler):

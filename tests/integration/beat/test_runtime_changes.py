@@ -14,7 +14,7 @@ import redis
 from celery import Celery
 from celery.beat import ScheduleEntry
 
-from celery_catchup.beat.entry_sources import EntrySource
+from celery_catchup.beat.entry_sources import EntrySource, ExpandingSource
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.store import Keys
 from celery_catchup.testing import FakeClock
@@ -168,7 +168,9 @@ def test_a_wrong_entry_of_a_source_fails_alone_from_the_start(
                 "right": {"task": "right", "schedule": 3.0},
             }
 
-    monkeypatch.setattr("celery_catchup.beat.scheduler.open_source", lambda app, _: Source(app))
+    monkeypatch.setattr(
+        "celery_catchup.beat.scheduler.open_source", lambda app, *_: ExpandingSource(app, Source(app))
+    )
     site.start()
     site.run_for(seconds=4)
 

@@ -14,6 +14,7 @@ from celery_catchup.events.command_lines import command_line
 from celery_catchup.model import RunState
 from celery_catchup.store import Notes
 from celery_catchup.testing import FakeClock
+from tests.integration.beats import by_tester
 from tests.integration.operating import ALL, HOURLY, Project
 
 BACK = "2026-02-07T12:02:00Z"
@@ -141,6 +142,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
     assert found == {
         "scheduler": "never started",
         "healthy": False,
+        "beatHealthy": False,
         "namespace": "proj",
         "leader": None,
         "epoch": None,
@@ -165,8 +167,10 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "conflict": None,
         "undecided": None,
         "failing": [],
+        "activeCatchup": None,
         "held": {},
-        "overdue": [],
+        "overdue": {},
+        "undecidedEntries": [],
         "queues": [],
         "longRunning": [],
         "unpublishedFor": None,
@@ -253,7 +257,10 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "stored": False,
                 "revision": None,
                 "finished": False,
-                "overdueSince": None,
+                "undecidedSince": None,
+                "expectWithin": None,
+                "overdue": 0,
+                "lastSuccess": None,
             }
         ]
     }
@@ -309,6 +316,7 @@ def test_a_run_in_json_has_the_documented_fields(project: Project) -> None:
         "requestedBy": None,
         "tenant": None,
         "logicVersion": None,
+        "deadline": None,
     }
 
 
@@ -428,7 +436,7 @@ def test_one_run_is_shown_by_the_beginning_of_its_id(project: Project) -> None:
 def test_attempts_before_the_last_are_listed_with_what_became_of_them(project: Project) -> None:
     run = project.json("runs", "--limit", "1")["runs"][0]["runId"]
     with project.operator() as operator:
-        operator.controls.replay(run, entry="hourly-etl")
+        operator.controls.replay(run, change=by_tester(), entry="hourly-etl")
     project.execute("hourly-etl", state=RunState.FAILED, error="KeyError: 'x'")
 
     lines = project.text("runs", "show", run).splitlines()

@@ -130,6 +130,7 @@ def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -
         "expired": 1,
         "error": None,
         "held": 0,
+        "maxActive": None,
     }
     identity = slots[0].pop("runId")
     assert len(identity) == 36
@@ -139,6 +140,7 @@ def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -
             "action": "dispatch",
             "reason": None,
             "triggerType": "catchup",
+            "slots": 1,
         },
         {
             "scheduledTime": "2026-02-07T12:00:00Z",
@@ -146,6 +148,7 @@ def test_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -
             "reason": "guard_blocked",
             "triggerType": None,
             "runId": None,
+            "slots": 1,
         },
     ]
 

@@ -26,6 +26,8 @@ NOWHERE = f"redis://:{CANARY}@127.0.0.1:1/0"
 LOOKING = {
     "preview": ("preview",),
     "status": ("status",),
+    "why": ("why", "hourly-etl", "now"),
+    "whatif": ("whatif", "hourly-etl"),
     "check": ("status", "--check"),
     "entries": ("entries",),
     "runs": ("runs",),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.engine import backfill_runner
 from celery_catchup.model import RunState, to_instant, to_rfc3339
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
@@ -62,6 +63,20 @@ def test_every_slot_of_the_range_runs_both_ends_included(beat: Beat) -> None:
     assert done is not None
     assert (done.state, done.dispatched, done.skipped) == ("completed", 24, 0)
     assert {run["trigger"] for run in beat.ledger.runs_of("etl")} == {"backfill"}
+
+
+def test_many_backfills_take_turns_and_a_tick_continues_a_bounded_number(
+    beat: Beat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill_runner, "_AT_ONCE", 2)
+    asked = [ask(beat, DAY[hour], DAY[hour], total=1) for hour in range(5)]
+
+    counts = []
+    for _ in range(3):
+        beat.tick()
+        counts.append(sum((beat.backfills.get(one.id) or one).dispatched for one in asked))
+
+    assert counts == [2, 4, 5]
 
 
 def test_newest_first_goes_downwards(beat: Beat) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from redis.connection import AbstractConnection
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.planning import planner
 from celery_catchup.store import Keys
+from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 
 NAMESPACE = "costs"
@@ -127,12 +130,13 @@ def runs_on_record(url: str) -> int:
 # -- idle ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("policy", [POLICY, POLICY | {"expect_within": "30m"}], ids=["plain", "deadlines"])
 def test_an_idle_tick_is_one_small_round_trip_whatever_the_number_of_entries(
-    beat_of: Callable[..., CostedBeat], traffic: Traffic
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, policy: dict[str, str]
 ) -> None:
     counted = []
     for count in (10, MANY):
-        beat = beat_of(count)
+        beat = beat_of(count, policy)
         beat.tick(seconds=1)
         traffic.sendings.clear()
         with calls_counted() as calls:
@@ -144,6 +148,48 @@ def test_an_idle_tick_is_one_small_round_trip_whatever_the_number_of_entries(
         beat.scheduler.close()
 
     assert counted[1] <= counted[0] + 10  # nobody has looked at the entries
+
+
+def test_deadlines_that_pass_cost_one_round_trip_for_many_entries(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
+) -> None:
+    beat = beat_of(200, POLICY | {"expect_within": "30m"})
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    beat.tick()
+    with redis.Redis.from_url(redis_url) as client:
+        ledger: Any = client.hgetall(Keys(NAMESPACE).ledger)
+        for run_id, text in ledger.items():
+            client.hset(Keys(NAMESPACE).ledger, run_id, text.replace(b'"queued",', b'"succeeded",'))
+        client.script_load(all_scripts()["judge_slots"].text)
+    beat.healthy_until("2026-02-07T10:30:00Z")
+    traffic.sendings.clear()
+
+    beat.tick()
+    judged = len(traffic.sendings)
+    beat.tick(seconds=1)
+
+    assert judged == 2  # one for the tick, one for all deadlines
+    assert len(traffic.sendings) == 3  # nothing is overdue, so nothing is looked at again
+
+
+@pytest.mark.soak
+def test_an_idle_tick_with_ten_thousand_deadlines_takes_less_than_a_millisecond(
+    beat_of: Callable[..., CostedBeat], traffic: Traffic
+) -> None:
+    beat = beat_of(10_000, POLICY | {"expect_within": "30m"}, alike=True)
+    for _ in range(40):
+        beat.tick(seconds=1)
+    traffic.sendings.clear()
+    taken = []
+    for _ in range(200):
+        begun = time.process_time()
+        beat.tick(seconds=1)
+        taken.append(time.process_time() - begun)
+
+    # Once a minute the leader forgets what is old, which is another round trip.
+    assert len(traffic.sendings) <= 200 + 5 * 4
+    assert statistics.median(taken) < 0.001, statistics.median(taken)
+    print(f"median {statistics.median(taken) * 1e3:.3f} ms")
 
 
 # -- live ------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def test_a_beat_that_lost_the_lead_accepts_nothing(redis_url: str, desk_clock: F
 
     states = beat.engine.services.states
     with pytest.raises(FencedError):
-        states.accept({"c": "{}"}, leadership=beat.engine.services.leadership)
+        states.accept({"c": "{}"}, by=beat.engine.services.leadership)
     assert list(states.accepted()) == ["b"]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import redis
 
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
@@ -53,3 +55,29 @@ def test_a_standby_that_was_stopped_in_the_midst_of_its_question_does_not_take_a
 
     assert not standby.tick()
     assert leader.tick()
+
+
+@pytest.mark.parametrize("fails", ["reading the state", "before a slot is decided"])
+def test_a_tick_that_fails_after_the_server_went_back_loses_no_slot(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    leader = Beat(redis_url, clock, ENTRIES)
+    leader.tick()
+    kept: Any = {key: leader.client.dump(key) for key in leader.client.scan_iter()}
+    leader.run_for(seconds=2 * 3600, step=600)
+    leader.client.flushdb()
+    for key, value in kept.items():
+        leader.client.restore(key, 0, value)
+
+    with monkeypatch.context() as patch:
+        if fails == "reading the state":
+            patch.setattr(type(leader.engine.services.states), "load", _unreachable)
+        with suppress(redis.ConnectionError):
+            leader.engine.lead(leader.engine.now())
+    leader.tick()
+
+    assert leader.sent("etl") == [TEN, ELEVEN]
+
+
+def _unreachable(*_: Any, **__: Any) -> None:
+    raise redis.ConnectionError("unreachable")

@@ -116,7 +116,10 @@ def test_commands_show_approve_and_discard_what_is_held(redis_url: str, desk_clo
     with project.beat() as beat:
         beat.tick()
         beat.tick()
-        assert "2 entries held: 8 runs" in project.text("status")
+        assert "Scheduler: running (2 entries held: 8 runs)" in project.text("status")
+        previewed = project.catchup("preview")
+        assert "In all: 8 runs would be dispatched." in previewed.stdout
+        assert previewed.stderr.count("wait for an approval") == 2
         assert project.text("entries").count("held (4 runs)") == 2
         project.catchup("approve", code=2)
         assert "4 runs would be dispatched" in project.text("approve", "--all", "-n")

@@ -54,8 +54,11 @@ def test_missed_slots_go_to_the_queue_of_catch_ups_and_live_ones_to_their_own(
     assert slots(redis_url, "live") == ["11:00"]
 
 
-def test_a_priority_is_that_of_the_message(redis_url: str, desk_clock: FakeClock) -> None:
-    project(redis_url, desk_clock, POLICY, catchup_priority=9)
+@pytest.mark.parametrize("priority", [9, "lowest"])
+def test_a_priority_is_that_of_the_message(
+    redis_url: str, desk_clock: FakeClock, priority: int | str
+) -> None:
+    project(redis_url, desk_clock, POLICY, catchup_priority=priority)
 
     lowest = "live\x06\x169"  # kombu's queue of that priority
     assert slots(redis_url, lowest) == ["09:00", "10:00"]
@@ -81,7 +84,7 @@ def test_a_backfill_and_a_replay_stay_in_the_lane(redis_url: str, desk_clock: Fa
     [
         ({"catch_up": "late"}, "expected a mapping such as"),
         ({"catch_up": {"que": "late"}}, "did you mean 'queue'?"),
-        ({"catch_up": {"priority": 256}}, "expected a whole number from 0 to 255, got 256"),
+        ({"catch_up": {"priority": 256}}, "expected a whole number from 0 to 255 or 'lowest', got 256"),
     ],
 )
 def test_a_wrong_lane_says_what_to_write(

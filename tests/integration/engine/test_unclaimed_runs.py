@@ -10,7 +10,9 @@ import pytest
 
 from celery_catchup.events import EntryFailed, RunDied, RunExpired, RunResent, RunUnreported
 from celery_catchup.model import RunState
+from celery_catchup.store import Evidence
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
+from celery_catchup.store.recovery import Recovered
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import QUEUE, Beat, Broker
 
@@ -134,12 +136,60 @@ def test_a_message_is_sent_again_when_later_ones_were_claimed_for_a_while(fleet:
     assert {message["id"] for message in fleet.beat.messages()} == {fleet.first}
 
 
+def test_a_message_of_low_priority_is_not_lost_when_later_ones_of_a_higher_one_were_claimed(
+    redis_url: str, broker: Broker
+) -> None:
+    broker.timing = {"priority": 9}
+    fleet = Fleet(redis_url, broker, {})
+    fleet.workers(plugin=True)
+    fleet.now += MINUTE
+    fleet.drain()
+    fleet.pass_minutes(60, plugin=True)
+    waiting = fleet.beat.sent()
+
+    fleet.beat.client.hset(fleet.beat.keys.drained, f"{QUEUE}\x1f9", fleet.now)
+    fleet.pass_minutes(90, plugin=True)
+
+    assert (waiting, fleet.beat.sent()) == ([TEN], [TEN, TEN])
+
+
+def test_a_claim_counts_for_messages_of_its_priority(fleet: Fleet) -> None:
+    fleet.claim(fleet.first, routing_key=QUEUE, priority=9)
+
+    assert list(fleet.beat.recovery.drained([QUEUE, f"{QUEUE}\x1f9"])) == [f"{QUEUE}\x1f9"]
+
+
 def test_a_message_is_sent_again_when_its_queue_is_empty_and_workers_are_there(fleet: Fleet) -> None:
     fleet.broker.held = 0
 
     fleet.pass_minutes(8, plugin=True)
 
     assert fleet.beat.sent() == [TEN, TEN]
+
+
+@pytest.mark.parametrize(("took", "copies"), [(0.0, 1), (1200.0, 0)])
+def test_a_claim_shows_that_its_queue_drains_up_to_the_publication_not_the_confirmation(
+    redis_url: str, took: float, copies: int
+) -> None:
+    """The run that is claimed was confirmed after the other one; only if it was also published after it,
+    the other message is lost."""
+    entries = {name: (HOURLY, {"window": "6h", "overlap_policy": "allow"}) for name in ("etl", "sync")}
+    clock, broker = FakeClock("2026-02-07T09:59:59Z"), Broker(atomic=False)
+    broker.down = True
+    beat = Beat(redis_url, clock, entries, broker=broker)
+    beat.tick()
+    clock.advance(seconds=2)
+    with pytest.raises(Exception, match="the broker is down"):
+        beat.tick()
+    (first,), (second,) = (beat.ledger.runs_of(name) for name in entries)
+    beat.ledger.published({first["id"]: {}})
+    beat.ledger.now_ms = beat.leases.now_ms = int(time.time() * 1000) + 10 * MINUTE
+
+    beat.ledger.published({second["id"]: {}}, took=took)
+    beat.leases.claim(second["id"], owner="a", task="proj.sync", worker="w", routing_key=QUEUE)
+
+    drained, sent = beat.recovery.drained([QUEUE]), beat.ledger.run(first["id"])["sent"]
+    assert (drained.get(QUEUE, 0) > sent) is bool(copies)
 
 
 def test_nothing_is_sent_into_an_empty_queue_without_workers(fleet: Fleet) -> None:
@@ -158,6 +208,21 @@ def test_copies_come_at_growing_intervals(fleet: Fleet) -> None:
 
     assert len(fleet.beat.sent()) == 6  # after about 5, 10, 20, 40 and 80 minutes
     assert fleet.states == ["queued", "waiting", "waiting"]
+
+
+def test_evidence_about_an_earlier_message_sends_no_copy_of_a_later_one(fleet: Fleet) -> None:
+    """The request to send it again arrives late, when it was sent again already."""
+    recovery, lead = fleet.beat.recovery, fleet.beat.engine.services.leadership
+    fleet.workers(plugin=True)
+    recovery.now_ms = fleet.now + 24 * 60 * MINUTE
+    judged = {"lane": "etl", "evidence": Evidence.LOST, "sends": 1}
+    once = recovery.recover(lead, fleet.first, **judged)
+
+    recovery.now_ms += 24 * 60 * MINUTE
+    late = recovery.recover(lead, fleet.first, **judged)
+
+    assert (once, late) == (Recovered.SENT, Recovered.ALIVE)
+    assert fleet.beat.sent() == [TEN, TEN]
 
 
 def test_a_worker_that_has_received_a_message_keeps_it_from_being_sent_again(fleet: Fleet) -> None:
@@ -295,6 +360,42 @@ def test_a_run_in_the_outbox_has_no_lease_until_the_broker_has_it(redis_url: str
     assert beat.client.zcard(beat.keys.leases) == 1
     assert beat.ledger.outbox(10) == []
     assert abs(beat.ledger.runs_of("etl")[0]["sent"] - time.time() * 1000) < 10_000
+
+
+@pytest.mark.parametrize(
+    "timing", [{}, {"countdown_ms": MINUTE}, {"countdown_ms": 1, "expires_ms": 2 * MINUTE}]
+)
+def test_a_confirmation_is_recorded_alike_however_the_record_was_written(
+    redis_url: str, timing: dict[str, int]
+) -> None:
+    broker, clock = Broker(atomic=False), FakeClock("2026-02-07T09:59:59Z")
+    broker.down = True
+    beat = Beat(
+        redis_url, clock, {"etl": (HOURLY, {"window": "6h", "overlap_policy": "allow"})}, broker=broker
+    )
+    beat.tick()
+    clock.advance(seconds=2)
+    with pytest.raises(Exception, match="the broker is down"):
+        beat.tick()
+    (run,) = beat.ledger.runs_of("etl")
+    run_id, unsent = run["id"], beat.ledger.run(run["id"])
+
+    def confirm() -> tuple[dict[str, Any], float]:
+        """Return the record, with times as they are after the confirmation, and the lease."""
+        begun = time.time() * 1000
+        beat.ledger.published({run_id: timing})
+        found, lease = beat.ledger.run(run_id), beat.client.zscore(beat.keys.leases, run_id)
+        times = {name: round((found[name] - begun) / 5000) for name in ("sent", "expires") if name in found}
+        return {"countdown": 0, **found, **times}, round((lease - begun) / 5000)
+
+    as_committed = confirm()
+    assert beat.ledger.outbox(1) == []
+    beat.client.hset(beat.keys.ledger, run_id, json.dumps(dict(sorted(unsent.items()))))
+    beat.client.zadd(beat.keys.outbox, {run_id: 1})
+    beat.client.zrem(beat.keys.leases, run_id)
+
+    assert as_committed == confirm()
+    assert beat.ledger.outbox(1) == []
 
 
 def test_a_confirmation_that_comes_after_the_claim_changes_no_lease(redis_url: str) -> None:

@@ -376,6 +376,15 @@ def test_a_slot_is_explained_on_the_page_of_its_entry(
     assert words in text
 
 
+def test_the_page_of_a_run_says_why_there_is_one(project: Project) -> None:
+    (run, *_) = project.json("runs")["runs"]
+
+    with flower(project.app) as site:
+        page = visible_text(site.ask(f"/catchup/run/{run['runId']}").text)
+
+    assert "Beat was late for it, and caught it up within the window of 6h." in page
+
+
 def test_a_slot_without_a_run_has_the_reason_and_its_backfill(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock, policies={"hourly-etl": False})
     project.tick()
@@ -387,6 +396,10 @@ def test_a_slot_without_a_run_has_the_reason_and_its_backfill(redis_url: str, de
         lane = site.ask("/catchup").text
 
     assert "Select is False: missed slots do not run." in visible_text(page)
+    assert "skipped (catchup_off). Select is False: a slot that is handled more than 1m late" in visible_text(
+        page
+    )
+    assert "(epoch 2)" in page
     assert "start=2026-02-07T10%3A00%3A00Z&amp;end=2026-02-07T10%3A00%3A00Z#backfill" in page
     assert "/catchup/entry?entry=hourly-etl&amp;slot=2026-02-07T10%3A00%3A00Z#cu-slots" in lane
 
@@ -495,6 +508,19 @@ def test_entries_in_the_order_of_their_names_are_grouped_by_prefix(tenants: Proj
         page = site.ask("/catchup?sort=name").text
 
     assert re.findall(r'scope="rowgroup"[^>]*>([^<]+)<', page) == ["tenant/acme/"]
+
+
+def test_the_entries_that_for_each_makes_are_a_group(redis_url: str, desk_clock: FakeClock) -> None:
+    each = {"tenant": ["eu", "us"]}
+    every_hour = {"task": "proj.etl", "schedule": crontab(minute=0)}
+    schedule = {"hourly-etl": every_hour, "alone": every_hour}
+    project = Project(redis_url, desk_clock, schedule, {"hourly-etl": {**ALL, "for_each": each}})
+    with flower(project.app) as site:
+        page, group = site.ask("/catchup?sort=name").text, site.ask("/catchup?prefix=hourly-etl%5B").text
+
+    assert "hourly-etl[*] 2" in visible_text(page)
+    assert re.findall(r'scope="rowgroup"[^>]*>([^<]+)<', page) == ["hourly-etl[*]"]
+    assert _entries(group) == ["hourly-etl[eu]", "hourly-etl[us]"]
 
 
 def test_a_part_of_a_name_finds_runs(tenants: Project) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from celery.schedules import crontab
 
+from celery_catchup.flower import fleet
+from celery_catchup.operations.fleet import Fleet
 from celery_catchup.store.listing import RunFilter
 from celery_catchup.store.states import COLUMNS
 from celery_catchup.testing import FakeClock
@@ -72,7 +74,9 @@ def filled(
     with project.operator() as operator:
         operator.store.client.flushall()
         made = fill(operator, runs_each=runs_each, every=every)
-    with flower(project.app) as site:
+    # Asking the workers goes through the same server, at times of its own.
+    with pytest.MonkeyPatch.context() as patch, flower(project.app) as site:
+        patch.setattr(fleet, "ask_fleet", lambda operator: Fleet(asked=True))
         yield project, site, made
 
 
@@ -87,13 +91,16 @@ def received(project: Project, site: Site, path: str) -> int:
 
 
 def commands(project: Project, site: Site, path: str) -> int:
-    """Return how many commands a request sends to the store."""
+    """Return how many commands a request sends to the store: the least of three requests, because Flower
+    itself talks to the same server every few seconds."""
     site.ask(path)
     with project.operator() as operator:
-        client = operator.store.client
-        before = client.info("stats")["total_commands_processed"]
-        assert site.ask(path).status == 200
-        return int(client.info("stats")["total_commands_processed"] - before)
+        client, counts = operator.store.client, []
+        for _ in range(3):
+            before = client.info("stats")["total_commands_processed"]
+            assert site.ask(path).status == 200
+            counts.append(int(client.info("stats")["total_commands_processed"] - before))
+    return min(counts)
 
 
 def test_no_page_and_no_call_asks_the_store_more_often_when_the_ledger_is_larger(
@@ -110,7 +117,8 @@ def test_no_page_and_no_call_asks_the_store_more_often_when_the_ledger_is_larger
     # A thread that connects just then sends a command or two of its own.
     more = {path: large[path] - small[path] for path in paths if path not in rare}
     assert {path: count for path, count in more.items() if count > 2} == {}
-    assert max(large[path] - small[path] for path in rare) < 10
+    # Each run of the page, of which there are fifty at most, is looked up among the overdue slots.
+    assert {path: large[path] - small[path] for path in rare if large[path] - small[path] >= 60} == {}
 
 
 def test_nothing_scans_the_keys_of_the_server_nor_the_ledger(redis_url: str, desk_clock: FakeClock) -> None:

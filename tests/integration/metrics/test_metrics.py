@@ -187,7 +187,7 @@ def test_the_number_of_commands_does_not_grow_with_the_ledger(
         scrape(registry)
         used = {name: calls - before.get(name, 0) for name, calls in commands().items()}
 
-    assert used["cmdstat_hgetall"] == 4  # leader, scheduler, hours, first_seen
+    assert used["cmdstat_hgetall"] == 6  # leader, scheduler, hours, first_seen, deadlines, left_off
     assert not {"cmdstat_scan", "cmdstat_hscan", "cmdstat_keys", "cmdstat_zrange"} & {
         name for name, calls in used.items() if calls
     }

@@ -12,6 +12,7 @@ from celery_catchup.dispatch.header_names import ENTRY, RUN_ID, TRIGGER_TYPE
 from celery_catchup.model import Slot, run_id
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.refusals import UnknownEntryError
+from celery_catchup.store import Actor, Origin
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def app(redis_url: str) -> Celery:
 
 @pytest.fixture
 def operator(app: Celery) -> Iterator[Operator]:
-    operator = Operator(app)
+    operator = Operator(app, actor=Actor("tester", Origin.PYTHON))
     yield operator
     operator.close()
 

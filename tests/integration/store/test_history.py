@@ -9,6 +9,7 @@ import pytest
 from celery_catchup.model import RunState, SkipReason, Trigger, to_instant
 from celery_catchup.store.history import last_catchup
 from celery_catchup.testing import FakeClock
+from tests.integration.beats import by_tester
 from tests.integration.operating import ALL, HOURLY, Project
 
 KEPT_HOURS = 192
@@ -229,7 +230,7 @@ def test_a_replay_remembers_how_the_run_had_ended_and_no_more_than_twenty_attemp
     (run_id,) = project.execute("hourly-etl", state=RunState.FAILED, error="first")
     for number in range(25):
         with project.operator() as operator:
-            operator.controls.replay(run_id, entry="hourly-etl")
+            operator.controls.replay(run_id, change=by_tester(), entry="hourly-etl")
         desk_clock.advance(seconds=1)
         while run_id not in project.execute("hourly-etl", state=RunState.FAILED, error=f"again {number}"):
             pass

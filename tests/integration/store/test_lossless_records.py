@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from celery_catchup.model import RunState, to_instant
+from celery_catchup.store import Actor, Origin
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.templates import Template
 from celery_catchup.testing import FakeClock
-from tests.integration.beats import Beat
+from tests.integration.beats import Beat, by_tester
 from tests.integration.ledgers import new_backfill
 
 AWKWARD = (
@@ -58,7 +60,7 @@ def test_texts_of_a_run_survive_its_whole_life(beat: Beat, text: str) -> None:
     for _ in range(2):
         beat.leases.claim("r1", owner="w", task=text, worker=text, entry=text)
         beat.leases.finish("r1", entry=text, owner="w", state=RunState.FAILED, error=text)
-        beat.controls.replay("r1", entry=text, by=text)
+        beat.controls.replay("r1", entry=text, change=replace(by_tester(), actor=Actor(text, Origin.PYTHON)))
     beat.leases.claim("r1", owner="w", task=text, worker=text, entry=text)
     beat.leases.finish("r1", entry=text, owner="w", state=RunState.REVOKED, error=text)
 

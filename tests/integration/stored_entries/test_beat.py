@@ -38,7 +38,7 @@ def project(redis_url: str, clock: FakeClock) -> Project:
 
 @pytest.fixture
 def stored(project: Project) -> Entries:
-    return entries(project.app, by="alice")
+    return entries(project.app, actor="alice")
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_an_entry_that_cannot_be_used_fails_alone(
     good = stored.create("good", **EVERY_MINUTE)
     records = EntryRecords(Store(client, "proj"))
     for name, text in (("torn", "{"), ("odd", '{"task":"t","schedule":"x y"}')):
-        records.write([RecordChange(name, 0, text)], now=0)
+        records.write([RecordChange(name, 0, text)], change=None, now=0)
 
     run_for(beat, clock, seconds=40)
 
@@ -243,7 +243,7 @@ def test_an_entry_that_cannot_be_used_fails_alone(
     failing = {one["entry"]: one["reason"] for one in project.json("status")["failing"]}
     assert failing.keys() == {"torn", "odd"}
     assert "entries.odd.schedule" in failing["odd"]
-    records.write([RecordChange("torn", good.revision + 1)], now=0)
+    records.write([RecordChange("torn", good.revision + 1)], change=None, now=0)
     run_for(beat, clock, seconds=2)
     assert [one["entry"] for one in project.json("status")["failing"]] == ["odd"]
 

@@ -43,7 +43,7 @@ def project(redis_url: str, clock: FakeClock) -> Project:
 
 @pytest.fixture
 def stored(project: Project) -> Entries:
-    return entries(project.app, by="alice")
+    return entries(project.app, actor="alice")
 
 
 @pytest.fixture
@@ -167,11 +167,11 @@ def test_an_update_without_a_revision_is_repeated_when_another_comes_first(
     stored.create("sync", task="t", schedule="0 * * * *")
     stock, raced = EntryRecords.write, list[int]()
 
-    def write(self: EntryRecords, changes: Any, *, now: int) -> int:
+    def write(self: EntryRecords, changes: Any, **given: Any) -> int:
         if not raced:
             raced.append(1)
             stored.update("sync", args=[1])
-        return stock(self, changes, now=now)
+        return stock(self, changes, **given)
 
     monkeypatch.setattr(EntryRecords, "write", write)
     found = stored.update("sync", kwargs={"a": 1})
@@ -368,7 +368,7 @@ def test_a_record_that_changes_while_it_is_read_cannot_be_overwritten(
 )
 def test_a_damaged_record_hides_no_other(stored: Entries, text: str) -> None:
     stored.create("good", task="t", schedule="0 * * * *")
-    stored._records.write([RecordChange("bad", 0, text)], now=0)
+    stored._records.write([RecordChange("bad", 0, text)], change=None, now=0)
 
     assert [one.name for one in stored.list()] == ["good"]
     with pytest.raises(StoreError, match="'bad'"):

@@ -37,12 +37,15 @@ ONE_OF_EACH: dict[str, Any] = {
     "end_date": "2026-12-31",
     "exclude": ["2026-12-25"],
     "misfire_threshold": "30s",
+    "expect_within": "1h",
     "max_attempts": 3,
     "retry_delay": "1m",
     "retry_backoff": 2,
     "retry_max_delay": "1h",
+    "for_each": {"customer": "proj.customers:active"},
+    "refresh": "1m",
     "logic_version": "2",
-    "tenant": "acme",
+    "tenant": "",
     "jitter": "500ms",
 }
 

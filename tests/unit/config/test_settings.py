@@ -97,6 +97,13 @@ def test_the_preset_sets_caps_and_rate() -> None:
     assert settings.rate_limit == timedelta(milliseconds=100)
 
 
+def test_the_considerate_preset_sets_a_lane_a_limit_and_a_hold() -> None:
+    settings = Settings.read({"catchup_preset": "considerate", "catchup_hold_above": 50})
+
+    assert (settings.priority, settings.max_active, settings.hold_above) == ("lowest", 4, 50)
+    assert settings.max_runs is None
+
+
 @pytest.mark.parametrize("own", [7, None])
 def test_what_is_set_explicitly_comes_before_the_preset(own: int | None) -> None:
     settings = Settings.read({"catchup_preset": "conservative", "catchup_max_runs": own})
@@ -106,9 +113,11 @@ def test_what_is_set_explicitly_comes_before_the_preset(own: int | None) -> None
 
 
 def test_an_unknown_preset_is_one_mistake() -> None:
-    assert mistakes({"catchup_preset": "careful"}) == ["catchup_preset: expected conservative, got 'careful'"]
+    assert mistakes({"catchup_preset": "careful"}) == [
+        "catchup_preset: expected conservative or considerate, got 'careful'"
+    ]
     assert mistakes({"catchup_preset": ["conservative"]}) == [
-        "catchup_preset: expected conservative, got ['conservative']"
+        "catchup_preset: expected conservative or considerate, got ['conservative']"
     ]
 
 

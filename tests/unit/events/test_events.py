@@ -31,6 +31,7 @@ SAMPLES: dict[str, Any] = {
     "int": 3,
     "float": 1.5,
     "str": "text",
+    "str | None": None,
     "Instant": TEN,
     "PlannedRun": PlannedRun(Slot(TEN), Trigger.CATCHUP, TEN),
     "Skip": Skip(0, TEN, TEN, 1, SkipReason.GUARD_BLOCKED),

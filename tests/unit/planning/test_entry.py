@@ -73,3 +73,9 @@ def test_the_next_run_is_after_the_excluded_slots_and_these_are_no_slots_to_run(
     assert excluding.next_after(0, TEN) == TEN + HOUR
     assert excluding.next_run_after(0, TEN) == to_instant(datetime(2026, 2, 9, tzinfo=UTC))
     assert [excluding.has_slot(Slot(at)) for at in (TEN, TEN + HOUR)] == [True, False]
+
+
+def test_a_schedule_whose_slots_are_all_excluded_has_no_next_run() -> None:
+    excluding = replace(entry(Schedule(HOURLY)), exclusions=compile_exclusions(("0 * * * *",), UTC, ()))
+
+    assert excluding.next_run_after(0, TEN) is None
