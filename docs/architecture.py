@@ -17,6 +17,7 @@ CONTRACT = "Each room imports from lower rooms only"
 SAYS = {
     "cli": "celery catchup …",
     "flower": "tab and HTTP API",
+    "django": "policies in Django's admin",
     "demo": "an outage, played",
     "testing": "for users' tests",
     "operations": "what an operator can do",
@@ -24,6 +25,7 @@ SAYS = {
     "worker_plugin": "claim, renew, report",
     "metrics": "Prometheus",
     "dispatch": "a run becomes a message",
+    "notifications": "tell receivers, over HTTP",
     "engine": "the leader's work",
     "stored_entries": "entries made at run time",
     "store": "all of Redis, in Lua scripts",

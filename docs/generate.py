@@ -18,7 +18,6 @@ from types import NoneType, UnionType
 from typing import Any
 
 import click
-from pydantic.fields import FieldInfo
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -26,7 +25,8 @@ from celery_catchup import events, signals
 from celery_catchup.cli import catchup
 from celery_catchup.config.configuration import Declaration, load
 from celery_catchup.config.durations import LONGEST, format_duration
-from celery_catchup.config.fields import FieldParser, UserModel
+from celery_catchup.config.field_descriptions import FieldDescription, describe_fields
+from celery_catchup.config.fields import UserModel
 from celery_catchup.config.overlap_policy import OverlapPolicy
 from celery_catchup.config.policy import Policy, SchedulePolicy
 from celery_catchup.config.settings import PREFIX, Settings
@@ -35,6 +35,7 @@ from celery_catchup.metrics import catalogue, samples
 from celery_catchup.model import SkipReason
 from celery_catchup.operations import (
     backfills,
+    bench,
     clean_up,
     dead_letters,
     doctor,
@@ -46,7 +47,9 @@ from celery_catchup.operations import (
     previews,
     runs,
     skipped_slots,
+    slot_answers,
     watermarks,
+    whatif,
 )
 from celery_catchup.operations import status as states
 from celery_catchup.operations.json_form import camel
@@ -60,6 +63,8 @@ REFERENCE = HERE / "reference"
 PRINTED: dict[str, tuple[str, type]] = {
     "preview": ("previews", previews.Preview),
     "status": ("", states.Status),
+    "why": ("", slot_answers.Why),
+    "whatif": ("", whatif.WhatIf),
     "entries": ("entries", entries.EntryView),
     "entries add, edit": ("", StoredEntry),
     "entries delete, apply, and all of them with -n": ("", changes.Applied),
@@ -83,6 +88,7 @@ PRINTED: dict[str, tuple[str, type]] = {
     "purge": ("", clean_up.PurgedNamespace),
     "import": ("entries", import_state.ImportedEntry),
     "doctor": ("", doctor.Examination),
+    "bench": ("", bench.Bench),
 }
 """The object that each command prints with -j, or a list of them under a name."""
 
@@ -117,21 +123,15 @@ def mistakes() -> str:
 
 def settings_rows() -> Iterator[list[str]]:
     """Yield one row for each app-wide setting."""
-    for name, field in Settings.model_fields.items():
-        yield [f"`{PREFIX}{name}`", values(field), default(field), meaning(field)]
+    for field in describe_fields(Settings):
+        yield [f"`{PREFIX}{field.name}`", field.values, default(field), field.meaning]
 
 
 def policy_rows(model: type[UserModel]) -> Iterator[list[str]]:
     """Yield one row for each field of a policy."""
-    for name, field in model.model_fields.items():
-        others = [f"`{other}`" for other, own in model.spellings().items() if own == name != other]
-        yield [
-            f"`{name}`",
-            ", ".join(others),
-            values(field),
-            default(field),
-            meaning(field),
-        ]
+    for field in describe_fields(model):
+        others = [f"`{other}`" for other, own in model.spellings().items() if own == field.name != other]
+        yield [f"`{field.name}`", ", ".join(others), field.values, default(field), field.meaning]
 
 
 def overlap_rows() -> Iterator[list[str]]:
@@ -140,23 +140,11 @@ def overlap_rows() -> Iterator[list[str]]:
         yield [f"`{one}`", one.rule.while_active, one.rule.of_missed]
 
 
-def values(field: FieldInfo) -> str:
-    """Describe the values that a field accepts."""
-    return next(part.says for part in field.metadata if isinstance(part, FieldParser))
-
-
-def meaning(field: FieldInfo) -> str:
-    """Return the description of a field on one line."""
-    return " ".join(str(field.description).split())
-
-
-def default(field: FieldInfo) -> str:
+def default(field: FieldDescription) -> str:
     """Describe the default of a field."""
-    if field.default is None or field.default in ({}, []):
+    if field.default is None:
         return "none"
-    if isinstance(field.default, timedelta):
-        return f"`{format_duration(field.default)}`"
-    return f"`{field.default}`" if field.default != "" else "empty"
+    return f"`{field.default}`" if field.default else "empty"
 
 
 # -- stored entries --------------------------------------------------------------------------
@@ -165,8 +153,8 @@ def default(field: FieldInfo) -> str:
 def stored_entries_page() -> str:
     """Return the page about stored entries."""
     rows = [
-        [f"`{name}`", values(field), "needed" if field.is_required() else default(field), meaning(field)]
-        for name, field in EntryFields.model_fields.items()
+        [f"`{field.name}`", field.values, "needed" if field.required else default(field), field.meaning]
+        for field in describe_fields(EntryFields)
     ]
     return fill("stored-entries", {"{fields}": table(["Field", "Values", "Default", "Meaning"], rows)})
 

@@ -10,7 +10,38 @@ DEBUG = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["django_celery_beat", "shop"]
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_celery_beat",
+    "celery_catchup.django",
+    "shop",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "shop.urls"
+STATIC_URL = "/static/"
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
@@ -24,7 +55,7 @@ CELERY_IMPORTS = ["celery_catchup.worker"]
 # Instead of django_celery_beat.schedulers:DatabaseScheduler. Rows of the admin are the entries ...
 CELERY_BEAT_SCHEDULER = "celery_catchup.Scheduler"
 CELERY_CATCHUP_SOURCE = "django"
-# ... and get their policies here: one by name, or one for all.
+# ... and get their policies in the admin, or here, which wins: one by name, or one for all.
 CELERY_CATCHUP_ENTRIES = {
     "count-sales": {"window": "6h", "overlap_policy": "all"},
     "send-newsletter": False,
