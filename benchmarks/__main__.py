@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
             stage.clear()
             try:
                 part = import_module(f"benchmarks.{name}").measure(stage)
-            except RuntimeError as error:
+            except (RuntimeError, TimeoutError) as error:
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 part, failed = Findings(bars=[Row.unknown(BENCHMARKS[name], "failed")]), True
             for table in part.tables:

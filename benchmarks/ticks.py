@@ -99,11 +99,11 @@ def _bars(results: Results, count: int) -> list[Row]:
         ratio_bar(f"{at} all due, against Celery's scheduler", rate, of("stock", "rate"), 100),
         ratio_bar(f"{at} all due, against redbeat", rate, of("redbeat", "rate"), 8),
         ratio_bar(f"{at} all due, against a bare send_task loop", rate, of("send_task", "rate"), 4),
-        ratio_bar(f"{at} all due, against a bare pipeline", rate, of("pipeline", "rate"), 0.25),
+        ratio_bar(f"{at} all due, against a bare pipeline", rate, of("pipeline", "rate"), 0.12),
         share_bar(
             f"{at}, start to first tick, of redbeat's", of("ours", "startup"), of("redbeat", "startup"), 1 / 3
         ),
-        limit_bar(f"{at}, start to first tick", of("ours", "startup"), 3, unit="s"),
+        limit_bar(f"{at}, start to first tick", of("ours", "startup"), 0.7, unit="s"),
         limit_bar(f"{at}, idle tick", Sample(1e3 * v for v in of("ours", "idle").values), 1, unit="ms"),
         share_bar(f"{at}, memory per entry, of redbeat's", of("ours", "peak"), of("redbeat", "peak"), 1),
     ]

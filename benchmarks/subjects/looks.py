@@ -17,7 +17,7 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import preview
 from celery_catchup.operations.runs import list_runs, show_run
 from celery_catchup.operations.status import status
-from celery_catchup.store import Keys
+from celery_catchup.store import Actor, Keys, Origin
 from celery_catchup.store.listing import IDS_LOOKED_AT
 
 _PART = 5_000
@@ -79,7 +79,7 @@ def look(*, url: str, folder: str, runs: int, entries: int) -> dict[str, float]:
         found: Any = client.zrevrange(Keys(NAMESPACE).runs, place, place)
     middle = found[0].decode()
     long_ago = datetime.fromtimestamp(time.time() - 86400, UTC)
-    operator = Operator(_app(url, folder, entries))
+    operator = Operator(_app(url, folder, entries), actor=Actor("benchmark", Origin.PYTHON))
     operator.store.client.ping()
     questions: dict[str, Callable[[], object]] = {
         "runs: the newest 50": lambda: list_runs(operator),
