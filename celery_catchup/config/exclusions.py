@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from celery_catchup.config.fields import FieldParser, moment, to_utc
+from celery_catchup.config.fields import FieldParser, SeveralProblemsError, moment, problems_of, to_utc
 from celery_catchup.error_text import did_you_mean, shown
 from celery_catchup.model import Instant, to_datetime, to_instant
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron
@@ -73,7 +73,7 @@ def exclusions(value: object) -> tuple[str, ...]:
         except ValueError as error:
             problems.append(f"[{index}]: {error}" if len(items) > 1 else str(error))
     if problems:
-        raise ValueError("; ".join(problems))
+        raise SeveralProblemsError(problems)
     return tuple(found)
 
 
@@ -163,7 +163,7 @@ class _Events:
 
 
 def calendars(value: object) -> dict[str, Calendar]:
-    """Check ``catchup_calendars``: names with lists, countries or files; all mistakes in one ValueError."""
+    """Check ``catchup_calendars``: names with lists, countries or files; all mistakes at once."""
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping of names to calendars, got {shown(value)}")
     found, problems = {}, []
@@ -171,9 +171,9 @@ def calendars(value: object) -> dict[str, Calendar]:
         try:
             found[str(name)] = _calendar(written)
         except ValueError as error:
-            problems.append(f"[{name!r}]: {error}")
+            problems += [f"[{shown(name)}]: {problem}" for problem in problems_of(error)]
     if problems:
-        raise ValueError("; ".join(problems))
+        raise SeveralProblemsError(problems)
     return found
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MOST = 10**9
 """The largest count anywhere; a larger one is a typing error."""
 
+MOST_PROBLEMS = 20
+"""Mistakes in one value that are reported; more would hide the others."""
+
 MOST_GROWTH = 100
 """The largest factor by which a delay grows."""
 
@@ -41,6 +44,20 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 Word = TypeVar("Word", bound=StrEnum)
+
+
+class SeveralProblemsError(ValueError):
+    """Several mistakes in one value; each text begins with its place in the value, such as ``[0].url: ``."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        more = len(problems) - MOST_PROBLEMS
+        self.problems = [*problems[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        super().__init__("; ".join(self.problems))
+
+
+def problems_of(error: ValueError) -> list[str]:
+    """Return the mistakes that a parser found in one value."""
+    return error.problems if isinstance(error, SeveralProblemsError) else [str(error)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +250,18 @@ def _mistakes(
         key = item["loc"][0]
         # A field that is missing because its name was misspelt is one mistake, not two.
         if key in raw or names.get(key) not in misspelt:
-            yield Mistake(path(where, key), _problem(item, key=key, model=model))
+            for problem in _problems(item, key=key, model=model):
+                yield Mistake(path(where, key), problem)
 
 
-def _problem(item: Any, *, key: object, model: type[UserModel]) -> str:
+def _problems(item: Any, *, key: object, model: type[UserModel]) -> list[str]:
     names = model.spellings()
     match item["type"]:
         case "extra_forbidden" if key in names:
-            return f"{names[str(key)]!r} is given under two names; keep one of them"
+            return [f"{names[str(key)]!r} is given under two names; keep one of them"]
         case "extra_forbidden" | "invalid_key":
-            return model.unknown(key)
+            return [model.unknown(key)]
         case "missing":
-            return f"missing; add {key!r}"
+            return [f"missing; add {key!r}"]
         case _:
-            return str(item["ctx"]["error"])
+            return problems_of(item["ctx"]["error"])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from celery_catchup.config.fields import FieldParser, text
-from celery_catchup.error_text import shown
+from celery_catchup.config.fields import FieldParser, SeveralProblemsError, text
+from celery_catchup.error_text import path, shown
 
 MOST_KEYS = 2
 MOST_ENTRIES = 10_000
@@ -127,18 +127,19 @@ def _parse(value: object) -> ForEach:
             functions[str(key)] = values
         elif isinstance(values, str):
             problems.append(
-                f"{key}: expected a list, or a function such as 'proj.tenants:active', got {shown(values)}"
+                f"{path('', key)}: expected a list, or a function such as 'proj.tenants:active',"
+                f" got {shown(values)}"
             )
         elif found := value_problems(values):
-            problems += [f"{key}: {problem}" for problem in found]
+            problems += [f"{path('', key)}: {problem}" for problem in found]
         elif not values:
-            problems.append(f"{key}: the list is empty, got []; name at least one value")
+            problems.append(f"{path('', key)}: the list is empty, got []; name at least one value")
         else:
             lists[str(key)] = listed_values(values)
     if not problems and not functions and (problem := too_many(lists.values())):
         problems.append(problem)
     if problems:
-        raise ValueError("; ".join(_some(problems)))
+        raise SeveralProblemsError(_some(problems))
     return ForEach(tuple(map(str, value)), lists, functions)
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from celery_catchup.config.fields import FieldParser, one_of
+from celery_catchup.config.fields import FieldParser, SeveralProblemsError, one_of, problems_of
 from celery_catchup.error_text import did_you_mean, listed, shown
 
 MOST_RECEIVERS = 20
@@ -66,7 +66,7 @@ class Receiver:
 
 
 def receivers(value: object) -> tuple[Receiver, ...]:
-    """Parse ``catchup_notify``; all mistakes in one ValueError, without a URL or a secret."""
+    """Parse ``catchup_notify``; all mistakes at once, without a URL or a secret."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list of mappings, got {_type(value)}; write [{{'url': 'https://…'}}]")
     if len(value) > MOST_RECEIVERS:
@@ -78,7 +78,7 @@ def receivers(value: object) -> tuple[Receiver, ...]:
         if key in keys[:number]:
             problems.append(f"[{number}].url: is given twice; list all its kinds in one 'on'")
     if problems:
-        raise ValueError("; ".join(problems))
+        raise SeveralProblemsError(problems)
     return tuple(one for one in found if one is not None)
 
 
@@ -99,7 +99,7 @@ def _receiver(value: object, where: str, problems: list[str]) -> Receiver | None
             try:
                 read[name] = parse(value.get(name))
             except ValueError as error:
-                problems.append(f"{where}.{name}: {error}")
+                problems += [f"{where}.{name}: {problem}" for problem in problems_of(error)]
     return Receiver(**read) if len(problems) == before else None  # type: ignore[arg-type]
 
 
@@ -134,7 +134,7 @@ def _kinds(value: object) -> frozenset[NotificationKind]:
         except ValueError as error:
             problems.append(str(error))
     if problems:
-        raise ValueError("; ".join(problems))
+        raise SeveralProblemsError(problems)
     return frozenset(found)
 
 

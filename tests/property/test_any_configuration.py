@@ -50,6 +50,14 @@ anything = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(names, inner, max_size=4)),
     max_leaves=8,
 )
+
+
+def many_values() -> st.SearchStrategy[Any]:
+    """Lists of receivers, right and wrong in any of their fields."""
+    fields = st.sampled_from(["url", "on", "format", "secret", ""])
+    return st.lists(st.one_of(anything, st.dictionaries(fields, anything)), max_size=8)
+
+
 many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -101,6 +109,12 @@ def test_any_configuration_is_loaded_or_refused(
     raw: dict[str, Any], declared: dict[str, Declaration]
 ) -> None:
     assert all(map(is_readable, told(load, raw, declared=declared, timezone=UTC)))
+
+
+@many
+@given(st.sampled_from(["notify", "calendars"]), st.one_of(many_values(), st.dictionaries(names, anything)))
+def test_any_list_or_mapping_of_a_setting_is_read_or_refused(name: str, value: object) -> None:
+    assert all(map(is_readable, told(Settings.read, {PREFIX + name: value})))
 
 
 @many
