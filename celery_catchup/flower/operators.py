@@ -29,7 +29,7 @@ MOST_PLANNED = 100_000
 """Slots that one request may plan, over all its entries."""
 
 FOLLOW_EVERY = 0.5
-"""Seconds between two looks for changes of stored entries."""
+"""Seconds between two looks for changes of entries."""
 _operators: WeakKeyDictionary[Any, Operator] = WeakKeyDictionary()
 _followed_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -78,21 +78,24 @@ def _call(app: Any, function: Callable[[Operator], Result], actor: Actor) -> Res
 def operator_of(app: Any) -> Operator:
     """Return the app's operator, and open it first if necessary.
 
-    Settings are read once: restart Flower after a change, as beat and workers. Entries of a source that
-    changes at run time are read again after a change, and an invalid configuration on every request.
+    Settings are read once: restart Flower after a change, as beat and workers. Entries that change at run
+    time are read again after a change, and an invalid configuration on every request.
     """
     with _lock:
         operator = _operators.get(app)
+        if operator is not None and time.monotonic() - _followed_at.get(app, 0.0) < FOLLOW_EVERY:
+            return operator
+        _followed_at[app] = time.monotonic()  # also if that fails: other requests do not wait for it
         if operator is None or operator.source.has_changed():
-            operator = _operators[app] = _open(app, previous=operator)
-        elif time.monotonic() - _followed_at.get(app, 0.0) >= FOLLOW_EVERY:
-            _followed_at[app] = time.monotonic()  # also if that fails: other requests do not wait for it
-            operator = _operators[app] = _shared(operator.follow_stored())
+            operator = _open(app, previous=operator)
+        else:
+            operator = _shared(operator.follow_stored())
+        _operators[app] = operator
         return operator
 
 
 def follow_at_once(app: Any) -> None:
-    """Look for changes of stored entries with the next request: this process has made one."""
+    """Look for changes of entries with the next request: this process has made one."""
     _followed_at.pop(app, None)
 
 

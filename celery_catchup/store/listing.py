@@ -264,7 +264,7 @@ class Listing(StorePart):
         """Count the runs in flight, to retry, to send later, to publish, dead, and in all; and the slots that
         are overdue."""
         names = ("leases", "retries", "delayed", "outbox", "dead", "runs", "overdue")
-        return self._ask(names, lambda pipe, name: pipe.zcard(self._keys.named(name)))
+        return self._ask(names, lambda pipe, name: pipe.zcard(getattr(self._keys, name)))
 
     def oldest_unpublished(self) -> Instant | None:
         """Return since when the oldest run in the outbox waits to be published."""

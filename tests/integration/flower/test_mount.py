@@ -9,6 +9,7 @@ import pytest
 from flower.urls import settings
 from tornado.web import create_signed_value
 
+from celery_catchup.flower import operators
 from celery_catchup.flower.operators import operator_of
 from celery_catchup.model import RunState
 from celery_catchup.testing import FakeClock
@@ -72,6 +73,7 @@ def test_the_tab_needs_a_login(project: Project) -> None:
 def test_entries_that_change_under_way_are_read_again_on_the_same_connection(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(operators, "FOLLOW_EVERY", 0)
     with flower(project.app) as site:
         assert site.get("/schedules").json["total"] == 1
         before = operator_of(project.app)
