@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ def scene(_chromium_is_there: None) -> Iterator[Scene]:
     """A day that was played, on a server of its own, and goes on."""
     with services.private_server() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("CELERY_APP", "proj")  # as commands on the pages name it
+        patch.setattr(socket, "gethostname", lambda: "app-1")  # pictures go into the documentation
         patch.setattr(fleet, "ask_fleet", lambda operator: Fleet(asked=True, workers=(WORKER,)))
         played = Scene(server.url(), now=datetime.now(UTC), dense=bool(os.environ.get("CATCHUP_SCREENSHOTS")))
         played.play()
