@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from celery_catchup.config.settings import Settings
@@ -41,6 +41,7 @@ class Advance:
     watermark: Instant = 0
     unpublished: bool = False
     _plans: SharedPlans = field(init=False)
+    _reported_holds: dict[str, int] = field(default_factory=dict)
 
     def advance(self, now: Instant) -> None:
         """Decide the slots that are due: live ones of all entries first, then a bounded part of the catch-up.
@@ -103,10 +104,18 @@ class Advance:
         rows = {name: (decided[name], runs) for name, runs in held.items()}
         if not states.hold(self.services.leadership, rows, now=now):
             raise FencedError
-        for name, runs in held.items():
+        for name in held:
             self.entries.wake(name, None)
-            self.services.events.emit(EntryHeld(name, runs))
+        self.report_holds(self._reported_holds | held)
         return held
+
+    def report_holds(self, held: Mapping[str, int]) -> None:
+        """Report the entries that wait for an approval, each once by this beat. The leader that held one may
+        have died before it could, or may have got no answer."""
+        for name, runs in held.items():
+            if name not in self._reported_holds:
+                self.services.events.emit(EntryHeld(name, runs))
+        self._reported_holds = dict(held)
 
     def _decide(self, queue: deque[TrackedEntry], limit: int, now: Instant) -> int:
         """Plan and commit the first of a queue, up to a limit of runs; return the number of runs."""

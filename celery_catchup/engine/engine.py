@@ -33,6 +33,7 @@ from celery_catchup.events import Leading
 from celery_catchup.model import Instant, to_instant, to_milliseconds
 from celery_catchup.store import Batch, FencedError, StaleWatermarkError, StoredState, Term, UnmanagedBatch
 from celery_catchup.store.error_advice import STORE_FAILS
+from celery_catchup.store.states import held_entries
 from celery_catchup.store.store import portions, read_json
 
 _REPORTED_AFTER = 10_000
@@ -256,6 +257,8 @@ class Engine:
         self._settled_at = None
         self._standby.over()
         self._loss.report(EMPTIED if stored.fresh else WENT_BACK)
+        held = held_entries(stored)
+        self._advance.report_holds({name: held[name] for name in held if name in self.entries.by_name})
         if new_term:
             self.terms += 1
             self._revocations.expect()

@@ -177,7 +177,7 @@ def preview(
         wanted = names = operator.with_policy(
             names, advice="add a window, such as 6h, to see what it would recover"
         )
-    state, held = stored, set[str]()
+    state, held = stored, dict[str, int]()
     if state is None:
         state = operator.read_stored(None if shared else names)
         held = held_entries(state)

@@ -40,10 +40,10 @@ class StoredState:
     left_off: Mapping[str, str] = field(default_factory=dict)
 
 
-def held_entries(stored: StoredState) -> set[str]:
-    """Return the entries whose catch-up waits for an approval."""
+def held_entries(stored: StoredState) -> dict[str, int]:
+    """Return the entries whose catch-up waits for an approval, each with its number of runs."""
     pauses = {name: read_json(text) or {} for name, text in stored.paused.items()}
-    return {name for name, one in pauses.items() if one.get("paused") and one.get("held")}
+    return {name: one["held"] for name, one in pauses.items() if one.get("paused") and one.get("held")}
 
 
 @dataclass(frozen=True, slots=True)

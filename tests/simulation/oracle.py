@@ -59,7 +59,7 @@ class Oracle:
     max_active: int | None = None
     """``catchup_max_active``"""
     held: set[str] = field(default_factory=set)
-    """Entries whose catch-up waits for an approval, as far as a beat has said it."""
+    """Entries whose catch-up waits for an approval, by its script."""
     discarded: set[str] = field(default_factory=set)
     """Entries whose held catch-up somebody has discarded."""
     approved: set[str] = field(default_factory=set)
@@ -410,6 +410,17 @@ class Oracle:
                 self.held.discard(args[0])
                 (self.discarded if args[1] == "1" else self.approved).add(args[0])
 
+    def _on_hold_entries(self, process: Process, args: list[str], answer: Any) -> None:
+        """A hold counts from its script on: a lost answer keeps the beat from announcing it at once."""
+        for entry, _, runs in json.loads(args[2]) if answer else ():
+            most = self.entries[entry].hold_above
+            if most is None or runs <= most:
+                self.fail("held for no reason of its policy", entry, runs)
+            if entry not in self.paused:
+                self.held.add(entry)
+                self.approved.discard(entry)
+                self.paused[entry] = self.hub.now
+
     def _on_start_manual_run(self, process: Process, args: list[str], answer: Any) -> None:
         if answer == b"started":
             self.runs[args[0]].trigger = "manual"
@@ -427,8 +438,6 @@ class Oracle:
                 self._dispatched(process, event)
             case events.RunSkipped():
                 self._skipped(process, event)
-            case events.EntryHeld():
-                self._held_back(event)
             case events.CatchupStarted():
                 until = process.notes.get("until") or event.window_end
                 process.notes["until"] = min(until, event.window_end)
@@ -438,14 +447,6 @@ class Oracle:
                 process.notes["suspect"] = process.notes["tick"]
             case events.StateLost():
                 self.awaiting_loss.pop(process.notes["life"], None)
-
-    def _held_back(self, event: events.EntryHeld) -> None:
-        most = self.entries[event.entry].hold_above
-        if most is None or event.runs <= most:
-            self.fail("held for no reason of its policy", event.entry, event.runs)
-        self.held.add(event.entry)
-        self.approved.discard(event.entry)
-        self.paused[event.entry] = self.hub.now
 
     def _flooded(self, process: Process, entry: str) -> None:
         """No beat decides more catch-up runs of an entry in one tick than somebody has approved."""

@@ -201,7 +201,8 @@ class World:
         self.operator.paused.clear()
         for name in [one.name for one in ENTRIES if one.policy]:
             self.operator.resume(name)
-        for hours in (1, 3, 6):  # what was missed last is held when a beat leads again
+        # What was missed last is held when a beat leads again, which may be down for hours still.
+        for hours in range(1, HEALING // HOUR, 2):
             self.hub.spawn(self.hub.supervisor, self.operator.approve_held, after=hours * HOUR)
 
 

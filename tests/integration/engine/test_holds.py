@@ -93,6 +93,33 @@ def test_a_hold_survives_leaders_and_an_approval_survives_a_crash_in_its_middle(
     assert third.told(EntryHeld) == []
 
 
+def test_a_hold_whose_answer_was_lost_is_reported_by_the_next_tick_and_by_the_next_leader(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries: dict[str, Any] = {"etl": ("0 * * * *", POLICY)}
+    before = Beat(redis_url, clock, entries)
+    before.tick()
+    clock.set("2026-02-07T12:30:00Z")
+    states = before.engine.services.states
+
+    def hold(*args: Any, **options: Any) -> bool:
+        type(states).hold(states, *args, **options)
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(states, "hold", hold)
+        with pytest.raises(ConnectionError):
+            before.tick()
+    assert before.told(EntryHeld) == []
+    before.tick()
+    before.tick()
+    before.engine.resign()
+    after = Beat(redis_url, clock, entries)
+    after.tick()
+
+    assert before.told(EntryHeld) == after.told(EntryHeld) == [EntryHeld("etl", 4)]
+
+
 def test_a_discarded_catch_up_is_on_record_and_new_slots_run(redis_url: str, clock: FakeClock) -> None:
     beat = outage(redis_url, clock, "2026-02-07T12:30:00Z")
 
