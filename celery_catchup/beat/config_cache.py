@@ -12,7 +12,7 @@ from typing import Any
 from celery.beat import ScheduleEntry
 
 from celery_catchup.beat.resolved_entries import ResolvedEntries, resolve_entries
-from celery_catchup.config.configuration import Configuration, Declaration, Template, load
+from celery_catchup.config.configuration import Configuration, Declaration, EntryTemplate, load
 
 _ATTRIBUTE = "_celery_catchup_configuration"
 """The attribute of the app that holds the cache, so that it is freed with the app."""
@@ -24,7 +24,7 @@ def load_entries(
     declared: Mapping[str, Declaration],
     raw: Mapping[str, object],
     *,
-    templates: Mapping[str, Template],
+    templates: Mapping[str, EntryTemplate],
     keep: bool,
 ) -> tuple[Configuration, ResolvedEntries]:
     """Load the configuration and resolve the entries; `ConfigurationError` with all mistakes.

@@ -12,7 +12,7 @@ from celery.beat import ScheduleEntry
 from celery_catchup.beat.catchup_entry import declaration_of
 from celery_catchup.beat.for_each import Declares, Expanded, expand, find_for_each
 from celery_catchup.config.app_settings import raw_settings
-from celery_catchup.config.configuration import ENTRIES, UNSET, Declaration, Template
+from celery_catchup.config.configuration import ENTRIES, UNSET, Declaration, EntryTemplate
 from celery_catchup.config.for_each import Values
 from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.settings import PREFIX, Source
@@ -57,7 +57,7 @@ class SettingsSource(EntrySource):
         return found
 
 
-class ForEachValues(Protocol):
+class ValueSource(Protocol):
     """The values that functions of ``for_each`` return, by declaration and argument."""
 
     def first(self, declares: Mapping[str, Declares]) -> Mapping[str, Mapping[str, Values]]:
@@ -73,7 +73,7 @@ class ExpandingSource(EntrySource):
     Without ``values`` no function is called: declarations that need one make no entry.
     """
 
-    def __init__(self, app: Any, source: EntrySource, values: ForEachValues | None = None) -> None:
+    def __init__(self, app: Any, source: EntrySource, values: ValueSource | None = None) -> None:
         super().__init__(app)
         self._source, self._values = source, values
         self.strict = source.strict
@@ -82,7 +82,7 @@ class ExpandingSource(EntrySource):
         self._expanded = Expanded({})
 
     @property
-    def templates(self) -> Mapping[str, Template]:
+    def templates(self) -> Mapping[str, EntryTemplate]:
         """The declarations with ``for_each``, by name."""
         return self._expanded.templates
 
@@ -137,7 +137,7 @@ class ExpandingSource(EntrySource):
         self._source.disable_expired(now, all_decided if self._expanded.templates else decided)
 
 
-def open_source(app: Any, chosen: Source, values: ForEachValues | None = None) -> ExpandingSource:
+def open_source(app: Any, chosen: Source, values: ValueSource | None = None) -> ExpandingSource:
     """Open the source that ``catchup_source`` names; `ConfigurationError` when it cannot be used."""
     return ExpandingSource(app, _open(app, chosen), values)
 

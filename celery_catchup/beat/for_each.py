@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.beat.catchup_entry import declaration_of
-from celery_catchup.config.configuration import DECLARED, UNSET, Declaration, Template
+from celery_catchup.config.configuration import DECLARED, UNSET, Declaration, EntryTemplate
 from celery_catchup.config.fields import PAUSE
 from celery_catchup.config.for_each import FOR_EACH, Expansion, ForEach, Values, expanded_name, tenant_of
 from celery_catchup.config.policy import REFRESH, Policy
@@ -23,7 +23,7 @@ class Expanded:
     """
 
     entries: Mapping[str, Any]
-    templates: Mapping[str, Template] = field(default_factory=dict)
+    templates: Mapping[str, EntryTemplate] = field(default_factory=dict)
     expansions: Mapping[str, Expansion] = field(default_factory=dict)
 
 
@@ -60,7 +60,7 @@ def expand(
     if not declares:
         return Expanded(entries)
     result: dict[str, Any] = {}
-    templates: dict[str, Template] = {}
+    templates: dict[str, EntryTemplate] = {}
     expansions: dict[str, Expansion] = {}
     for name, fields in entries.items():
         if name not in declares:
@@ -68,7 +68,7 @@ def expand(
             continue
         each = None if (one := declares[name]) is None else one.each
         problems = () if each is None else tuple(_problems(name, fields, each, entries))
-        templates[name] = Template(_declaration(fields), problems)
+        templates[name] = EntryTemplate(_declaration(fields), problems)
         if each is None or problems:
             continue
         for values in each.combinations(found.get(name, {})):

@@ -64,7 +64,7 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class EntryTemplate:
     """A declaration with ``for_each``, and the mistakes in it that only its other fields and the names of
     other entries show."""
 
@@ -97,7 +97,7 @@ def load(
     declared: Mapping[str, Declaration],
     timezone: tzinfo,
     place: str = DECLARED,
-    templates: Mapping[str, Template] = MappingProxyType({}),
+    templates: Mapping[str, EntryTemplate] = MappingProxyType({}),
 ) -> Configuration:
     """Load the ``catchup_*`` settings and the entries of an app in ``timezone``; ``place`` is where the
     entries are written. ``templates`` are the entries with ``for_each``, which others are made of.
@@ -164,7 +164,7 @@ class _App:
     timezone: tzinfo
     place: str
 
-    def templates(self, templates: Mapping[str, Template], mistakes: Mistakes) -> dict[str, _Entry]:
+    def templates(self, templates: Mapping[str, EntryTemplate], mistakes: Mistakes) -> dict[str, _Entry]:
         """Parse every entry with ``for_each`` once, for all that are made of it."""
         found = {}
         for name, template in templates.items():
@@ -262,7 +262,7 @@ def _bounded(policy: Policy | None, declaration: Declaration) -> Policy | None:
 def _strange_names(
     given: Mapping[str, object],
     declared: Mapping[str, Declaration],
-    templates: Mapping[str, Template],
+    templates: Mapping[str, EntryTemplate],
     place: str,
 ) -> Iterator[Mistake]:
     for name in (*declared, *templates):

@@ -28,7 +28,7 @@ _LISTED = 10
 """Differences that an error names; ``celery catchup drift`` lists them all."""
 
 
-class Change(StrEnum):
+class DriftKind(StrEnum):
     """How an entry differs from the accepted one."""
 
     ADDED = "added"
@@ -41,7 +41,7 @@ class Difference:
     """One entry that differs. If it changed, ``field`` is the changed field; digests are not shown."""
 
     entry: str
-    change: Change
+    change: DriftKind
     field: str = ""
     was: str = ""
     now: str = ""
@@ -52,7 +52,7 @@ class Difference:
     @property
     def says(self) -> str:
         """Describe the difference without the name of the entry."""
-        if self.change is not Change.CHANGED:
+        if self.change is not DriftKind.CHANGED:
             return _SAYS[self.change]
         if self.field in _DIGESTS:
             return f"has other {self.field}"
@@ -60,7 +60,11 @@ class Difference:
         return f"{self.field}: was {was}, is {now}"
 
 
-_SAYS = {Change.ADDED: "is new", Change.REMOVED: "is not declared any more", Change.CHANGED: "has changed"}
+_SAYS = {
+    DriftKind.ADDED: "is new",
+    DriftKind.REMOVED: "is not declared any more",
+    DriftKind.CHANGED: "has changed",
+}
 
 
 def record_of(
@@ -83,8 +87,8 @@ def record_of(
 
 def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> list[Difference]:
     """List every entry that was added, removed or changed since a set of records was accepted."""
-    found = [Difference(name, Change.ADDED) for name in declared if name not in accepted]
-    found += [Difference(name, Change.REMOVED) for name in accepted if name not in declared]
+    found = [Difference(name, DriftKind.ADDED) for name in declared if name not in accepted]
+    found += [Difference(name, DriftKind.REMOVED) for name in accepted if name not in declared]
     for name, record in declared.items():
         if name in accepted and accepted[name] != record:
             found += _changes(name, _read(accepted[name]), _read(record))
@@ -99,12 +103,12 @@ def listed(found: list[Difference]) -> str:
 
 def _changes(name: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
     if not was:
-        yield Difference(name, Change.CHANGED, "record", "unreadable", "readable")
+        yield Difference(name, DriftKind.CHANGED, "record", "unreadable", "readable")
     # Another version may have other fields; only those in both records are compared.
     for field in (field for field in _FIELDS if field in was and field in now):
         if was[field] != now[field]:
             shown = () if field in _DIGESTS else (was[field], now[field])
-            yield Difference(name, Change.CHANGED, field, *shown)
+            yield Difference(name, DriftKind.CHANGED, field, *shown)
 
 
 def _read(record: str) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from celery_catchup.events import Events, SlotOverdue, SlotRecovered
 from celery_catchup.model import Instant, to_milliseconds
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import DeadlineRecords, Leadership
-from celery_catchup.store.deadlines import Judged, Judgement, Outcome
+from celery_catchup.store.deadlines import DeadlineOutcome, Judged, Judgement
 from celery_catchup.store.listing import OverdueSlot
 from celery_catchup.store.store import read_json, stored_instant
 
@@ -164,10 +164,12 @@ class Deadlines:
         self, due: list[Judgement], again: list[Judgement], changes: list[Judged], now: Instant
     ) -> None:
         """Follow what the store has decided."""
-        left = {one.slot for one in changes if one.outcome in (Outcome.RECOVERED, Outcome.SETTLED)}
-        damaged = {one.slot.entry for one in changes if one.outcome is Outcome.DAMAGED}
+        left = {
+            one.slot for one in changes if one.outcome in (DeadlineOutcome.RECOVERED, DeadlineOutcome.SETTLED)
+        }
+        damaged = {one.slot.entry for one in changes if one.outcome is DeadlineOutcome.DAMAGED}
         self._overdue.extend(slot for one in again for slot in one.slots if slot not in left)
-        self._overdue.extend(one.slot for one in changes if one.outcome is Outcome.OVERDUE)
+        self._overdue.extend(one.slot for one in changes if one.outcome is DeadlineOutcome.OVERDUE)
         for one in due:
             if one.entry in damaged:
                 heapq.heappush(self._heap, (now + _RETRY, one.entry))
@@ -234,9 +236,9 @@ class Deadlines:
 
     def _report(self, change: Judged, now: Instant) -> None:
         slot, run_id = change.slot, change.run_id or None
-        if change.outcome is Outcome.OVERDUE:
+        if change.outcome is DeadlineOutcome.OVERDUE:
             self._events.emit(SlotOverdue(slot.entry, slot.slot, slot.deadline, run_id, change.word))
-        elif change.outcome is Outcome.RECOVERED:
+        elif change.outcome is DeadlineOutcome.RECOVERED:
             self._events.emit(SlotRecovered(slot.entry, slot.slot, slot.deadline, run_id, now))
 
 

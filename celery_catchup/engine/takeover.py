@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from celery_catchup.config.drift import Change, Difference, differences, listed
+from celery_catchup.config.drift import Difference, DriftKind, differences, listed
 from celery_catchup.config.policy import OnScheduleChange
 from celery_catchup.config.settings import OnDrift
 from celery_catchup.engine.tracked_entries import Declared, TrackedEntries, TrackedEntry
@@ -108,7 +108,7 @@ def check_drift(
     reported: dict[str, list[str]] = {}
     for one in found:
         # An adopted change is news; adding or removing an entry is intended.
-        if loud or one.change is Change.CHANGED:
+        if loud or one.change is DriftKind.CHANGED:
             reported.setdefault(one.entry, []).append(one.says)
     for name, changes in reported.items():
         events.emit(EntryDrifted(name, "; ".join(changes), loud=loud))
@@ -118,7 +118,7 @@ def _changed_schedules(entries: TrackedEntries, stored: StoredState) -> Iterator
     for name, known in stored.fingerprints.items():
         tracked = entries.by_name.get(name)
         if tracked is not None and not tracked.declared.has_fingerprint(known):
-            yield Difference(name, Change.CHANGED, "schedule", known, tracked.declared.fingerprint)
+            yield Difference(name, DriftKind.CHANGED, "schedule", known, tracked.declared.fingerprint)
 
 
 def report_moved_schedules(entries: TrackedEntries, stored: StoredState, events: Events) -> None:

@@ -17,7 +17,7 @@ _SHORT = 8
 """Characters of a run's id that are shown."""
 
 
-class Verdict(StrEnum):
+class SlotVerdict(StrEnum):
     """The answer in one word."""
 
     RUN = "run"
@@ -44,7 +44,7 @@ class SlotAnswer:
     ``starts_at`` is when a delayed run or the next attempt is sent. ``alternatives`` are decisions under
     other conditions."""
 
-    verdict: Verdict
+    verdict: SlotVerdict
     says: str
     rule: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class SlotAnswer:
         """The answer in a few words: ``skipped (guard_blocked)``."""
         if self.run is not None:
             return f"{self.run.trigger_type.label} run, {self.run.state}"
-        if self.verdict is Verdict.SKIPPED:
+        if self.verdict is SlotVerdict.SKIPPED:
             return f"skipped ({self.reason})"
         return str(self.verdict).replace("_", " ")
 
@@ -120,7 +120,7 @@ def facts_of(one: SlotAnswer) -> Iterator[tuple[str, object]]:
         yield "Skipped with it", f"{one.skipped_count - 1} other slot{'s' * (one.skipped_count > 2)}"
     if one.waits_for:
         yield "Waits for", ", ".join(run_id[:_SHORT] for run_id in one.waits_for)
-    yield "Starts at" if one.verdict is Verdict.UPCOMING else "Sent at", one.starts_at
+    yield "Starts at" if one.verdict is SlotVerdict.UPCOMING else "Sent at", one.starts_at
     for other in one.alternatives:
         decision = "run" if other.reason is None else f"skip ({other.reason})"
         yield f"With {other.condition}" if one.decided_at else f"If {other.condition}", decision
@@ -134,7 +134,7 @@ def advice_for(name: str, at: Instant, answers: Sequence[SlotAnswer]) -> Iterato
     for one in answers:
         if one.run is not None:
             yield from _about_run(name, at, one)
-        elif one.verdict is Verdict.SKIPPED:
+        elif one.verdict is SlotVerdict.SKIPPED:
             first = at if one.skipped_first is None else to_instant(one.skipped_first)
             last = at if one.skipped_last is None else to_instant(one.skipped_last)
             if not isinstance(one.reason, SkipReason) or one.reason.recoverable:
@@ -142,14 +142,14 @@ def advice_for(name: str, at: Instant, answers: Sequence[SlotAnswer]) -> Iterato
                 if one.skipped_count > 1:
                     purpose = f"To run all {one.skipped_count} slots that were skipped with it"
                     yield Advice(purpose, backfill_line(name, first, last))
-        elif one.verdict is Verdict.PAUSED:
+        elif one.verdict is SlotVerdict.PAUSED:
             yield Advice("To decide its slots again", command_line("resume", name))
-        elif one.verdict is Verdict.HELD:
+        elif one.verdict is SlotVerdict.HELD:
             yield Advice("To run its catch-up", command_line("approve", name))
             yield Advice("To skip it", command_line("discard", name))
-        elif one.verdict is Verdict.UNDECIDED:
+        elif one.verdict is SlotVerdict.UNDECIDED:
             yield Advice("To see whether a beat leads", command_line("status"))
-        elif one.verdict in (Verdict.NOT_RECORDED, Verdict.FORGOTTEN, Verdict.NEVER_SEEN):
+        elif one.verdict in (SlotVerdict.NOT_RECORDED, SlotVerdict.FORGOTTEN, SlotVerdict.NEVER_SEEN):
             yield Advice("To run the slot", backfill_line(name, at, at))
 
 

@@ -18,7 +18,7 @@ from celery_catchup.operations.previews import SlotAction, changed_policy
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry
 from celery_catchup.planning.recorded_catchup import RecordedCatchup
-from celery_catchup.planning.whatif import PastRun, PastSkip, Replay, ReplayedSlot, most_at_once
+from celery_catchup.planning.whatif import DecisionReplay, PastRun, PastSkip, ReplayedSlot, most_at_once
 from celery_catchup.store.listing import Record, RunFilter
 from celery_catchup.store.store import stored_instant, stored_time
 
@@ -96,7 +96,7 @@ def whatif(
         raise RefusedError(f"the schedule of entry {name!r} cannot be read now")
     entry = with_policy(tracked.entry, window, policy)
     records = _Records(operator, tracked.entry, to_instant(since))
-    played = Replay(entry, records.runs, records.skips, records.catchups, records.usual_duration)
+    played = DecisionReplay(entry, records.runs, records.skips, records.catchups, records.usual_duration)
     replayed = list(played.slots())
     by_catchup: dict[Instant, list[ReplayedSlot]] = {one.at: [] for one in records.catchups}
     live = []

@@ -24,7 +24,7 @@ from celery_catchup.model import (
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import next_plan
 from celery_catchup.operations.runs import Run, attempts_of, decision_of, run_of
-from celery_catchup.operations.slot_answers import SlotAnswer, Verdict, Why, advice_for
+from celery_catchup.operations.slot_answers import SlotAnswer, SlotVerdict, Why, advice_for
 from celery_catchup.planning.entry import Entry
 from celery_catchup.planning.recorded_catchup import (
     RecordedCatchup,
@@ -94,7 +94,7 @@ class _Question:
             answers += [*self._gone()] if self.entry is None else [*self._unmatched_skips(ran)]
             no_slot = None if self.entry is None else explain_no_slot(self.entry, self.at)
         if no_slot is not None and not answers:
-            answers.append(SlotAnswer(Verdict.NO_SLOT, no_slot.sentence))
+            answers.append(SlotAnswer(SlotVerdict.NO_SLOT, no_slot.sentence))
         return Why(
             entry=self.name,
             time=to_datetime(self.at),
@@ -120,7 +120,7 @@ class _Question:
         scheduled = trigger in (Trigger.SCHEDULER, Trigger.CATCHUP)
         waits_for, starts_at = self._wait(record)
         return SlotAnswer(
-            Verdict.RUN,
+            SlotVerdict.RUN,
             found.sentence,
             rule=found.rule,
             values={**found.values, **self._requested(run)},
@@ -159,7 +159,7 @@ class _Question:
                 self.entry, self.at, reason, busy=busy, run_id=span.get("run_id"), catchup=catchup
             )
         return SlotAnswer(
-            Verdict.SKIPPED,
+            SlotVerdict.SKIPPED,
             found.sentence,
             rule=found.rule,
             values=found.values,
@@ -234,7 +234,9 @@ class _Question:
         if at <= state.first_seen_at and not self.tracked.newcomer:
             seen = to_rfc3339(state.first_seen_at)
             return SlotAnswer(
-                Verdict.NEVER_SEEN, f"beat first saw the entry at {seen}: it has no slots before", schedule=0
+                SlotVerdict.NEVER_SEEN,
+                f"beat first saw the entry at {seen}: it has no slots before",
+                schedule=0,
             )
         if state.paused and state.paused_at is not None and at > state.paused_at:
             return self._paused(slot)
@@ -246,12 +248,12 @@ class _Question:
         oldest = now - to_milliseconds(self.operator.configuration.settings.ledger_ttl)
         if at < oldest:
             return SlotAnswer(
-                Verdict.FORGOTTEN,
+                SlotVerdict.FORGOTTEN,
                 f"nothing is recorded of slots before {to_rfc3339(oldest)}: catchup_ledger_ttl has passed",
                 schedule=slot.schedule,
             )
         return SlotAnswer(
-            Verdict.NOT_RECORDED,
+            SlotVerdict.NOT_RECORDED,
             "the watermark has passed the slot without a record: it was moved by hand, the server lost "
             "records, or the schedule was another one then",
             schedule=slot.schedule,
@@ -261,7 +263,7 @@ class _Question:
         last = stored_time(self.stored.last_runs.get(self.name, "").partition(" ")[0])
         tense = "will run as under Celery's own scheduler" if self.at > self.now else "keeps no record of it"
         return SlotAnswer(
-            Verdict.NO_POLICY,
+            SlotVerdict.NO_POLICY,
             f"the entry has no catch-up policy: it {tense}",
             values={} if last is None else {"last_run_at": last},
             schedule=slot.schedule,
@@ -282,7 +284,7 @@ class _Question:
             values = {"held_at": stored_time(self.pause.get("held_at")), "runs": runs}
             says = "its catch-up has more runs than hold_above, and waits for an approval"
         return SlotAnswer(
-            Verdict.HELD if held else Verdict.PAUSED,
+            SlotVerdict.HELD if held else SlotVerdict.PAUSED,
             f"{says}; then {_will(decided)}",
             rule="hold_above" if held else "pause",
             values={name: value for name, value in values.items() if value is not None},
@@ -301,7 +303,7 @@ class _Question:
         if found is not None and found.held:
             words += f"; {found.held} runs are more than hold_above, and will wait for an approval"
         return SlotAnswer(
-            Verdict.UNDECIDED,
+            SlotVerdict.UNDECIDED,
             f"{words}; as things are, {_will(decided)}",
             rule="preview",
             schedule=slot.schedule,
@@ -315,7 +317,7 @@ class _Question:
         decided = outcome(found, slot)
         planned = next((run for run in found.runs if run.slot == slot), None)
         return SlotAnswer(
-            Verdict.UPCOMING,
+            SlotVerdict.UPCOMING,
             f"it is still to come; {_will(decided)}",
             rule="schedule",
             schedule=slot.schedule,
@@ -334,7 +336,7 @@ class _Question:
         left = stored_instant(self.stored.left_off.get(self.name))
         if not self.records and not spans:
             known = "" if left is None else f"; it was decided up to {to_rfc3339(left)}"
-            verdict = Verdict.NOT_RECORDED if declared else Verdict.REMOVED
+            verdict = SlotVerdict.NOT_RECORDED if declared else SlotVerdict.REMOVED
             yield SlotAnswer(verdict, f"{words}, and nothing is recorded of this time{known}")
 
 

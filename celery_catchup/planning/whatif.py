@@ -53,7 +53,7 @@ class ReplayedSlot:
 
 
 @dataclass
-class Replay:
+class DecisionReplay:
     """Plays the recorded decisions of an entry again. ``duration`` is how long a run takes that was not
     there, in milliseconds."""
 

@@ -29,7 +29,7 @@ class Judgement:
     record: str | None = None
 
 
-class Outcome(StrEnum):
+class DeadlineOutcome(StrEnum):
     """A change by a judgement: a slot has become overdue, has succeeded after all, or need not succeed
     any more. A damaged key of an entry keeps its slots from being judged."""
 
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
     ``undecided``."""
 
     slot: OverdueSlot
-    outcome: Outcome
+    outcome: DeadlineOutcome
     run_id: str
     word: str
 
@@ -123,7 +123,7 @@ class DeadlineRecords(StorePart):
             ],
         )
         return [
-            Judged(several[i].slots[j], Outcome(outcome), run_id, word)
+            Judged(several[i].slots[j], DeadlineOutcome(outcome), run_id, word)
             for i, j, outcome, run_id, word in json.loads(answer)
         ]
 

@@ -41,7 +41,7 @@ class RecordChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class RecordConflict:
     """A record that is not as a change expects: ``why`` is exists, missing, changed or declared."""
 
     name: str
@@ -52,7 +52,7 @@ class Conflict:
 class ConflictError(Exception):
     """Some records are not as the changes expect; nothing was written."""
 
-    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, conflicts: Sequence[RecordConflict]) -> None:
         super().__init__(f"{len(conflicts)} records are not as expected")
         self.conflicts = tuple(conflicts)
 
@@ -137,7 +137,7 @@ class EntryRecords(StorePart):
         if done:
             return int(answer[0])
         found = [
-            Conflict(name.decode(), why.decode(), int(revision))
+            RecordConflict(name.decode(), why.decode(), int(revision))
             for name, why, revision in zip(answer[::3], answer[1::3], answer[2::3], strict=True)
         ]
         if found[0].why == "schema":

@@ -26,7 +26,7 @@ from celery_catchup.errors import (
 )
 from celery_catchup.model import Instant, to_instant
 from celery_catchup.store import Actor, AuditAction, Change, EntryRecords, Store
-from celery_catchup.store.entry_records import Conflict, ConflictError, Effect, RecordChange
+from celery_catchup.store.entry_records import ConflictError, Effect, RecordChange, RecordConflict
 from celery_catchup.store.opening import open_store
 from celery_catchup.stored_entries.changes import (
     Action,
@@ -324,7 +324,7 @@ class Entries:
     def _expected(self, name: str, revision: int | None) -> StoredEntry:
         found = self.get(name)
         if revision is not None and found.revision != revision:
-            raise _changed(Conflict(name, "changed", found.revision), revision)
+            raise _changed(RecordConflict(name, "changed", found.revision), revision)
         return found
 
     def _write(self, changes: Sequence[RecordChange], change: Change) -> int:
@@ -374,7 +374,7 @@ def _present(changes: Iterable[EntryChange], wanted: Mapping[str, object]) -> in
     return sum(one.entry in wanted for one in changes)
 
 
-def _conflict(found: Conflict, expected: Mapping[str, int]) -> Exception:
+def _conflict(found: RecordConflict, expected: Mapping[str, int]) -> Exception:
     match found.why:
         case "exists":
             return _exists(found.name)
@@ -396,7 +396,7 @@ def _taken(name: str) -> EntryExistsError:
     return EntryExistsError(f"a declared entry has the name {shown(name)}; choose another name")
 
 
-def _changed(found: Conflict, expected: int) -> EntryChangedError:
+def _changed(found: RecordConflict, expected: int) -> EntryChangedError:
     return EntryChangedError(
         f"stored entry {shown(found.name)} has revision {found.revision}, expected {expected}: someone else "
         "has changed it; read it again"

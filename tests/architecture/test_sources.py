@@ -54,6 +54,16 @@ def test_such_code_would_be_found(code: str) -> None:
     assert list(dangers(ast.parse(code)))
 
 
+def test_no_two_classes_have_the_same_name() -> None:
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name(path))
+
+    assert {one: places for one, places in found.items() if len(places) > 1} == {}
+
+
 @each_module
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(tree(path)), "begin the file with a docstring"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_catchup.config.configuration import UNSET, Declaration, load
-from celery_catchup.config.drift import Change, differences, record_of
+from celery_catchup.config.drift import DriftKind, differences, record_of
 from celery_catchup.errors import DriftError
 from celery_catchup.events import EntryDrifted
 from celery_catchup.testing import FakeClock
@@ -60,10 +60,10 @@ def test_the_difference_of_two_sets_is_every_entry_that_is_not_the_same_in_both(
 ) -> None:
     found = differences(records(before), records(after))
 
-    by_change = {change: {one.entry for one in found if one.change is change} for change in Change}
-    assert by_change[Change.ADDED] == after.keys() - before.keys()
-    assert by_change[Change.REMOVED] == before.keys() - after.keys()
-    assert by_change[Change.CHANGED] == {
+    by_change = {change: {one.entry for one in found if one.change is change} for change in DriftKind}
+    assert by_change[DriftKind.ADDED] == after.keys() - before.keys()
+    assert by_change[DriftKind.REMOVED] == before.keys() - after.keys()
+    assert by_change[DriftKind.CHANGED] == {
         name for name in before.keys() & after.keys() if means(before[name]) != means(after[name])
     }
 

@@ -10,7 +10,7 @@ import pytest
 
 from celery_catchup.model import SkipReason, to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.operations.slot_answers import Verdict
+from celery_catchup.operations.slot_answers import SlotVerdict
 from celery_catchup.operations.whatif import whatif
 from celery_catchup.operations.why import why
 from celery_catchup.planning.why import NoSlotReason
@@ -63,7 +63,7 @@ def lies(world: World) -> tuple[list[str], Counter[str]]:
                 said[str(one.reason or one.verdict)] += 1
                 wrong = (
                     world.witness.judge(expected, slot, one)
-                    if one.verdict in (Verdict.RUN, Verdict.SKIPPED)
+                    if one.verdict in (SlotVerdict.RUN, SlotVerdict.SKIPPED)
                     else f"{one.verdict}"
                 )
                 if wrong:

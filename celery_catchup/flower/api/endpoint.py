@@ -1,9 +1,9 @@
 """An endpoint: a function with its HTTP method, path, request model and response type.
 
 `endpoint` registers a function in `ENDPOINTS`. Routes, parsing and the OpenAPI document follow from it. The
-conventions: a list is a `Page`; something that was made is a `Created`; a change takes ``dryRun``; a change
-of one thing takes its whole id in the path, and a change of several takes them in the body and answers
-with an outcome for each.
+conventions: a list is a `ResultPage`; something that was made is a `Created`; a change takes ``dryRun``; a
+change of one thing takes its whole id in the path, and a change of several takes them in the body and
+answers with an outcome for each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Operation = TypeVar("Operation", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRequest:
     """A request as it was sent: the values of the path, the query, the headers and the body."""
 
     path: Sequence[str]
@@ -90,7 +90,7 @@ class Endpoint:
         found = re.fullmatch(re.sub(r"\{\w+\}", "([^/]+)", self.path), path)
         return None if found is None else [unquote(value, errors="strict") for value in found.groups()]
 
-    def parse(self, sent: Sent, *, now: datetime, zone: tzinfo) -> Request:
+    def parse(self, sent: SentRequest, *, now: datetime, zone: tzinfo) -> Request:
         """Parse a request; `ApiError` 400 with all mistakes at once."""
         located = dict(zip(self.path_fields, sent.path, strict=True))
         located |= {name: sent.headers[name] for name in self.header_fields if name in sent.headers}

@@ -32,7 +32,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from celery_catchup.error_text import with_visible_controls
 from celery_catchup.errors import CatchupError
 from celery_catchup.flower import host
-from celery_catchup.flower.api.endpoint import Endpoint, Sent
+from celery_catchup.flower.api.endpoint import Endpoint, SentRequest
 from celery_catchup.flower.api.errors import ApiError, ErrorCode, Problem, api_error, problem_of
 from celery_catchup.flower.api.old_paths import OLD_ROOT, old_error
 from celery_catchup.flower.api.requests import EventsRequest
@@ -53,7 +53,7 @@ _FlowerApiHandler: Any = host.api_handler()
 
 
 @dataclass(frozen=True)
-class Answer:
+class EncodedAnswer:
     """A response that is ready to be sent."""
 
     body: bytes
@@ -116,7 +116,7 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
             self.set_header("Location", answer.location)
         self._send(answer)
 
-    def _answer(self, operator: Operator, endpoint: Endpoint, path: Sequence[str]) -> Answer:
+    def _answer(self, operator: Operator, endpoint: Endpoint, path: Sequence[str]) -> EncodedAnswer:
         """Parse the request, carry it out and encode the result; this runs in a thread."""
         request = self._parse(endpoint, path)
         dry_run = getattr(request, "dry_run", False)
@@ -130,7 +130,7 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
 
     def _parse(self, endpoint: Endpoint, path: Sequence[str]) -> Any:
         zone = host.celery_app(self.application).timezone
-        sent = Sent(path, self._query(), self.request.headers, self._body)
+        sent = SentRequest(path, self._query(), self.request.headers, self._body)
         return endpoint.parse(sent, now=Operator.clock.now(), zone=zone)
 
     async def _stream(self, request: EventsRequest) -> None:
@@ -162,13 +162,13 @@ class ApiHandler(CatchupHandler, _FlowerApiHandler):  # type: ignore[misc]
         if self._changes is not None:
             self._changes.put_nowait(None)
 
-    def _encoded(self, body: bytes, location: str | None = None) -> Answer:
+    def _encoded(self, body: bytes, location: str | None = None) -> EncodedAnswer:
         etag = f'"{sha1(body, usedforsecurity=False).hexdigest()}"'
         wanted = "gzip" in self.request.headers.get("Accept-Encoding", "").lower()
         compressed = wanted and len(body) >= _COMPRESSED_FROM
-        return Answer(gzip.compress(body, 4) if compressed else body, etag, compressed, location)
+        return EncodedAnswer(gzip.compress(body, 4) if compressed else body, etag, compressed, location)
 
-    def _send(self, answer: Answer, kind: str = "application/json; charset=utf-8") -> None:
+    def _send(self, answer: EncodedAnswer, kind: str = "application/json; charset=utf-8") -> None:
         self._etag = answer.etag
         self.set_header("Content-Type", kind)
         self.add_header("Vary", "Accept-Encoding")

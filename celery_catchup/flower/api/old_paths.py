@@ -26,11 +26,11 @@ def _list(name: str) -> Form:
     return lambda operator, request, page: {name: page.items}
 
 
-def _schedules(operator: Operator, request: Any, page: responses.Page[Any]) -> object:
+def _schedules(operator: Operator, request: Any, page: responses.ResultPage[Any]) -> object:
     return {"entries": page.items, "total": page.total, "offset": request.offset, "limit": request.limit}
 
 
-def _watermarks(operator: Operator, request: Any, page: responses.Page[Any]) -> object:
+def _watermarks(operator: Operator, request: Any, page: responses.ResultPage[Any]) -> object:
     return watermarks.show_watermarks(operator, request.entry)
 
 

@@ -51,7 +51,7 @@ class _SchemaGenerator(GenerateJsonSchema):
         }
 
     def normalize_name(self, name: str) -> str:
-        return re.sub(r"^Page\[(?:.*\.)?(\w+)\]$", r"\1Page", name)
+        return re.sub(r"^ResultPage\[(?:.*\.)?(\w+)\]$", r"\1Page", name)
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

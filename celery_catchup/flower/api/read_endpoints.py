@@ -11,7 +11,7 @@ from celery_catchup.errors import ConfigurationError
 from celery_catchup.flower.api import requests
 from celery_catchup.flower.api.endpoint import endpoint
 from celery_catchup.flower.api.explanation_requests import WhatIfRequest, WhyRequest
-from celery_catchup.flower.api.responses import EntryTimeline, Page, page_of
+from celery_catchup.flower.api.responses import EntryTimeline, ResultPage, page_of
 from celery_catchup.flower.fleet import latest_fleet
 from celery_catchup.model import to_datetime
 from celery_catchup.operations import (
@@ -57,16 +57,18 @@ def get_overview(operator: Operator, request: requests.Request) -> status.Overvi
 
 
 @endpoint("GET", "/schedules")
-def list_schedules(operator: Operator, request: requests.SchedulesRequest) -> Page[entries.EntryRow]:
+def list_schedules(operator: Operator, request: requests.SchedulesRequest) -> ResultPage[entries.EntryRow]:
     """List the entries of the beat schedule in the order of declaration."""
     begin, limit = request.offset, request.limit
     found = entries.list_entry_rows(operator, search=request.search, offset=begin, limit=limit)
     end = begin + limit
-    return Page(found.entries, str(end) if end < found.total else None, found.total)
+    return ResultPage(found.entries, str(end) if end < found.total else None, found.total)
 
 
 @endpoint("GET", "/entries")
-def list_stored_entries(operator: Operator, request: requests.StoredEntriesRequest) -> Page[StoredEntry]:
+def list_stored_entries(
+    operator: Operator, request: requests.StoredEntriesRequest
+) -> ResultPage[StoredEntry]:
     """List the entries that were created at run time, by name."""
     labels = dict(one.split("=", 1) for one in request.label)
     found = operator.stored_entries.list(prefix=request.prefix, labels=labels, task=request.task)
@@ -104,7 +106,7 @@ def get_schedule(operator: Operator, request: requests.EntryRequest) -> entries.
 
 
 @endpoint("GET", "/runs")
-def list_runs(operator: Operator, request: requests.RunsRequest) -> Page[runs.Run]:
+def list_runs(operator: Operator, request: requests.RunsRequest) -> ResultPage[runs.Run]:
     """List runs, newest slot first."""
     found = runs.list_runs(
         operator,
@@ -117,7 +119,7 @@ def list_runs(operator: Operator, request: requests.RunsRequest) -> Page[runs.Ru
         limit=request.limit,
         cursor=request.cursor,
     )
-    return Page(found.runs, found.cursor)
+    return ResultPage(found.runs, found.cursor)
 
 
 @endpoint("GET", "/runs/{runId}")
@@ -127,25 +129,25 @@ def get_run(operator: Operator, request: requests.RunRequest) -> runs.RunDetails
 
 
 @endpoint("GET", "/skipped", heavy=True)
-def list_skipped(operator: Operator, request: requests.SkippedRequest) -> Page[skipped_slots.Skipped]:
+def list_skipped(operator: Operator, request: requests.SkippedRequest) -> ResultPage[skipped_slots.Skipped]:
     """List the slots that were skipped, with the reasons, newest first."""
     begin, end = request.offset, request.offset + request.limit
     found = skipped_slots.list_skips(
         operator, request.entry, since=request.since, until=request.until, limit=end + 1
     )
-    return Page(found[begin:end], str(end) if len(found) > end else None)
+    return ResultPage(found[begin:end], str(end) if len(found) > end else None)
 
 
 @endpoint("GET", "/overdue")
-def list_overdue(operator: Operator, request: requests.EntriesRequest) -> Page[deadlines.Overdue]:
+def list_overdue(operator: Operator, request: requests.EntriesRequest) -> ResultPage[deadlines.Overdue]:
     """List the slots that have missed their deadline (`expect_within`), the earliest deadline first."""
     begin, end = request.offset, request.offset + request.limit
     found = deadlines.list_overdue(operator, request.entry, limit=end + 1)
-    return Page(found[begin:end], str(end) if len(found) > end else None)
+    return ResultPage(found[begin:end], str(end) if len(found) > end else None)
 
 
 @endpoint("GET", "/preview", heavy=True)
-def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> Page[previews.Preview]:
+def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> ResultPage[previews.Preview]:
     """Show what the next catch-up would do with each missed slot, by entry."""
     ahead = None if request.at is None else request.at - to_datetime(operator.now())
     if max(ahead or DAY, request.window or DAY) > LONGEST:
@@ -155,14 +157,14 @@ def preview_catchup(operator: Operator, request: requests.PreviewRequest) -> Pag
     names = operator.in_schedule(request.entry) or (() if other else tuple(operator.declared))
     chosen = page_of(names, request)
     if names and not chosen.items:
-        return Page([], None, chosen.total)
+        return ResultPage([], None, chosen.total)
     try:
         found = previews.preview(
             operator, chosen.items, window=request.window, policy=request.policy, at=request.at
         )
     except ConfigurationError as error:  # of the requested policy; the app's configuration is valid
         raise RefusedError("; ".join(map(str, error.mistakes))) from None
-    page = Page(found, chosen.next, chosen.total) if names else page_of(found, request)
+    page = ResultPage(found, chosen.next, chosen.total) if names else page_of(found, request)
     each = request.slots // max(len(page.items), 1)
     return replace(page, items=[truncated(one, each) for one in page.items])
 
@@ -174,7 +176,7 @@ def truncated(found: previews.Preview, limit: int) -> previews.Preview:
 
 
 @endpoint("GET", "/timeline", heavy=True)
-def get_timeline(operator: Operator, request: requests.TimelineRequest) -> Page[EntryTimeline]:
+def get_timeline(operator: Operator, request: requests.TimelineRequest) -> ResultPage[EntryTimeline]:
     """Show what happened to each slot of these entries; dense neighbours are merged."""
     until = request.until or to_datetime(operator.now())
     since = request.since or until - DAY
@@ -186,22 +188,22 @@ def get_timeline(operator: Operator, request: requests.TimelineRequest) -> Page[
     small = request.model_copy(update={"limit": min(request.limit, MOST_ENTRIES)})
     page = page_of(names, small)
     found = timeline.timeline(operator, page.items, since=since, until=until, most=request.most)
-    return Page([EntryTimeline(*one) for one in found.items()], page.next, page.total)
+    return ResultPage([EntryTimeline(*one) for one in found.items()], page.next, page.total)
 
 
 @endpoint("GET", "/outages")
-def list_outages(operator: Operator, request: requests.OutagesRequest) -> Page[status.Outage]:
+def list_outages(operator: Operator, request: requests.OutagesRequest) -> ResultPage[status.Outage]:
     """List the times without a leading beat, oldest first."""
     since = request.since or to_datetime(operator.now()) - DAY
     return page_of(status.list_outages(operator, since=since), request)
 
 
 @endpoint("GET", "/watermarks")
-def list_watermarks(operator: Operator, request: requests.EntriesRequest) -> Page[watermarks.Watermark]:
+def list_watermarks(operator: Operator, request: requests.EntriesRequest) -> ResultPage[watermarks.Watermark]:
     """Show up to which time every slot is decided; the status has the scheduler's own watermark."""
     page = page_of(watermarks.names_with_watermark(operator, request.entry), request)
     found = watermarks.show_watermarks(operator, page.items).entries if page.items else ()
-    return Page(found, page.next, page.total)
+    return ResultPage(found, page.next, page.total)
 
 
 @endpoint("GET", "/events", streams=True)
@@ -214,7 +216,7 @@ def watch_events(operator: Operator, request: requests.EventsRequest) -> str:
 @endpoint("GET", "/dead-letters")
 def list_dead_letters(
     operator: Operator, request: requests.DeadLettersRequest
-) -> Page[dead_letters.DeadLetter]:
+) -> ResultPage[dead_letters.DeadLetter]:
     """List the runs that have used up their attempts, the latest first."""
     found = dead_letters.list_dead(
         operator,
@@ -225,7 +227,7 @@ def list_dead_letters(
         cursor=request.cursor,
     )
     page = found[: request.limit]
-    return Page(page, dead_letters.cursor_after(page[-1]) if len(found) > len(page) else None)
+    return ResultPage(page, dead_letters.cursor_after(page[-1]) if len(found) > len(page) else None)
 
 
 @endpoint("GET", "/dead-letters/{runId}")
@@ -235,7 +237,7 @@ def get_dead_letter(operator: Operator, request: requests.RunRequest) -> dead_le
 
 
 @endpoint("GET", "/audit")
-def list_changes(operator: Operator, request: requests.AuditRequest) -> Page[audit.AuditRecord]:
+def list_changes(operator: Operator, request: requests.AuditRequest) -> ResultPage[audit.AuditRecord]:
     """List who changed what, the newest first."""
     found = audit.list_changes(
         operator,
@@ -246,11 +248,11 @@ def list_changes(operator: Operator, request: requests.AuditRequest) -> Page[aud
         limit=request.limit,
         cursor=request.cursor,
     )
-    return Page(found.records, found.cursor)
+    return ResultPage(found.records, found.cursor)
 
 
 @endpoint("GET", "/backfills")
-def list_backfills(operator: Operator, request: requests.PageRequest) -> Page[backfills.BackfillView]:
+def list_backfills(operator: Operator, request: requests.PageRequest) -> ResultPage[backfills.BackfillView]:
     """List the stored backfills, newest first."""
     return page_of(backfills.list_backfills(operator), request)
 

@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
+class ResultPage(Generic[Item]):
     """A part of a list. ``next`` is the cursor of the next page, null on the last one. ``total`` is how
     many items there are in all; null where counting them would take long."""
 
@@ -84,7 +84,7 @@ class EntryTimeline:
     slots: list[TimelineSlots]
 
 
-def page_of(rows: Sequence[Item], request: PageRequest) -> Page[Item]:
+def page_of(rows: Sequence[Item], request: PageRequest) -> ResultPage[Item]:
     """Cut the requested page out of a list that is known as a whole."""
     begin, end = request.offset, request.offset + request.limit
-    return Page(rows[begin:end], f"{end}" if end < len(rows) else None, len(rows))
+    return ResultPage(rows[begin:end], f"{end}" if end < len(rows) else None, len(rows))

@@ -19,7 +19,7 @@ from celery_catchup.flower.api.responses import (
     Created,
     EntryOutcome,
     EntryResult,
-    Page,
+    ResultPage,
     Resumed,
     RunOutcome,
 )
@@ -53,7 +53,7 @@ def pause_schedule(operator: Operator, request: requests.PauseRequest) -> pauses
 
 
 @endpoint("POST", "/schedules/pause", changes=True, heavy=True)
-def pause_schedules(operator: Operator, request: requests.PausesRequest) -> Page[EntryOutcome]:
+def pause_schedules(operator: Operator, request: requests.PausesRequest) -> ResultPage[EntryOutcome]:
     """Pause several entries."""
     return _of_entries(
         operator,
@@ -73,7 +73,7 @@ def resume_schedule(operator: Operator, request: requests.ResumeRequest) -> Resu
 
 
 @endpoint("POST", "/schedules/resume", changes=True, heavy=True)
-def resume_schedules(operator: Operator, request: requests.ResumesRequest) -> Page[EntryOutcome]:
+def resume_schedules(operator: Operator, request: requests.ResumesRequest) -> ResultPage[EntryOutcome]:
     """Resume several entries, and catch up the slots that they missed."""
     return _of_entries(
         operator,
@@ -124,7 +124,7 @@ def _of_entries(
     request: requests.EntriesChangeRequest,
     done: EntryResult,
     change: Callable[[list[str]], Sequence[pauses.Paused]],
-) -> Page[EntryOutcome]:
+) -> ResultPage[EntryOutcome]:
     outcomes: dict[str, EntryOutcome | None] = {}
     for written in request.entries:
         try:
@@ -137,7 +137,7 @@ def _of_entries(
     for one in change([name for name, outcome in outcomes.items() if outcome is None]):
         outcomes[one.entry] = EntryOutcome(one.entry, changed if one.changed else EntryResult.UNCHANGED)
     items = [one for one in outcomes.values() if one is not None]
-    return Page(items, None, len(items))
+    return ResultPage(items, None, len(items))
 
 
 # -- stored entries ---------------------------------------------------------------------------
@@ -281,25 +281,25 @@ def cancel_run(operator: Operator, request: requests.RunCancelRequest) -> Handle
 
 
 @endpoint("POST", "/runs/replay", changes=True, heavy=True)
-def replay_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
+def replay_runs(operator: Operator, request: requests.RunsChangeRequest) -> ResultPage[RunOutcome]:
     """Attempt several runs again, with their original inputs."""
     return _several(dead_letters.replay, operator, request)
 
 
 @endpoint("POST", "/runs/discard", changes=True, heavy=True)
-def discard_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
+def discard_runs(operator: Operator, request: requests.RunsChangeRequest) -> ResultPage[RunOutcome]:
     """Remove runs from the dead letters; they stay in the ledger as failed."""
     return _several(dead_letters.discard, operator, request)
 
 
 @endpoint("POST", "/runs/resend", changes=True, heavy=True)
-def resend_runs(operator: Operator, request: requests.RunsChangeRequest) -> Page[RunOutcome]:
+def resend_runs(operator: Operator, request: requests.RunsChangeRequest) -> ResultPage[RunOutcome]:
     """Send the messages of queued runs again, and start the next attempts of failed runs now."""
     return _several(open_runs.resend, operator, request)
 
 
 @endpoint("POST", "/runs/cancel", changes=True, heavy=True)
-def cancel_runs(operator: Operator, request: requests.RunsCancelRequest) -> Page[RunOutcome]:
+def cancel_runs(operator: Operator, request: requests.RunsCancelRequest) -> ResultPage[RunOutcome]:
     """End runs that have not ended, as revoked; running ones only with `terminate`."""
     return _several(partial(open_runs.cancel, terminate=request.terminate), operator, request)
 
@@ -314,7 +314,7 @@ def _one(
 
 def _several(
     change: Callable[..., list[HandledRun]], operator: Operator, request: requests.RunsChangeRequest
-) -> Page[RunOutcome]:
+) -> ResultPage[RunOutcome]:
     """Change the runs, the oldest slot first; the outcomes are in the order of the request."""
     wanted = list(dict.fromkeys(run_id.lower() for run_id in request.run_ids))
     records: list[Record] = operator.listing.records(wanted)
@@ -328,7 +328,7 @@ def _several(
             if one is None
             else RunOutcome(run_id, one.outcome, one.reason, one.entry, one.scheduled_time)
         )
-    return Page(items, None, len(items))
+    return ResultPage(items, None, len(items))
 
 
 # -- backfills --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from celery_catchup.operations.why import why
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShownAnswer:
     """An answer as the page shows it: facts by name, and commands with their purposes."""
 
     words: str
@@ -26,7 +26,7 @@ class Answer:
 
 def explain(
     operator: Operator, entry: str, at: datetime | None, times: Times, *, run_id: str | None = None
-) -> list[Answer]:
+) -> list[ShownAnswer]:
     """Explain the slots of an entry at a time, or only that of a run; nothing if that is not possible."""
     if at is None:
         return []
@@ -34,7 +34,7 @@ def explain(
         found = why(operator, entry, at)
         answers = [one for one in found.answers if run_id is None or (one.run and one.run.run_id == run_id)]
         commands = tuple((one.purpose, one.command) for one in found.advice) if run_id is None else ()
-        return [Answer(one.words, one.sentence, tuple(_facts(one, times)), commands) for one in answers]
+        return [ShownAnswer(one.words, one.sentence, tuple(_facts(one, times)), commands) for one in answers]
     return []
 
 
