@@ -266,7 +266,14 @@ def _properties(form: PreparedMessage) -> tuple[bytes, list[Part]]:
 
 
 def _own(kind: str, fill: Fill) -> Part:
-    return lambda values: _dumps(kind, [fill(values)])
+    if kind != "s":
+        return lambda values: _dumps(kind, [fill(values)])
+
+    def short(values: Values) -> bytes:
+        text = str(fill(values)).encode()
+        return bytes((len(text),)) + text  # raises `ValueError` for more than 255 bytes
+
+    return short
 
 
 def _table(form: PreparedMessage) -> Part:
@@ -282,8 +289,16 @@ def _table(form: PreparedMessage) -> Part:
                 text = value.encode()
                 parts += (name, b"S", _LENGTH.pack(len(text)), text)
             else:
-                parts.append(name + _dumps("A", [[value]])[_LENGTH.size :])
+                parts += (name, _flag(value) if isinstance(value, bool) else _value(value))
         encoded = b"".join(parts)
         return _LENGTH.pack(len(encoded)) + encoded
 
     return table
+
+
+def _value(value: Any) -> bytes:
+    """Encode the value of a header, with its type."""
+    return bytes(_dumps("A", [[value]])[_LENGTH.size :])
+
+
+_flag = cache(_value)  # py-amqp takes a third of the time of a message for it

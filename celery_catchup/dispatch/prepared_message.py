@@ -12,6 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from kombu.utils import json as kombu_json
@@ -68,14 +69,14 @@ class OutgoingMessage:
     def of(cls, one: OutboxRun, now: Instant) -> OutgoingMessage:
         """Fill in the template of a run; raises `ValueError` and the like when it is damaged."""
         run, template = one.run, one.template
-        inputs = {name: json.loads(f'"{text}"') for name, text in template.get("inputs", {}).items()}
         values = {
-            **inputs,
+            **{name: _unescaped(text) for name, text in template.get("inputs", {}).items()},
             **run_values(one.id, run),
             "entry": run["entry"],
             "task_id": task_id(one.id, run["attempt"]),
             "delivery_tag": f"{one.id}:{run['sends']}",
             "is_catchup": is_catchup(run),
+            "slots": run.get("slots", 1),
             "expires": _later(template.get("expires_ms"), now),
             "eta": _later(template.get("countdown_ms"), now),
         }
@@ -115,6 +116,12 @@ def where(publication: Mapping[str, Any]) -> str:
     return f"exchange {shown(exchange)}, routing key {shown(key)}" if exchange else f"queue {shown(key)}"
 
 
+def _unescaped(text: str) -> str:
+    """Return the text of the inside of a JSON string."""
+    return str(json.loads(f'"{text}"')) if "\\" in text else text
+
+
+@lru_cache(maxsize=128)
 def _later(milliseconds: int | None, now: Instant) -> str:
     return "" if milliseconds is None else to_rfc3339(now + milliseconds)
 
@@ -134,7 +141,7 @@ def _filler(value: Any) -> Fill | None:
     """Return the function that fills in a value; None for one without a placeholder."""
     if isinstance(value, str) and (names := _PLACEHOLDER.findall(value)):
         if _PLACEHOLDER.fullmatch(value):
-            return lambda values: values[names[0]]
+            return itemgetter(names[0])
         text = _PLACEHOLDER.sub(r"%(\1)s", value.replace("%", "%%"))
         return lambda values: text % values
     if isinstance(value, dict):

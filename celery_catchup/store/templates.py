@@ -146,12 +146,16 @@ def run_values(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)  # most runs of a tick have these in common
 def _slot_values(slot: Instant, previous: Instant | None, trigger: str) -> dict[str, str]:
+    at = _time(slot)
     return {
         "trigger_type": trigger,
-        "scheduled_time": to_rfc3339(slot),
-        "interval_start": "" if previous is None else to_rfc3339(previous),
-        "interval_end": to_rfc3339(slot),
+        "scheduled_time": at,
+        "interval_start": "" if previous is None else _time(previous),
+        "interval_end": at,
     }
+
+
+_time = lru_cache(maxsize=1024)(to_rfc3339)  # a slot is the end of one interval and the start of the next
 
 
 def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now: Instant) -> str:

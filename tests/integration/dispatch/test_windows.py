@@ -17,6 +17,8 @@ from kombu.utils import json as kombu_json
 from celery_catchup.dispatch import Dispatcher, DispatchError, amqp_confirms, render
 from celery_catchup.dispatch.amqp_confirms import ConfirmingChannel
 from celery_catchup.dispatch.broker import Broker
+from celery_catchup.dispatch.header_names import SLOTS
+from celery_catchup.dispatch.placeholders import value_placeholder
 from celery_catchup.dispatch.prepared_message import OutgoingMessage
 from celery_catchup.store import OutboxRun
 from tests.integration.dispatching import NOW, a_dispatcher, a_run, an_app, an_entry
@@ -236,6 +238,7 @@ CASES: dict[str, dict[str, Any]] = {
     "looks like a placeholder": {"args": ("@catchup:task_id@ %s",), "kwargs": {"x": "\\u0040catchup!entry@"}},
     "headers": {"options": {"headers": {"deep": {"list": [1, None, 2.5, "@catchup:run_id@"]}, "100%": "%d"}}},
     "expires, countdown": {"options": {"expires": 61.001, "countdown": 5, "priority": 3}},
+    "span of slots": {"options": {"headers": {SLOTS: value_placeholder("slots")}}},
 }
 
 
