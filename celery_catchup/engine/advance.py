@@ -16,7 +16,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip
 from celery_catchup.planning.entry import NOTHING, Entry
-from celery_catchup.store import Batch, FencedError
+from celery_catchup.store import Batch, FencedError, OutboxRun
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _PART = 100
@@ -29,7 +29,7 @@ _FEW = 100
 @dataclass
 class Advance:
     """The leader's decisions. ``entries`` and ``watermark`` are those of its term; ``unpublished`` tells
-    whether something was put into the outbox."""
+    whether something was put into the outbox; ``posted`` has what this tick has put there."""
 
     services: Services
     catchup: Catchup
@@ -40,6 +40,7 @@ class Advance:
     entries: TrackedEntries = field(default_factory=lambda: TrackedEntries({}))
     watermark: Instant = 0
     unpublished: bool = False
+    posted: dict[str, OutboxRun] = field(default_factory=dict)
     _plans: SharedPlans = field(init=False)
     _reported_holds: dict[str, int] = field(default_factory=dict)
 
@@ -48,7 +49,7 @@ class Advance:
 
         Raises `FencedError` or `StaleWatermarkError` when another beat leads.
         """
-        self._plans = SharedPlans(self.watermark, now)
+        self._plans, self.posted = SharedPlans(self.watermark, now), {}
         try:
             self._decide_due(now)
         except BaseException:
@@ -215,8 +216,16 @@ class Advance:
         self.catchup.committed(done, now=now)
         for one in done:
             self._settle(one, outcome.existing, now)
+            self._post(one, outcome.existing)
         if outcome.changed:
             self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
+
+    def _post(self, one: PreparedPlan, existing: Collection[str]) -> None:
+        """Keep what the outbox has now, so that it need not be read before it is published."""
+        for new in one.batch.runs:
+            if new.outbox and new.id not in existing:
+                run = {**new.run, "attempt": 1, "sends": 1}
+                self.posted[new.id] = OutboxRun(new.id, run, vars(one.templates[new.run["template"]]))
 
     def _commit_again(self, changed: list[PreparedPlan], now: Instant) -> None:
         """Plan entries again whose assumptions were wrong: they were busy, or had runs in the range."""

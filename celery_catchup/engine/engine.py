@@ -332,7 +332,8 @@ class Engine:
         with self._until_fenced():
             self._revocations.send()
             self._backfills.advance(self.entries.by_name, now)
-            self._releases.release(self._term, self.entries.names, now, outbox=self._advance.unpublished)
+            entries, posted = self.entries.names, self._advance.posted
+            self._releases.release(self._term, entries, now, outbox=self._advance.unpublished, posted=posted)
             self._advance.unpublished = False
             self.housekeeping.step(self.server_ms, now, entries=self.entries.names)
             self.deadlines.step(now)

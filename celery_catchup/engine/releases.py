@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from celery_catchup.config.settings import Settings
@@ -36,14 +37,23 @@ class Releases:
         self._ends = False
         self._failure: Exception | None = None
 
-    def release(self, term: Term, entries: Sequence[str], now: Instant, *, outbox: bool) -> None:
-        """Send what can be sent; ``outbox`` when this tick has put something there."""
+    def release(
+        self,
+        term: Term,
+        entries: Sequence[str],
+        now: Instant,
+        *,
+        outbox: bool,
+        posted: Mapping[str, OutboxRun] = MappingProxyType({}),
+    ) -> None:
+        """Send what can be sent; ``outbox`` when this tick has put something there, of which it still has
+        those that are ``posted``."""
         if term.delayed is not None and term.delayed <= now:
             self._release_waiting(now)
         if term.overdue:
             self._services.reaper.reap(term.server_ms, entries=entries)
         if term.outbox or outbox:
-            self._publish(term.server_ms, now)
+            self._publish(term.server_ms, now, posted)
 
     def _release_waiting(self, now: Instant) -> None:
         """Admit delayed runs, and release what earlier steps left, in a bounded number of calls."""
@@ -55,15 +65,14 @@ class Releases:
             if not ledger.release(leadership, limit=_AT_ONCE, now=now)[0]:
                 break
 
-    def _publish(self, server_ms: int, now: Instant) -> None:
+    def _publish(self, server_ms: int, now: Instant, posted: Mapping[str, OutboxRun]) -> None:
         """Publish what is due, window by window; a failure of the broker is raised at the end."""
         self._ends, self._failure = False, None
-        monotonic, windows = self._services.clock.monotonic, self._windows(server_ms)
+        monotonic, windows = self._services.clock.monotonic, self._windows(server_ms, posted)
         begun = monotonic()
         for sent in self._services.dispatch.publish(windows, now=now, enough=self._enough):
-            self._services.ledger.published(
-                {one.run.id: one.run.template for one in sent if one.error is None}, took=monotonic() - begun
-            )
+            confirmed = [one.run for one in sent if one.error is None]
+            self._services.ledger.published(confirmed, took=monotonic() - begun)
             for one in sent:
                 if one.error is None:
                     self._rejected.pop(one.run.id, None)
@@ -74,15 +83,19 @@ class Releases:
         if self._failure is not None:
             raise self._failure
 
-    def _windows(self, server_ms: int) -> Iterator[list[OutboxRun]]:
+    def _windows(self, server_ms: int, posted: Mapping[str, OutboxRun]) -> Iterator[list[OutboxRun]]:
         """Yield runs to publish while the lease is certain, the broker works, and live slots do not wait."""
         ledger = self._services.ledger
         self._services.leadership.keep()
         ids = self._due(server_ms)
         while ids and not self._enough():
-            found, missing = ledger.outgoing(ids[:WINDOW])
+            some = ids[:WINDOW]
+            if all(run_id in posted for run_id in some):
+                found, missing = [posted[run_id] for run_id in some], list[str]()
+            else:
+                found, missing = ledger.outgoing(some)
             ids = ids[len(found) + len(missing) :]
-            ledger.published({run_id: {} for run_id in missing})  # they can never be sent
+            ledger.unpublishable(missing)
             window = [one for one in found if not _left_to_worker(one.run, server_ms)]
             if window:
                 yield window

@@ -158,17 +158,23 @@ class Ledger(StorePart):
         outgoing = [OutboxRun(run_id, runs[run_id], template) for run_id, template in whole.items()]
         return outgoing, [run_id for run_id in looked_at if run_id not in whole]
 
-    def published(self, runs: Mapping[str, Mapping[str, Any]], *, took: float = 0.0) -> None:
-        """Remove runs that the broker has confirmed from the outbox, each given with its stored template.
-        The time in which a worker has to claim them begins now; ``took`` is the number of seconds since the
-        first of them may have been published."""
-        triples = (
-            (run_id, template.get("countdown_ms") or 0, template.get("expires_ms") or 0)
-            for run_id, template in runs.items()
+    def published(self, runs: Sequence[OutboxRun], *, took: float = 0.0) -> None:
+        """Remove runs that the broker has confirmed from the outbox, except those that are to be sent again
+        since. The time in which a worker has to claim them begins now; ``took`` is the number of seconds
+        since the first of them may have been published."""
+        rows = (
+            (one.id, one.run["sends"], timing.get("countdown_ms") or 0, timing.get("expires_ms") or 0)
+            for one in runs
+            for timing in (one.template,)
         )
         if runs:
             args = {"now_ms": self.now_ms, "took_ms": int(took * 1000)}
-            self._store.call("confirm_published", args, more_args=chain.from_iterable(triples))
+            self._store.call("confirm_published", args, more_args=chain.from_iterable(rows))
+
+    def unpublishable(self, run_ids: Sequence[str]) -> None:
+        """Remove runs without a readable record or template from the outbox: they can never be sent."""
+        if run_ids:
+            self._client.zrem(self._keys.outbox, *run_ids)
 
     def template(self, template_id: str) -> dict[str, Any] | None:
         """Return a stored template; None if it is missing or unreadable."""

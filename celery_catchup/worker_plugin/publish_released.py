@@ -71,7 +71,7 @@ class ReleasedPublisher:
     def _publish(self, runs: Sequence[OutboxRun]) -> None:
         begun = self._clock.monotonic()
         for sent in self._dispatcher.publish(self._windows(runs), now=to_instant(self._clock.now())):
-            confirmed = {one.run.id: one.run.template for one in sent if one.error is None}
+            confirmed = [one.run for one in sent if one.error is None]
             self._ledger.published(confirmed, took=self._clock.monotonic() - begun)
             for one in sent:
                 if one.error is None:

@@ -600,6 +600,40 @@ def test_a_run_that_its_own_guard_keeps_back_is_skipped_with_that_reason(
     assert beat.skipped("etl") == [(TEN, TEN, 1, "guard_blocked")]
 
 
+def test_a_tick_publishes_what_it_has_decided_without_reading_it_back(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, policy = Broker(atomic=False), {"window": "6h", "overlap_policy": "allow"}
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, policy)}, broker=broker)
+    beat.tick()
+    clock.set(TEN)
+    monkeypatch.delattr(type(beat.ledger), "outgoing")
+
+    beat.tick()
+
+    assert broker.published == [TEN]
+    assert beat.ledger.outbox(10) == []
+
+
+def test_a_run_that_ends_before_it_is_published_is_not_sent(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, policy = Broker(atomic=False), {"window": "6h", "overlap_policy": "allow"}
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, policy)}, broker=broker)
+    beat.tick()
+    clock.set(TEN)
+    decide = beat.engine.advance
+
+    def advance(now: int) -> None:
+        decide(now)
+        beat.client.delete(beat.keys.outbox)  # as `discard` does
+
+    monkeypatch.setattr(beat.engine, "advance", advance)
+    beat.tick()
+
+    assert broker.published == []
+
+
 def test_a_run_that_no_queue_takes_keeps_nobody_back_and_is_tried_less_and_less_often(
     redis_url: str, clock: FakeClock
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from celery_catchup.events import EntryFailed, RunDied, RunExpired, RunResent, RunUnreported
 from celery_catchup.model import RunState
-from celery_catchup.store import Evidence
+from celery_catchup.store import Evidence, OutboxRun
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.recovery import Recovered
 from celery_catchup.testing import FakeClock
@@ -20,6 +20,11 @@ HOURLY = "0 * * * *"
 TEN, ELEVEN, NOON = (f"2026-02-07T{hour}:00:00Z" for hour in (10, 11, 12))
 MINUTE = 60_000
 PLUGIN, PLAIN = "with@host", "without@host"
+
+
+def a_sending(run_id: str, timing: dict[str, int] | None = None, *, sends: int = 1) -> OutboxRun:
+    """A message that the broker has confirmed, with countdown and expiry of its template."""
+    return OutboxRun(run_id, {"sends": sends}, timing or {})
 
 
 class Fleet:
@@ -182,10 +187,10 @@ def test_a_claim_shows_that_its_queue_drains_up_to_the_publication_not_the_confi
     with pytest.raises(Exception, match="the broker is down"):
         beat.tick()
     (first,), (second,) = (beat.ledger.runs_of(name) for name in entries)
-    beat.ledger.published({first["id"]: {}})
+    beat.ledger.published([a_sending(first["id"])])
     beat.ledger.now_ms = beat.leases.now_ms = int(time.time() * 1000) + 10 * MINUTE
 
-    beat.ledger.published({second["id"]: {}}, took=took)
+    beat.ledger.published([a_sending(second["id"])], took=took)
     beat.leases.claim(second["id"], owner="a", task="proj.sync", worker="w", routing_key=QUEUE)
 
     drained, sent = beat.recovery.drained([QUEUE]), beat.ledger.run(first["id"])["sent"]
@@ -355,7 +360,7 @@ def test_a_run_in_the_outbox_has_no_lease_until_the_broker_has_it(redis_url: str
     if publishes == "leader":
         beat.tick()
     else:
-        beat.ledger.published({run["id"]: {}})
+        beat.ledger.published([a_sending(run["id"])])
 
     assert beat.client.zcard(beat.keys.leases) == 1
     assert beat.ledger.outbox(10) == []
@@ -383,7 +388,7 @@ def test_a_confirmation_is_recorded_alike_however_the_record_was_written(
     def confirm() -> tuple[dict[str, Any], float]:
         """Return the record, with times as they are after the confirmation, and the lease."""
         begun = time.time() * 1000
-        beat.ledger.published({run_id: timing})
+        beat.ledger.published([a_sending(run_id, timing)])
         found, lease = beat.ledger.run(run_id), beat.client.zscore(beat.keys.leases, run_id)
         times = {name: round((found[name] - begun) / 5000) for name in ("sent", "expires") if name in found}
         return {"countdown": 0, **found, **times}, round((lease - begun) / 5000)
@@ -398,13 +403,27 @@ def test_a_confirmation_is_recorded_alike_however_the_record_was_written(
     assert beat.ledger.outbox(1) == []
 
 
+def test_a_confirmation_of_an_earlier_sending_leaves_the_next_one_in_the_outbox(redis_url: str) -> None:
+    fleet = Fleet(redis_url, Broker(atomic=False), {})
+    beat, run_id = fleet.beat, fleet.first
+    run = {name: value for name, value in beat.ledger.run(run_id).items() if name != "sent"}
+    beat.client.hset(beat.keys.ledger, run_id, json.dumps({**run, "sends": 2}))
+    beat.client.zadd(beat.keys.outbox, {run_id: 1})
+
+    beat.ledger.published([a_sending(run_id)])
+    after_the_first = beat.ledger.outbox(10)
+    beat.ledger.published([a_sending(run_id, sends=2)])
+
+    assert (after_the_first, beat.ledger.outbox(10)) == ([run_id], [])
+
+
 def test_a_confirmation_that_comes_after_the_claim_changes_no_lease(redis_url: str) -> None:
     fleet = Fleet(redis_url, Broker(atomic=False), {})
     beat, run_id = fleet.beat, fleet.first
     fleet.claim(run_id)
     lease = beat.client.zscore(beat.keys.leases, run_id)
 
-    beat.ledger.published({run_id: {}})
+    beat.ledger.published([a_sending(run_id)])
 
     assert beat.client.zscore(beat.keys.leases, run_id) == lease
 
@@ -545,7 +564,7 @@ def test_a_run_that_is_claimed_before_its_confirmation_knows_when_its_message_ex
     fleet.claim(fleet.first)
     leased = fleet.beat.client.zscore(fleet.beat.keys.leases, fleet.first)
 
-    fleet.beat.ledger.published({fleet.first: {"expires_ms": 30 * MINUTE}})
+    fleet.beat.ledger.published([a_sending(fleet.first, {"expires_ms": 30 * MINUTE})])
 
     assert fleet.beat.ledger.run(fleet.first)["expires"] >= fleet.now + 30 * MINUTE
     assert fleet.beat.client.zscore(fleet.beat.keys.leases, fleet.first) == leased
@@ -560,6 +579,6 @@ def test_a_run_that_is_retried_before_its_confirmation_knows_when_its_message_ex
     fleet.claim(run_id)
     beat.workers.retry(run_id, owner="a", delay_ms=1000)
 
-    beat.ledger.published({run_id: {"expires_ms": 30 * MINUTE}})
+    beat.ledger.published([a_sending(run_id, {"expires_ms": 30 * MINUTE})])
 
     assert beat.ledger.run(run_id)["expires"] >= fleet.now + 30 * MINUTE
