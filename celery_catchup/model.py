@@ -219,9 +219,7 @@ class SkipReason(StrEnum):
             case SkipReason.DISCARDED:
                 return SkipRule(by_policy, True, SlotMark.SKIPPED, "its catch-up was held, and discarded")
             case SkipReason.COVERED:
-                return SkipRule(
-                    nothing, True, SlotMark.CAUGHT_UP, "a later run stands for it: `select: span`"
-                )
+                return SkipRule(nothing, True, SlotMark.CAUGHT_UP, _COVERED)
             case _:
                 assert_never(self)
 
@@ -252,6 +250,7 @@ _GUARD_BLOCKED = (
     "(`skip_if_successful`)"
 )
 _SUPERSEDED = "a newer slot ran instead: `select: latest`, or an overlap policy that replaces"
+_COVERED = "a later run stands for it: `select: span`, or a backfill with `--span`"
 _MANUAL_RUN = "a manual run was started later, without `--keep-missed`: the slot counts as done by it"
 _NOT_FOLLOWED = "the task's own `apply_async` sent it, but not as one message that can be followed"
 

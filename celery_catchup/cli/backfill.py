@@ -13,6 +13,7 @@ from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
 from celery_catchup.cli.matches import show_matches
 from celery_catchup.cli.parameters import (
+    DurationParam,
     TimeParam,
     dry_run_option,
     entry_argument,
@@ -42,7 +43,9 @@ def command() -> None:
 
     A pattern such as 'sync[*]' makes a backfill of each entry that it matches; they take turns.
     A backfill moves no watermark and ignores window and pause. It skips slots that have a run, unless
-    --reprocess includes them. Use -n first to see what it would do.
+    --reprocess includes them. With --span, one run stands for many slots: it is that of the newest, its data
+    interval reaches over all of them, and the others are skipped as covered. Use -n first to see what it
+    would do.
     """
 
 
@@ -60,6 +63,12 @@ def command() -> None:
     type=click.IntRange(min=1),
     default=100_000,
     help="Refuse a range with more slots.",
+)
+@option(
+    "--span",
+    group="Range",
+    type=DurationParam(fine=True),
+    help="Make one run for the slots of up to this time, such as 1d, instead of one for each.",
 )
 @option("--newest-first", group="Pace", is_flag=True, help="Begin with the newest slot.")
 @option("--follow", group="Output", is_flag=True, help="Show the progress until it has ended.")
@@ -180,6 +189,8 @@ def _follow(operator: Operator, screen: Screen, one: BackfillView) -> BackfillVi
 
 
 def _print(screen: Screen, one: BackfillView) -> None:
+    from celery_catchup.config.durations import format_duration
+
     if screen.printed_as_json(one):
         return
     order = "newest first" if one.newest_first else "oldest first"
@@ -196,6 +207,7 @@ def _print(screen: Screen, one: BackfillView) -> None:
             ("Waiting", one.waiting),
             ("Order", f"{order}, {one.max_active} active at once"),
             ("Reprocess", one.reprocess),
+            *((("Span", format_duration(one.span)),) if one.span is not None else ()),
             ("Created At", one.created_at),
         )
     )

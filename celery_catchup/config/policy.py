@@ -338,6 +338,12 @@ class SchedulePolicy(_Dated):
 
         Raises `ConfigurationError` if the result is not valid.
         """
+        if self.select is not None and Select.SPAN in (self.select, policy.select):
+            raise config_error(
+                where,
+                f"select {self.select}: a span joins the slots of all schedules of an entry; set select for "
+                "the whole entry only, or make two entries",
+            )
         given = policy.model_dump(include=policy.model_fields_set)
         return Policy.read(given | self.model_dump(exclude_none=True), where=where)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
+from operator import attrgetter
+from typing import Any
 
 from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.prepared_plan import OversizeError, PreparedPlan, prepare
 from celery_catchup.engine.services import Services
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.events import BackfillAdvanced, RunDispatched
-from celery_catchup.model import Instant, PlannedRun, Slot, Trigger
+from celery_catchup.model import Instant, PlannedRun, Skip, SkipReason, Slot, Trigger
 from celery_catchup.planning.candidates import Candidates, Stretch
 from celery_catchup.planning.entry import Role
 from celery_catchup.planning.planner import plan
@@ -76,32 +78,66 @@ class BackfillRunner:
             self._commit(one, self._next_part(one, tracked, _PART), now)
 
     def _next_part(self, one: Backfill, tracked: TrackedEntry, most: int) -> BackfillPart:
-        """Plan the next slots, at most a number of them, and fewer when their messages are too large."""
+        """Plan the next slots, or the next spans of slots, at most a number of them, and fewer when their
+        messages are too large."""
         after, until = _range_left(one)
-        slots = _next_slots(one, tracked, after, until, most=most) if after < until else []
+        stretches = _stretches(tracked, after, until) if after < until else []
+        slots = _next_slots(one, stretches, most=most)
         if not slots:
             return BackfillPart(one.cursor or one.start, True, 0, _policy(one, tracked), (), {})
         low, high = min(slots).at, max(slots).at
-        if not one.newest_first:
+        if one.span is not None:
+            low, high = after + 1, until  # a span may have more slots than a part
+        elif not one.newest_first:
             low = after + 1  # a walk from another instant may find other slots of a custom schedule
         try:
             # All slots of an instant belong to one part, however large their messages are.
-            several = len({slot.at for slot in slots}) > 1
-            prepared = self._prepare(one, tracked, low, high, most_bytes=MOST_BYTES if several else inf)
+            several = most > 1 and len({slot.at for slot in slots}) > 1
+            most_bytes = MOST_BYTES if several else inf
+            prepared = self._prepare(one, tracked, low, high, most=most, most_bytes=most_bytes)
         except OversizeError:
             return self._next_part(one, tracked, max(1, most // 2))
+        if one.span is None:
+            complete, cursor = len(slots) < most, low if one.newest_first else high
+        else:
+            complete, cursor = prepared.plan.complete, prepared.plan.watermark
+            low, high = (max(low, cursor), high) if one.newest_first else (low, min(high, cursor))
+        decided = Candidates((stretch.clipped(low - 1, high) for stretch in stretches), {}).count
         return BackfillPart(
-            cursor=low if one.newest_first else high,
-            complete=len(slots) < most,
+            cursor=cursor,
+            complete=complete,
             # Includes slots that the entry's dates exclude since the backfill was created.
-            skipped=len(slots) - len(prepared.plan.runs),
+            skipped=decided - len(prepared.plan.runs),
             policy=_policy(one, tracked),
             runs=prepared.batch.runs,
             templates=prepared.templates,
+            **self._covered(one, tracked, prepared.plan.skips),
         )
 
+    def _covered(self, one: Backfill, tracked: TrackedEntry, skips: Iterable[Skip]) -> dict[str, Any]:
+        """Return the slots for which a run stands, and what is to change of the records about them."""
+        covered = [skip for skip in skips if skip.reason is SkipReason.COVERED]
+        if not covered:
+            return {}
+        first, last = min(skip.first for skip in covered), max(skip.last for skip in covered)
+        known = self._services.backfills.recorded_skips(one.entry, first - 1, last)
+        replaced, kept = [], list[dict[str, Any]]()
+        for text, span in known.items():
+            inside = [skip for skip in covered if _overlap(skip, span)]
+            if inside:
+                replaced.append(text)
+                kept += _without(span, inside, tracked)
+        return {"covered": covered, "replaced": replaced, "kept": kept}
+
     def _prepare(
-        self, one: Backfill, tracked: TrackedEntry, low: Instant, high: Instant, *, most_bytes: float
+        self,
+        one: Backfill,
+        tracked: TrackedEntry,
+        low: Instant,
+        high: Instant,
+        *,
+        most: int,
+        most_bytes: float,
     ) -> PreparedPlan:
         scope = part_of_backfill(
             tracked.entry,
@@ -110,10 +146,12 @@ class BackfillRunner:
             now=one.created,
             reprocess=Reprocess(one.reprocess),
             newest_first=one.newest_first,
+            span=one.span,
         )
         recorded = self._services.states.recorded(one.entry, low - 1, high)
         existing = tracked.entry.slots_of(self._namespace, recorded)
-        result = plan(tracked.entry, replace(tracked.state, existing=existing), scope)
+        limit = None if one.span is None else most
+        result = plan(tracked.entry, replace(tracked.state, existing=existing), scope, limit=limit)
         dispatch = self._services.dispatch
         return prepare(tracked, result, namespace=self._namespace, dispatch=dispatch, most_bytes=most_bytes)
 
@@ -124,8 +162,9 @@ class BackfillRunner:
         self._running[one.id] = replace(one, cursor=part.cursor, decided=part.complete)
         emit = self._services.events.emit
         for new in part.runs:
-            slot = Slot(new.run["slot"], new.run["schedule"])
-            emit(RunDispatched(one.entry, PlannedRun(slot, Trigger.BACKFILL, new.send_at), new.id))
+            slot, size = Slot(new.run["slot"], new.run["schedule"]), new.run.get("slots", 1)
+            planned = PlannedRun(slot, Trigger.BACKFILL, new.send_at, first=new.run.get("first"), slots=size)
+            emit(RunDispatched(one.entry, planned, new.id))
         emit(BackfillAdvanced(one.id, one.entry, len(part.runs), part.skipped, part.complete))
 
 
@@ -137,15 +176,35 @@ def _range_left(one: Backfill) -> tuple[Instant, Instant]:
     return (after, one.cursor - 1) if one.newest_first else (one.cursor, until)
 
 
-def _next_slots(
-    one: Backfill, tracked: TrackedEntry, after: Instant, until: Instant, *, most: int
-) -> list[Slot]:
-    """Return the slots of the next part; all slots of an instant belong to one part."""
-    stretches = [
+def _stretches(tracked: TrackedEntry, after: Instant, until: Instant) -> list[Stretch]:
+    return [
         Stretch(index, schedule.timetable, after, until)
         for index, schedule in enumerate(tracked.entry.schedules)
         if schedule.role is Role.START
     ]
+
+
+def _overlap(skip: Skip, span: Mapping[str, Any]) -> bool:
+    first, last = int(span["first"]), int(span["last"])
+    return skip.schedule == span["schedule"] and skip.first <= last and first <= skip.last
+
+
+def _without(
+    span: Mapping[str, Any], skips: Iterable[Skip], tracked: TrackedEntry
+) -> Iterator[dict[str, Any]]:
+    """Yield what is left of a record about skipped slots without these."""
+    table = tracked.entry.schedules[span["schedule"]].timetable
+    left = Stretch(span["schedule"], table, span["first"] - 1, span["last"])
+    for skip in sorted(skips, key=attrgetter("first")):
+        if (part := left.clipped(left.after, skip.first - 1).skip(skip.reason)) is not None:
+            yield {**span, "first": part.first, "last": part.last, "count": part.count}
+        left = left.clipped(skip.last, left.until)
+    if (part := left.skip(SkipReason.COVERED)) is not None:
+        yield {**span, "first": part.first, "last": part.last, "count": part.count}
+
+
+def _next_slots(one: Backfill, stretches: Sequence[Stretch], *, most: int) -> list[Slot]:
+    """Return the slots of the next part; all slots of an instant belong to one part."""
     stream = Candidates(stretches, {}).slots(newest_first=one.newest_first)
     slots = list(islice(stream, most))
     if len(slots) == most:

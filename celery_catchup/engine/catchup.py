@@ -11,8 +11,9 @@ from celery_catchup.engine.prepared_plan import PreparedPlan
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
+from celery_catchup.planning.caps import earliest_send, share
 from celery_catchup.planning.entry import NOTHING
-from celery_catchup.planning.planner import earliest_send, plan, room, share, survey
+from celery_catchup.planning.planner import plan, room, survey
 from celery_catchup.store import States
 
 Found = TypeVar("Found")

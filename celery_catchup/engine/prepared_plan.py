@@ -69,7 +69,7 @@ def prepare(
     becomes a skip. Runs that may start at ``now`` are committed together with their message. ``busy`` and
     ``after`` are the assumptions of the plan, as in `EntryBatch`.
     """
-    entry, messages, runs = tracked.entry, _Messages(tracked.entry, dispatch), list[NewRun]()
+    entry, messages, runs = tracked.entry, _Messages(tracked.entry, plan, dispatch), list[NewRun]()
     held_back: dict[PlannedRun, SkipReason] = {}
     size, last = 0, None
     ascending = len(entry.schedules) == 1 and not plan.skips
@@ -133,9 +133,9 @@ def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:
 class _Messages:
     """The templates of an entry's runs; one that all runs of a trigger share is built once."""
 
-    def __init__(self, entry: Entry, dispatch: Dispatch) -> None:
+    def __init__(self, entry: Entry, plan: Plan, dispatch: Dispatch) -> None:
         self._entry, self._dispatch = entry, dispatch
-        self._spans = Select.SPAN in entry.selects
+        self._spans = Select.SPAN in entry.selects or any(run.first is not None for run in plan.runs)
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
 

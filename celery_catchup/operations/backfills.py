@@ -7,16 +7,17 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
+from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import OnFailure
 from celery_catchup.error_text import shown
 from celery_catchup.errors import TooManySlotsError
 from celery_catchup.events.log_lines import logfmt
-from celery_catchup.model import RunState, to_datetime, to_instant, to_rfc3339
+from celery_catchup.model import RunState, to_datetime, to_instant, to_milliseconds, to_rfc3339
 from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import Preview, preview_plan
 from celery_catchup.operations.refusals import KeyReusedError, RefusedError, check_unique
@@ -60,7 +61,8 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillRequest:
-    """The range and options of a backfill; both ends belong to the range."""
+    """The range and options of a backfill; both ends belong to the range. With ``span``, one run stands for
+    the slots of up to that time."""
 
     entry: str
     start: datetime
@@ -69,6 +71,7 @@ class BackfillRequest:
     max_active: int = 1
     newest_first: bool = False
     max_slots: int = MOST_SLOTS
+    span: timedelta | None = None
 
     def changed(self, **changes: Any) -> BackfillRequest:
         """Return the request with other options."""
@@ -88,7 +91,8 @@ class BackfillProgress:
 @dataclass(frozen=True, slots=True)
 class BackfillView:
     """A backfill and its progress; ``waiting`` of its runs have not been sent yet. ``requested_by`` is who
-    asked for it, null when that is not known. After a dry run ``id`` is empty."""
+    asked for it, null when that is not known. With ``span`` one run stands for the slots of up to that
+    time, in seconds; the others are skipped as covered. After a dry run ``id`` is empty."""
 
     id: str
     entry: str
@@ -104,6 +108,7 @@ class BackfillView:
     skipped: int
     waiting: int
     requested_by: str | None
+    span: timedelta | None = None
 
     @property
     def decided(self) -> int:
@@ -186,6 +191,7 @@ def create_once(
         max_active=request.max_active,
         created=operator.now(),
         total=count_slots(operator, [request]),
+        span=_milliseconds(request.span),
         by=operator.by or None,
     )
     if dry_run:
@@ -200,6 +206,7 @@ def create_once(
         reprocess=wanted.reprocess,
         newest_first=wanted.newest_first,
         max_active=wanted.max_active,
+        **({} if request.span is None else {"span": format_duration(request.span)}),
     )
     created = operator.backfills.create(wanted, change=change)
     if created is not wanted:
@@ -211,7 +218,7 @@ def create_once(
 
 def _check_same(first: Backfill, second: Backfill) -> None:
     """Raise `KeyReusedError` unless both ask for the same. A relative time moves on between the two."""
-    fields = ("entry", "reprocess", "newest_first", "max_active")
+    fields = ("entry", "reprocess", "newest_first", "max_active", "span")
     moved = max(abs(second.start - first.start), abs(second.end - first.end))
     same = all(getattr(first, name) == getattr(second, name) for name in fields)
     if not same or moved > second.created - first.created:
@@ -280,7 +287,15 @@ def _read(operator: Operator, request: BackfillRequest) -> tuple[Entry, EntrySta
             "newest first, a run would wait for a later one; leave out newest first"
         )
     start, end, reprocess = to_instant(request.start), to_instant(request.end), request.reprocess
-    scope = scope_of(entry, start=start, end=end, now=now, reprocess=reprocess, newest_first=newest_first)
+    scope = scope_of(
+        entry,
+        start=start,
+        end=end,
+        now=now,
+        reprocess=reprocess,
+        newest_first=newest_first,
+        span=_milliseconds(request.span),
+    )
     recorded = operator.states.recorded(name, start - 1, end)
     existing = entry.slots_of(operator.store.namespace, recorded)
     return entry, replace(tracked.state, existing=existing), scope
@@ -311,4 +326,9 @@ def _view(operator: Operator, one: Backfill) -> BackfillView:
         skipped=one.skipped,
         waiting=operator.backfills.waiting(one),
         requested_by=one.by,
+        span=None if one.span is None else timedelta(milliseconds=one.span),
     )
+
+
+def _milliseconds(span: timedelta | None) -> int | None:
+    return None if span is None else to_milliseconds(span)

@@ -68,9 +68,9 @@ def recovered_slots(
     recorded = operator.states.recorded_of(ranges) if ranges else {}
     return {
         name: [
-            slot
-            for _, slot, state in recorded.get(name, ())
-            if not state.failed and any(one["first"] <= slot <= one["last"] for one in some)
+            run.at
+            for run in recorded.get(name, ())
+            if not run.state.failed and any(one["first"] <= run.at <= one["last"] for one in some)
         ]
         for name, some in spans.items()
     }

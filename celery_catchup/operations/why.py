@@ -50,6 +50,7 @@ from celery_catchup.store.listing import Record, RunFilter
 from celery_catchup.store.store import read_json, stored_instant, stored_time
 
 _MOST = 20
+_COVERED = "a backfill with --span: one run, of the newest slot, stands for several"
 """Runs of one instant that are shown."""
 
 
@@ -150,8 +151,11 @@ class _Question:
 
     def _skip(self, span: Record, slot: Slot) -> SlotAnswer:
         reason, busy = _reason(span["reason"]), stored_instant(span.get("busy")) or 0
-        catchup = find_catchup(self.catchups, self.at)
-        if self.entry is None:
+        backfilled = self._covering_backfill(span)
+        catchup = None if backfilled else find_catchup(self.catchups, self.at)
+        if backfilled is not None:
+            found = Rule("backfill", _COVERED, {"run": backfilled.run_id, **self._requested(backfilled)})
+        elif self.entry is None:
             known = reason.rule.meaning if isinstance(reason, SkipReason) else str(reason)
             found = Rule(str(reason), known)
         else:
@@ -165,14 +169,24 @@ class _Question:
             values=found.values,
             schedule=slot.schedule,
             reason=reason,
-            decided_at=to_datetime(self.at if catchup is None else catchup.at),
+            decided_at=to_datetime(self.at if catchup is None else catchup.at)
+            if backfilled is None
+            else backfilled.created_at,
             **self._leader(span.get("epoch")),
             skipped_first=to_datetime(span["first"]),
             skipped_last=to_datetime(span["last"]),
             skipped_count=int(span["count"]),
-            alternatives=self._alternatives(slot, busy, catchup),
+            alternatives=() if backfilled else self._alternatives(slot, busy, catchup),
             policy_changed=self._policy_changed(catchup),
         )
+
+    def _covering_backfill(self, span: Record) -> Run | None:
+        """Return the run of a backfill that stands for the slots of a record; None if there is none."""
+        run_id = span.get("run_id")
+        if span["reason"] != SkipReason.COVERED or not run_id:
+            return None
+        runs = (run_of(record) for record in self.operator.listing.records([run_id]))
+        return next((run for run in runs if run.trigger_type is Trigger.BACKFILL), None)
 
     def _unmatched_skips(self, ran: set[int]) -> Iterator[SlotAnswer]:
         """Yield skips at a time without a slot now: it is excluded, or the schedule has changed."""

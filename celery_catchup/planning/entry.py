@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from celery_catchup.config.durations import format_duration
@@ -178,13 +178,25 @@ class Entry:
         )
 
     def slots_of(self, namespace: str, runs: Iterable[RecordedRun]) -> dict[Slot, RunState]:
-        """Return the slots whose run is among ``runs``, found by its id."""
-        found = {}
-        for recorded, at, state in runs:
+        """Return the slots whose run is among ``runs``, found by its id; also those that a run stands for. A
+        slot that has failed, and that another run stands for, has the state of that."""
+        own, covered = dict[Slot, RunState](), dict[Slot, RunState]()
+        for run in runs:
             for index in range(len(self.schedules)):
-                if self.run_id(namespace, slot := Slot(at, index)) == recorded:
-                    found[slot] = state
-        return found
+                if self.run_id(namespace, slot := Slot(run.at, index), first=run.first) == run.id:
+                    own[slot] = run.state
+                    covered |= dict.fromkeys(self._covered(run.covers), run.state)
+        return own | {
+            slot: state
+            for slot, state in covered.items()
+            if slot not in own or (own[slot].failed and not state.failed)
+        }
+
+    def _covered(self, stretches: Iterable[tuple[int, Instant, Instant]]) -> Iterator[Slot]:
+        for schedule, first, last in stretches:
+            if schedule < len(self.schedules):
+                for at in self.schedules[schedule].timetable.slots(first - 1, last):
+                    yield Slot(at, schedule)
 
     def _bounds_of(self, overrides: SchedulePolicy | None) -> Bounds:
         def chosen(name: str) -> object:
@@ -212,8 +224,16 @@ class Bounds:
     until: Instant | None
 
 
-RecordedRun: TypeAlias = tuple[str, Instant, RunState]
-"""A run in the ledger: its id, its slot's time, its state."""
+class RecordedRun(NamedTuple):
+    """A run in the ledger: its id, its slot's time, its state. If it stands for several slots, ``first`` is
+    the oldest of them, and ``covers`` has the others: each a schedule with a first and a last slot."""
+
+    id: str
+    at: Instant
+    state: RunState
+    first: Instant | None = None
+    covers: tuple[tuple[int, Instant, Instant], ...] = ()
+
 
 NOTHING: Mapping[Slot, RunState] = MappingProxyType({})
 """No run in the ledger."""

@@ -4,15 +4,15 @@ The rules of each overlap policy are rows of the table in `config/overlap_policy
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from heapq import merge
 from itertools import islice
 from zlib import crc32
 
 from celery_catchup.config.policy import Keep, Policy, Select
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Slot, Trigger
 from celery_catchup.planning.candidates import Candidates, Stretch, skips_of
+from celery_catchup.planning.caps import Section, sections
 from celery_catchup.planning.entry import Entry, EntryState, Role
 from celery_catchup.planning.scope import Scope
 from celery_catchup.planning.spans import Span, find_spans
@@ -92,6 +92,12 @@ class _Planning:
     def __init__(self, entry: Entry, state: EntryState, scope: Scope, limit: int | None) -> None:
         self.entry, self.state, self.scope, self.limit = entry, state, scope, limit
         self.dropped: list[tuple[Stretch, SkipReason]] = []
+        # Slots that keep the run which they have; a backfill may run others again.
+        self.taken = {
+            slot: reason
+            for slot, run_state in state.existing.items()
+            if (reason := scope.skip_existing(run_state)) is not None
+        }
         self.spans: dict[Slot, Span] = {}
         self.candidates = Candidates(self._select(), self._excluded())
 
@@ -132,13 +138,14 @@ class _Planning:
                 else:
                     self._drop(stretch, reason)
             own = self.entry.select_of(index)
-            if self.scope.backfill:
+            together = own is None and self.entry.policy.select in (Select.LATEST, Select.SPAN)
+            if self.scope.backfill and self.scope.span is None:
                 yield from stretches
-            elif own is None and self.entry.policy.select in (Select.LATEST, Select.SPAN):
+            elif self.scope.backfill or together:
                 sharing += stretches
             else:
                 yield from self._selected(stretches, own or self.entry.policy.select)
-        yield from self._selected(sharing, self.entry.policy.select)
+        yield from self._selected(sharing, Select.SPAN if self.scope.backfill else self.entry.policy.select)
 
     def _selected(self, stretches: list[Stretch], select: Select) -> Iterator[Stretch]:
         if select is Select.LATEST:
@@ -164,24 +171,33 @@ class _Planning:
                 yield stretch.clipped(newest.at - 1, newest.at)
 
     def _spanned(self, stretches: list[Stretch]) -> Iterator[Stretch]:
-        """Let the newest slot of each span stand for all missed ones of it; live slots stay by themselves."""
-        missed = [one.clipped(one.after, self._missed_until()) for one in stretches]
-        spans, left = find_spans(missed, self.state.existing, longest=self.entry.max_span)
+        """Let the newest slot of each span stand for all missed ones of it; live slots stay by themselves. A
+        backfill in order needs only the spans of this call, because no cap counts all of them."""
+        whole = self.scope.backfill
+        until = self.scope.now if whole else self._missed_until()
+        missed = [one.clipped(one.after, until) for one in stretches]
+        spans, left = find_spans(
+            missed,
+            self.taken,
+            longest=self.scope.span if whole else self.entry.max_span,
+            most=self.limit + 1 if whole and self.limit and not self.scope.newest_first else None,
+        )
         for span in spans:
             self.spans[span.end] = span
             yield span.newest
         for stretch in left:
             self._drop(stretch, SkipReason.ALREADY_EXISTS)
         for stretch in stretches:
-            yield stretch.clipped(self._missed_until(), stretch.until)
+            yield stretch.clipped(until, stretch.until)
 
     def _settle_spans(self, running: Sequence[Slot]) -> None:
         """Skip the other slots of each span: covered by its run, or for the reason why that does not run."""
+        ends = set(running)
         for end, span in self.spans.items():
             section = self.sections[0 if running and end < running[0] else 2]
             reason = self.candidates.excluded.get(end) or section.reason
             for stretch in span.others:
-                self._drop(stretch, SkipReason.COVERED if end in running or reason is None else reason)
+                self._drop(stretch, SkipReason.COVERED if end in ends or reason is None else reason)
 
     def _drop(self, stretch: Stretch, reason: SkipReason) -> None:
         if stretch.after < stretch.until:
@@ -194,11 +210,7 @@ class _Planning:
     # -- 3: runs in the ledger -----------------------------------------------------------
 
     def _excluded(self) -> Mapping[Slot, SkipReason]:
-        excluded = {
-            slot: reason
-            for slot, run_state in self.state.existing.items()
-            if (reason := self.scope.skip_existing(run_state)) is not None
-        }
+        excluded = dict(self.taken)
         if self.entry.policy.skip_if_successful and self.state.manual_success is not None:
             for index, schedule in enumerate(self.entry.schedules):
                 following = schedule.timetable.next_after(self.state.manual_success)
@@ -261,9 +273,14 @@ class _Planning:
         taken = list(islice(slots, self.limit))
         for slot in islice(slots, size - self.limit):
             if slot.at != taken[-1].at:
-                return taken, taken[-1]
+                return taken, self._last_decided(taken[-1])
             taken.append(slot)
         return taken, None
+
+    def _last_decided(self, slot: Slot) -> Slot:
+        """Return the last slot that is decided with this one: newest first, the first of its span."""
+        span = self.spans.get(slot) if self.scope.newest_first else None
+        return slot if span is None else Slot(span.first, slot.schedule)
 
     def _slots_of(self, section: Section) -> Iterator[Slot]:
         """Yield the section's slots in the order of the scope."""
@@ -290,10 +307,10 @@ class _Planning:
 
     def _dropped_skips(self, stretch: Stretch, reason: SkipReason) -> Iterator[Skip]:
         """Yield the skips of a dropped stretch; slots that have a run keep it."""
-        known = () if reason is SkipReason.EXPIRED else self.state.existing  # those are only counted
+        known = {} if reason is SkipReason.EXPIRED else self.taken  # those are only counted
         existing = sorted(slot for slot in known if stretch.contains(slot))
         for slot in existing:
-            yield Skip(slot.schedule, slot.at, slot.at, 1, SkipReason.ALREADY_EXISTS)
+            yield Skip(slot.schedule, slot.at, slot.at, 1, known[slot])
         for skip in skips_of(stretch, reason, existing):
             by_hand = reason is SkipReason.MANUAL_RUN
             yield replace(skip, run_id=self.state.manual_run) if by_hand else skip
@@ -326,11 +343,10 @@ class _Planning:
         return max(self.scope.now, self.scope.decided)
 
     def _run(self, slot: Slot, *, ends_active: bool = False) -> PlannedRun:
-        if self.scope.backfill:
-            return PlannedRun(slot, Trigger.BACKFILL, slot.at)
-        if slot.at <= self._missed_until():
+        if self.scope.backfill or slot.at <= self._missed_until():
+            trigger = Trigger.BACKFILL if self.scope.backfill else Trigger.CATCHUP
             first, slots = self.spans[slot].size if slot in self.spans else (None, 1)
-            return PlannedRun(slot, Trigger.CATCHUP, slot.at, first=first, slots=slots)
+            return PlannedRun(slot, trigger, slot.at, first=first, slots=slots)
         return PlannedRun(slot, Trigger.SCHEDULER, slot.at + self._jitter(slot), ends_active)
 
     def _jitter(self, slot: Slot) -> int:
@@ -366,7 +382,7 @@ class _Planning:
         return min((slot for slot in following if slot is not None), default=None)
 
 
-# -- overlap, caps and the rate limit: how many slots become runs, and how fast -----------------
+# -- overlap: how many slots may become runs -------------------------------------------------------
 
 
 def most_active(policy: Policy) -> int | None:
@@ -387,64 +403,3 @@ def room(policy: Policy, *, active: int, waiting: int) -> int | None:
     """Return how many new slots may become runs, the oldest first; None for any number."""
     most = most_unfinished(policy)
     return None if most is None else max(0, most - active - waiting)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Neighbouring candidates ``[start, stop)`` with the same decision; without a reason they run."""
-
-    start: int
-    stop: int
-    reason: SkipReason | None = None
-
-
-def sections(
-    count: int,
-    *,
-    room: int | None,
-    replacing: bool,
-    cap: int | None,
-    allowance: int | None,
-    latest: bool,
-    newest: bool,
-) -> tuple[Section, Section, Section]:
-    """Divide ``count`` candidates, oldest first, into those before the ones that run, these, and the rest.
-
-    ``cap`` is what ``max_runs`` still allows, ``allowance`` the entry's share of ``catchup_max_runs``.
-    Caps count dispatched runs: a slot is ``cap_exceeded`` only when a cap is used up. So if the overlap
-    policy leaves less room than the caps, the reason is ``guard_blocked``. ``newest``: which end survives
-    ``max_runs``; if the entry selects its ``latest`` slots, that end survives both caps.
-    """
-    cap = None if cap is None else max(0, cap)
-    if replacing:
-        first, end = max(0, count - 1), count if cap != 0 and allowance != 0 else max(0, count - 1)
-        before, after = SkipReason.SUPERSEDED, SkipReason.CAP_EXCEEDED
-    elif room is not None and (cap is None or room < cap) and (allowance is None or room <= allowance):
-        # A share is never larger than the room; one of the same size was not cut by the cap.
-        first, end = 0, min(count, room)
-        before = after = SkipReason.GUARD_BLOCKED
-    else:
-        first, end = _kept(*_kept(0, count, cap, newest=latest or newest), allowance, newest=latest)
-        before = after = SkipReason.CAP_EXCEEDED
-    return Section(0, first, before), Section(first, end), Section(end, count, after)
-
-
-def _kept(start: int, stop: int, cap: int | None, *, newest: bool) -> tuple[int, int]:
-    """Return the positions from ``start`` to ``stop`` that a cap keeps."""
-    if cap is None:
-        return start, stop
-    return (max(start, stop - cap), stop) if newest else (start, min(stop, start + cap))
-
-
-def earliest_send(last_sent: Instant | None, *, pause: int, now: Instant) -> Instant:
-    """Return when the next catch-up run may be sent: ``pause`` milliseconds after the one before."""
-    return now if last_sent is None else max(now, last_sent + pause)
-
-
-def share(plans: Sequence[Plan], cap: int) -> list[int]:
-    """Divide a cap among plans, the oldest slots of all entries first; return the runs of each."""
-    streams = ([(run.slot, index) for run in plan.runs] for index, plan in enumerate(plans))
-    kept = [0] * len(plans)
-    for _, index in islice(merge(*streams), cap):
-        kept[index] += 1
-    return kept

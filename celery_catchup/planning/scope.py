@@ -51,7 +51,7 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The range of a plan; lateness is measured from ``now``, and everything up to ``decided`` was decided
-    before."""
+    before. With ``span``, one run of a backfill stands for up to this many milliseconds."""
 
     now: Instant
     reaches: tuple[Reach, ...]
@@ -60,6 +60,7 @@ class Scope:
     backfill: bool = False
     reprocess: Reprocess = Reprocess.NONE
     newest_first: bool = False
+    span: int | None = None
 
     @property
     def replay_from(self) -> Instant:
@@ -176,6 +177,7 @@ def backfill(
     now: Instant,
     reprocess: Reprocess = Reprocess.NONE,
     newest_first: bool = False,
+    span: int | None = None,
 ) -> Scope:
     """Return a given range, both ends included; it ignores window and pause.
 
@@ -184,12 +186,19 @@ def backfill(
     """
     _check_range(entry, start, end, now)
     return part_of_backfill(
-        entry, start=start, end=end, now=now, reprocess=reprocess, newest_first=newest_first
+        entry, start=start, end=end, now=now, reprocess=reprocess, newest_first=newest_first, span=span
     )
 
 
 def part_of_backfill(
-    entry: Entry, *, start: Instant, end: Instant, now: Instant, reprocess: Reprocess, newest_first: bool
+    entry: Entry,
+    *,
+    start: Instant,
+    end: Instant,
+    now: Instant,
+    reprocess: Reprocess,
+    newest_first: bool,
+    span: int | None,
 ) -> Scope:
     """Return a part of a range that was accepted as a whole, without slots that the entry's dates now
     exclude."""
@@ -210,6 +219,7 @@ def part_of_backfill(
         backfill=True,
         reprocess=reprocess,
         newest_first=newest_first,
+        span=span,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
-from celery_catchup.model import Instant
+from celery_catchup.model import Instant, Skip
 from celery_catchup.store.audit import Change, recorded
 from celery_catchup.store.batches import NewRun
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import StorePart, read_json
+from celery_catchup.store.store import StorePart, read_json, read_span, span_text
 from celery_catchup.store.templates import Template
 
 _LANE = "\x1fbackfill\x1f"
@@ -34,6 +35,8 @@ class Backfill:
     max_active: int
     created: Instant
     total: int
+    span: int | None = None
+    """The longest time that one run stands for, in milliseconds."""
     state: str = "running"
     cursor: Instant | None = None
     decided: bool = False
@@ -60,7 +63,8 @@ class Backfill:
 
 @dataclass(frozen=True)
 class BackfillPart:
-    """Decisions on a part of a backfill."""
+    """Decisions on a part of a backfill. ``covered`` slots are recorded: a run stands for them. What was
+    recorded of them before, ``replaced`` as it is stored, is ``kept`` as far as it is about other slots."""
 
     cursor: Instant
     complete: bool
@@ -68,9 +72,13 @@ class BackfillPart:
     policy: str
     runs: Sequence[NewRun]
     templates: Mapping[str, Template]
+    covered: Sequence[Skip] = ()
+    replaced: Sequence[str] = ()
+    kept: Sequence[Mapping[str, Any]] = ()
 
-    def encoded(self, backfill: Backfill) -> str:
+    def encoded(self, backfill: Backfill, *, epoch: int) -> str:
         """Encode it for the script."""
+        skips = [*self.kept, *({**asdict(one), "epoch": epoch, "busy": 0} for one in self.covered)]
         return json.dumps(
             {
                 "id": backfill.id,
@@ -80,6 +88,9 @@ class BackfillPart:
                 "policy": self.policy,
                 "templates": {name: template.encoded for name, template in self.templates.items()},
                 "runs": [{"id": new.id, "run": new.run} for new in self.runs],
+                "covered": sum(one.count for one in self.covered),
+                "replaced": self.replaced,
+                "skips": [(one["last"], span_text(one)) for one in skips],
             }
         )
 
@@ -127,6 +138,13 @@ class Backfills(StorePart):
         """Count its waiting runs."""
         return int(self._client.zcard(self._keys.chain(backfill.lane)))
 
+    def recorded_skips(self, entry: str, after: Instant, until: Instant) -> dict[str, Mapping[str, Any]]:
+        """Return the entry's records of skipped slots that reach into ``(after, until]``, as they are stored
+        and decoded."""
+        found = self._client.zrangebyscore(self._keys.skips(entry), f"({after}", "+inf")
+        spans = ((text.decode(), read_span(text)) for text in found)
+        return {text: span for text, span in spans if span is not None and span["first"] <= until}
+
     def commit(self, leadership: Leadership, backfill: Backfill, part: BackfillPart, *, now: Instant) -> str:
         """Commit a part: ``ok``, ``stale`` if another beat has gone on in between, or ``stopped``."""
         answer = leadership.call(
@@ -135,7 +153,7 @@ class Backfills(StorePart):
                 "now_ms": now,
                 "lane": backfill.lane,
                 "expected": backfill.cursor,
-                "part": part.encoded(backfill),
+                "part": part.encoded(backfill, epoch=leadership.epoch),
             },
             entry=backfill.entry,
             lane=backfill.lane,

@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from redis.client import Pipeline
 
 from celery_catchup.errors import UnfitStoreError
-from celery_catchup.model import Instant, RunState
+from celery_catchup.model import Instant, RunState, SkipReason
 from celery_catchup.planning.entry import RecordedRun
 from celery_catchup.store.audit import Change, recorded
 from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_json, read_run, texts
+from celery_catchup.store.store import AT_ONCE, StorePart, portions, read_json, read_run, read_span, texts
 
 SCHEMA = 1
 """Version of the stored state; a newer one is refused, an older one would be migrated here."""
@@ -56,6 +57,20 @@ class OpenRuns:
 
 COLUMNS = tuple(one.name for one in fields(StoredState) if one.name not in ("watermark", "fresh", "declares"))
 """The hashes by entry."""
+Stretch: TypeAlias = tuple[int, Instant, Instant]
+"""A schedule, and the first and last of some of its slots."""
+
+
+class _Members(NamedTuple):
+    """Members of a sorted set with scores in ``(after, until]``; without an end, the first few."""
+
+    key: str
+    after: Instant
+    until: Instant | None
+
+
+_FOLLOWING = 50
+"""Records of skipped slots after a range that are looked at, because they may begin in it."""
 _RUNS_AT_ONCE = 2000
 """Runs that one command reads."""
 _WHOLE = ""
@@ -200,28 +215,59 @@ class States(StorePart):
         return self.recorded_of({entry: (after, until)})[entry]
 
     def recorded_of(self, ranges: Mapping[str, tuple[Instant, Instant]]) -> dict[str, list[RecordedRun]]:
-        """Return each entry's runs in the ledger with slots in its range ``(after, until]``; this takes
-        two round trips, and more for an entry with thousands of runs."""
-        found: dict[str, list[tuple[bytes, float]]] = {entry: [] for entry in ranges}
-
-        def following(pipe: Pipeline, entry: str) -> object:
-            (after, until), start, key = ranges[entry], len(found[entry]), self._keys.runs_of(entry)
-            return pipe.zrangebyscore(key, f"({after}", until, start, _RUNS_AT_ONCE, withscores=True)
-
-        asked = list(ranges)
-        while asked:
-            answers = self._ask(asked, following)
-            for entry, some in answers.items():
-                found[entry] += some
-            asked = [entry for entry, some in answers.items() if len(some) == _RUNS_AT_ONCE]
-        ids = [run_id for some in found.values() for run_id, _ in some]
-        parts = map(tuple, portions(ids, _RUNS_AT_ONCE))
+        """Return each entry's runs in the ledger with slots in its range ``(after, until]``, and those that
+        stand for slots in it; this takes two round trips, and more for an entry with thousands of runs."""
+        ids, covers = self._runs_and_covers(ranges)
+        wanted = dict.fromkeys(run_id for entry in ranges for run_id in (*ids[entry], *covers[entry]))
+        parts = map(tuple, portions(wanted, _RUNS_AT_ONCE))
         records = self._ask(parts, lambda pipe, part: pipe.hmget(self._keys.ledger, part))
         stored = {i: text for part, some in records.items() for i, text in zip(part, some, strict=True)}
         return {
-            entry: [(i.decode(), int(at), _state(text)) for i, at in some if (text := stored[i]) is not None]
-            for entry, some in found.items()
+            entry: [
+                _recorded(run_id, text, at, covers[entry].get(run_id, ()))
+                for run_id, at in (ids[entry] | dict.fromkeys(covers[entry].keys() - ids[entry])).items()
+                if (text := stored[run_id]) is not None
+            ]
+            for entry in ranges
         }
+
+    def _runs_and_covers(
+        self, ranges: Mapping[str, tuple[Instant, Instant]]
+    ) -> tuple[dict[str, dict[str, Instant]], dict[str, dict[str, list[Stretch]]]]:
+        """Return the ids and slots of each entry's runs, and which slots a run stands for. A record of
+        skipped slots is stored under the last of them, so that one which begins in the range may follow."""
+        keys, asked = self._keys, list[_Members]()
+        for entry, (after, until) in ranges.items():
+            asked += [
+                _Members(keys.runs_of(entry), after, until),
+                _Members(keys.skips(entry), after, until),
+                _Members(keys.skips(entry), until, None),
+            ]
+        found = self._members(asked)
+        ids, covers = dict[str, dict[str, Instant]](), dict[str, dict[str, list[Stretch]]]()
+        for number, entry in enumerate(ranges):
+            runs, inside, later = (found[one] for one in asked[3 * number : 3 * number + 3])
+            ids[entry] = {run_id.decode(): int(at) for run_id, at in runs}
+            by_run = covers.setdefault(entry, {})
+            for one in (read_span(text) for text, _ in (*inside, *later)):
+                if one and one.get("reason") == SkipReason.COVERED and one["run_id"]:
+                    by_run.setdefault(one["run_id"], []).append((one["schedule"], one["first"], one["last"]))
+        return ids, covers
+
+    def _members(self, asked: Sequence[_Members]) -> dict[_Members, list[tuple[bytes, float]]]:
+        """Return the members of sorted sets, with their scores."""
+        found: dict[_Members, list[tuple[bytes, float]]] = {one: [] for one in asked}
+
+        def following(pipe: Pipeline, one: _Members) -> object:
+            top, most = ("+inf", _FOLLOWING) if one.until is None else (one.until, _RUNS_AT_ONCE)
+            return pipe.zrangebyscore(one.key, f"({one.after}", top, len(found[one]), most, withscores=True)
+
+        while asked:
+            answers = self._ask(asked, following)
+            for one, some in answers.items():
+                found[one] += some
+            asked = [one for one, some in answers.items() if len(some) == _RUNS_AT_ONCE]
+        return found
 
     def hold(self, leadership: Leadership, held: Mapping[str, tuple[Instant, int]], *, now: Instant) -> bool:
         """Hold entries, each with up to where it is decided and how many runs wait for an approval; False
@@ -246,10 +292,13 @@ class States(StorePart):
         return texts(self._client.hgetall(self._keys.failing))
 
 
-def _state(text: bytes) -> RunState:
+def _recorded(run_id: str, text: bytes, at: Instant | None, covers: Sequence[Stretch]) -> RecordedRun:
     run = read_run(text)
-    # An unreadable record proves that the slot had a run: it is not run again.
-    return RunState.DEAD if run is None else RunState(run["state"])
+    if run is None:
+        # An unreadable record proves that the slot had a run: it is not run again.
+        return RecordedRun(run_id, at or 0, RunState.DEAD)
+    slot = run["slot"] if at is None else at
+    return RecordedRun(run_id, slot, RunState(run["state"]), run.get("first"), tuple(covers))
 
 
 def _check_schema(meta: Mapping[str, str]) -> None:

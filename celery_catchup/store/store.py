@@ -247,6 +247,12 @@ def read_span(text: bytes | str) -> dict[str, Any] | None:
     return span if all(isinstance(number, int) and is_instant(number) for number in numbers) else None
 
 
+def span_text(span: Mapping[str, Any]) -> str:
+    """Encode a span of skipped slots; `read_span` decodes it."""
+    values = {"run_id": "", "epoch": 0, "busy": 0} | {k: v for k, v in span.items() if v is not None}
+    return json.dumps([values[name] for name in _SPAN], separators=(",", ":"))
+
+
 def is_instant(number: float) -> bool:
     """Whether a number can be converted to a time; one that is not finite cannot."""
     return -_LAST_INSTANT <= number <= _LAST_INSTANT

@@ -25,8 +25,9 @@ from celery_catchup.model import (
     run_id,
     to_datetime,
 )
+from celery_catchup.planning.caps import earliest_send, share
 from celery_catchup.planning.entry import Entry, EntryState, first_sight, too_frequent
-from celery_catchup.planning.planner import earliest_send, plan, share
+from celery_catchup.planning.planner import plan
 from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from celery_catchup.testing import FakeClock
 from celery_catchup.timetables.cron_dialects import Dialect, parse_cron

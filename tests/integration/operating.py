@@ -21,7 +21,7 @@ from celery_catchup.beat import scheduler as beat
 from celery_catchup.cli import catchup
 from celery_catchup.model import RunState, to_instant
 from celery_catchup.operations import Operator
-from celery_catchup.store import Actor, Leases, Origin
+from celery_catchup.store import Actor, Backfill, Leases, Origin
 from celery_catchup.testing import FakeClock
 from celery_catchup.worker_plugin.context import Notebook, RunContext
 
@@ -113,13 +113,20 @@ class Project:
             operator.close()
 
     def execute(
-        self, entry: str, *, state: RunState = RunState.SUCCEEDED, error: str = "", letter: Any = None
+        self,
+        entry: str,
+        *,
+        state: RunState = RunState.SUCCEEDED,
+        error: str = "",
+        letter: Any = None,
+        backfill: str = "",
     ) -> list[str]:
-        """A worker executes the entry's active runs at the present moment; their ids."""
+        """A worker executes the active runs of the entry, or of its backfill, at the present moment; their
+        ids."""
         with self.operator() as operator:
             now = to_instant(self.clock.now())
             leases = Leases(operator.store, ttl_ms=60_000, now_ms=now)
-            done = operator.ledger.active(entry)
+            done = operator.ledger.active(Backfill.lane_of(backfill) if backfill else entry)
             for run_id in done:
                 task = (operator.ledger.run(run_id) or {})["task"]
                 leases.claim(run_id, owner="w", task=task, worker="celery@here", entry=entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -45,9 +46,7 @@ pauses = st.builds(Pause, instants, st.none() | instants, st.booleans())
 def overrides(draw: st.DrawFn) -> SchedulePolicy | None:
     if draw(st.booleans()):
         return None
-    return SchedulePolicy(
-        select=draw(st.sampled_from(["all", "latest", "span", False])), window=draw(durations)
-    )
+    return SchedulePolicy(select=draw(st.sampled_from(["all", "latest", False])), window=draw(durations))
 
 
 schedules = st.builds(Schedule, crons, overrides())
@@ -76,10 +75,14 @@ def entries(draw: st.DrawFn, **fixed: Any) -> Entry:
         policy["max_span"] = draw(st.none() | durations)
     if draw(st.booleans()):
         policy["start_date"] = datetime(2026, 3, 28, 9, tzinfo=UTC)
+    declared = draw(st.lists(schedules, min_size=1, max_size=3))
+    if policy["select"] == "span":  # of the whole entry, or of none of its schedules
+        windows = (one.overrides and SchedulePolicy(window=one.overrides.window) for one in declared)
+        declared = [replace(one, overrides=own) for one, own in zip(declared, windows, strict=True)]
     kept = {key: value for key, value in policy.items() if value is not None}
     return Entry(
         "etl",
-        tuple(draw(st.lists(schedules, min_size=1, max_size=3))),
+        tuple(declared),
         Policy.from_raw(kept, where="etl"),
         draw(excluded),
     )

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from celery_catchup.config.policy import Policy
 from celery_catchup.model import Instant, Plan, RunState, SkipReason, Slot, Trigger, run_id, to_instant
+from celery_catchup.planning.caps import share
 from celery_catchup.planning.entry import NOTHING, Entry, EntryState
-from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, room, share, survey
+from celery_catchup.planning.planner import plan, plan_in_full, plan_live_slot, room, survey
 from celery_catchup.planning.scope import Reprocess, Scope, backfill, replay
 from tests.property.planning import MINUTE, NOON, entries, instants, minutes, states
 
@@ -215,13 +216,22 @@ def test_several_restarts_give_the_runs_of_one(entry: Entry, restarts: list[int]
     assert slots == [run.slot for run in whole.runs]
 
 
-@given(planned, minutes, minutes, st.sampled_from(Reprocess), st.booleans(), st.integers(1, 5))
+@given(
+    planned,
+    minutes,
+    minutes,
+    st.sampled_from(Reprocess),
+    st.booleans(),
+    st.none() | st.integers(1, 600),
+    st.integers(1, 5),
+)
 def test_a_backfill_accounts_for_its_range_in_either_order(
     case: tuple[Entry, EntryState, Instant | None],
     length: int,
     age: int,
     reprocess: Reprocess,
     newest_first: bool,
+    span: int | None,
     limit: int,
 ) -> None:
     entry, state, _ = case
@@ -233,23 +243,52 @@ def test_a_backfill_accounts_for_its_range_in_either_order(
         now=NOON,
         reprocess=reprocess,
         newest_first=newest_first,
+        span=None if span is None else span * MINUTE,
     )
 
     result = plan(entry, state, scope)
-    part = plan(entry, state, scope, limit=limit)
+    parts = in_parts(entry, state, scope, limit)
 
     assert decided_slots(entry, result) == all_slots(entry, scope)
     assert [run.slot for run in result.runs] == sorted(
         (run.slot for run in result.runs), reverse=newest_first
     )
-    assert part.runs == result.runs[: len(part.runs)]
+    assert [run for part in parts for run in part.runs] == list(result.runs)
+    assert decided_slots(entry, *parts) == decided_slots(entry, result)
     assert {run.trigger for run in result.runs} <= {Trigger.BACKFILL}
     assert not any(state.existing.get(run.slot, RunState.DEAD).in_flight for run in result.runs)
     assert {s.reason for s in result.skips} <= {
         SkipReason.ALREADY_EXISTS,
         SkipReason.IN_FLIGHT,
         SkipReason.EXCLUDED,
+        *([] if span is None else [SkipReason.COVERED]),
     }
+    covered = sum(skip.count for skip in result.skips if skip.reason is SkipReason.COVERED)
+    assert sum(run.slots - 1 for run in result.runs) == covered
+
+
+def in_parts(entry: Entry, state: EntryState, scope: Scope, limit: int) -> list[Plan]:
+    """Plan a backfill as the leader does, part by part, in either direction."""
+    plans = [plan(entry, state, scope, limit=limit)]
+    while not plans[-1].complete:
+        at = plans[-1].watermark
+        scope = replace(
+            scope,
+            reaches=tuple(
+                replace(one, until=min(one.until, at - 1))
+                if scope.newest_first
+                else replace(one, floor=max(one.floor, at), after=max(one.after, at))
+                for one in scope.reaches
+            ),
+            dropped=tuple(
+                replace(one, until=min(one.until, at - 1))
+                if scope.newest_first
+                else replace(one, after=max(one.after, at))
+                for one in scope.dropped
+            ),
+        )
+        plans.append(plan(entry, state, scope, limit=limit))
+    return plans
 
 
 @given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.integers(-23 * 60, 23 * 60))

@@ -393,6 +393,10 @@ class BackfillRangeRequest(EntryRequest):
     )
     max_active: JsonNumber = Field(1, ge=1, le=1000, description="Maximum number of its runs at once.")
     newest_first: StrictBool = Field(False, description="Start with the newest slot.")
+    span: Duration | Absent = Field(
+        None,
+        description="Make one run for the slots of up to this time, such as 1d, instead of one for each.",
+    )
 
     def backfill(self, **more: Any) -> BackfillRequest:
         """Convert the request to the value that the operations take."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from celery_catchup.config.durations import FINE_UNITS, format_duration, parse_duration
 from celery_catchup.errors import CatchupError
 from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.flower.markup import plural, written
@@ -125,7 +126,14 @@ class BackfillPreviewPage(Page):
             reprocess=parse_word(Reprocess, "reprocess", self.query("reprocess") or "none"),
             max_active=int(active),
             newest_first=self.query("order") == "newest",
+            span=self._span(),
         )
+
+    def _span(self) -> timedelta | None:
+        try:
+            return parse_duration(self.query("span"), units=FINE_UNITS) if self.query("span") else None
+        except ValueError as error:
+            raise RefusedError(f"one run for: {error}") from None
 
     def _button(self, wanted: BackfillRequest, found: Preview, again: int, link: Links) -> str:
         if not found.dispatched:
@@ -148,6 +156,7 @@ class BackfillPreviewPage(Page):
                 "reprocess": str(wanted.reprocess),
                 "maxActive": wanted.max_active,
                 "newestFirst": wanted.newest_first,
+                **({} if wanted.span is None else {"span": format_duration(wanted.span)}),
             },
             why=self.why_read_only,
             kind="cu-primary",
@@ -172,7 +181,11 @@ def backfill_form(page: Page, operator: Operator, *, entry: str = "") -> Values:
 def preview_lines(page: Page, found: Preview) -> list[str]:
     """Write a preview: first what would be dispatched, then the reasons of what would be skipped."""
     slots = found.slots.dispatched(_MOST_LISTED)
-    lines = [f"{page.times.stamp(one.scheduled_time)}  dispatch" for one in slots]
+    lines = [
+        f"{page.times.stamp(one.scheduled_time)}  dispatch"
+        + (f" (for {one.slots:,} slots)" if one.slots > 1 else "")
+        for one in slots
+    ]
     if found.dispatched > len(slots):
         lines.append(f"… {found.dispatched - len(slots):,} more")
     skipped = found.slots.skipped_by_reason
@@ -185,4 +198,5 @@ def _command(wanted: BackfillRequest) -> str:
     words = [] if wanted.reprocess is Reprocess.NONE else ["--reprocess", str(wanted.reprocess)]
     words += [] if wanted.max_active == 1 else ["--max-active", str(wanted.max_active)]
     words += ["--newest-first"] if wanted.newest_first else []
+    words += [] if wanted.span is None else ["--span", format_duration(wanted.span)]
     return backfill_line(wanted.entry, to_instant(wanted.start), to_instant(wanted.end), *words)

@@ -14,6 +14,7 @@
 -- KEYS ended      zset  ended runs by end (ms)
 -- KEYS dead       zset  dead letters by end (ms)
 -- KEYS own        zset  the entry's runs by slot (ms)
+-- KEYS skips      zset  the entry's skipped slots, as spans by last slot (ms)
 -- KEYS hours      hash  hourly counts
 -- KEYS entry_hours hash hourly counts of the entry
 -- KEYS active     zset  the lane's active runs
@@ -27,7 +28,8 @@
 -- ARGV now_ms           slot time
 -- ARGV lane             name of the backfill's lane
 -- ARGV expected         the cursor that the plan started from, or ""
--- ARGV part             JSON: {id, cursor, skipped, complete, policy, templates, runs: [{id, run}]}
+-- ARGV part             JSON: {id, cursor, skipped, complete, policy, templates, runs: [{id, run}], covered: number of
+--                       slots that a run stands for, replaced: stored spans, skips: [{last slot, span as text}]}
 -- RETURNS {"ok", number of new runs}, {"stale"}, {"stopped", state} if it does not run, or false if another beat leads
 if not leads() then return false end
 local now, lane, part = tonumber(args.now_ms), args.lane, cjson.decode(args.part)
@@ -70,7 +72,10 @@ for _, item in ipairs(part.runs) do
 end
 backfill.cursor, backfill.dispatched, backfill.skipped = part.cursor, backfill.dispatched + count, backfill.skipped + part.skipped
 backfill.decided = part.complete
-if count > 0 then count_all(now, { backfill = count }) end
+for _, text in ipairs(part.replaced) do redis.call('ZREM', keys.skips, text) end
+for _, skip in ipairs(part.skips) do redis.call('ZADD', keys.skips, skip[1], skip[2]) end
+local counts = { backfill = count > 0 and count or nil, ['skipped:covered'] = part.covered > 0 and part.covered or nil }
+if next(counts) then count_all(now, counts) end
 redis.call('HSET', keys.backfills, part.id, cjson.encode(backfill))
 keys.lane = lane
 release(backfill.max_active, now)

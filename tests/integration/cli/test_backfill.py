@@ -156,6 +156,7 @@ def test_the_table_of_backfills(redis_url: str, desk_clock: FakeClock) -> None:
         "dispatched": 0,
         "skipped": 0,
         "waiting": 0,
+        "span": None,
     }
 
 

@@ -233,6 +233,14 @@ def test_a_schedule_sets_what_it_sets_and_leaves_the_rest_to_its_entry() -> None
     assert (own.overlap_policy, own.timezone) == (OverlapPolicy.ALL, "Asia/Tokyo")
 
 
+@pytest.mark.parametrize(("own", "entry"), [("span", "all"), ("all", "span"), ("span", "span")])
+def test_a_span_is_of_the_whole_entry(own: str, entry: str) -> None:
+    policy = read({"select": entry, "window": "6h"})
+
+    with pytest.raises(ConfigurationError, match="joins the slots of all schedules"):
+        SchedulePolicy.read({"select": own, "window": "6h"}).over(policy, where="here")
+
+
 def test_a_schedule_and_its_entry_must_make_sense_together() -> None:
     with pytest.raises(ConfigurationError, match="here.window: missing with select: all"):
         SchedulePolicy.read({"select": "all"}).over(read(False), where="here")

@@ -9,7 +9,7 @@ from typing import Any
 from celery_catchup.config.exclusions import compile_exclusions
 from celery_catchup.config.policy import Policy
 from celery_catchup.model import RunState, Slot, to_instant
-from celery_catchup.planning.entry import Entry, Schedule
+from celery_catchup.planning.entry import Entry, RecordedRun, Schedule
 from celery_catchup.timetables.cron_dialects import parse_cron
 
 TEN = to_instant(datetime(2026, 2, 7, 10, tzinfo=UTC))
@@ -26,7 +26,7 @@ def test_a_schedule_with_an_id_keeps_its_runs_when_another_is_put_in_front_of_it
     after = entry(Schedule(DAILY, id="daily"), Schedule(HOURLY, id="hourly"))
 
     assert before.run_id("app", Slot(TEN, 0)) == after.run_id("app", Slot(TEN, 1))
-    recorded = [(before.run_id("app", Slot(TEN, 0)), TEN, RunState.SUCCEEDED)]
+    recorded = [RecordedRun(before.run_id("app", Slot(TEN, 0)), TEN, RunState.SUCCEEDED)]
     assert after.slots_of("app", recorded) == {Slot(TEN, 1): RunState.SUCCEEDED}
 
 
@@ -46,7 +46,8 @@ def test_an_id_that_names_the_old_position_keeps_the_runs_of_a_list_without_ids(
 def test_a_run_of_another_version_or_tenant_is_not_the_slots_run() -> None:
     old, new = entry(Schedule(HOURLY), logic_version="1"), entry(Schedule(HOURLY), logic_version="2")
 
-    assert new.slots_of("app", [(old.run_id("app", Slot(TEN)), TEN, RunState.SUCCEEDED)]) == {}
+    recorded = [RecordedRun(old.run_id("app", Slot(TEN)), TEN, RunState.SUCCEEDED)]
+    assert new.slots_of("app", recorded) == {}
     assert old.version_fields == {"logic_version": "1"}
 
 
@@ -79,3 +80,24 @@ def test_a_schedule_whose_slots_are_all_excluded_has_no_next_run() -> None:
     excluding = replace(entry(Schedule(HOURLY)), exclusions=compile_exclusions(("0 * * * *",), UTC, ()))
 
     assert excluding.next_run_after(0, TEN) is None
+
+
+def test_a_slot_for_which_a_run_stands_has_its_state_unless_it_has_succeeded_itself() -> None:
+    one, hour = entry(Schedule(HOURLY)), 3_600_000
+    first, last = TEN - 3 * hour, TEN - hour
+    span = RecordedRun(
+        one.run_id("app", Slot(TEN), first=first), TEN, RunState.RUNNING, first, ((0, first, last),)
+    )
+    own = [
+        RecordedRun(one.run_id("app", Slot(first)), first, RunState.SUCCEEDED),
+        RecordedRun(one.run_id("app", Slot(last)), last, RunState.DEAD),
+    ]
+
+    found = one.slots_of("app", [span, *own])
+
+    assert found == {
+        Slot(first): RunState.SUCCEEDED,
+        Slot(TEN - 2 * hour): RunState.RUNNING,
+        Slot(last): RunState.RUNNING,
+        Slot(TEN): RunState.RUNNING,
+    }
