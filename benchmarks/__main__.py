@@ -22,6 +22,7 @@ BENCHMARKS = {
     "ticks": "ticks of all schedulers, side by side, and how ours grow",
     "catchup": "after an outage",
     "lateness": "how late live slots are, with a real beat and a real worker",
+    "lanes": "live runs beside a backlog of catch-up runs, on Redis and RabbitMQ",
     "chains": "runs that wait for one another, against celery.chain",
     "rabbitmq": "chains and lateness on RabbitMQ",
     "workers": "what the plugin costs",

@@ -102,32 +102,33 @@ def _watch(stage: Stage, name: str) -> _Lag:
         }
     with stage.celery(*_WORKER, **shared):
         # Else it would begin with a backlog, and keep it for long.
-        until(lambda: _listens(stage), what="a worker that is ready")
+        until(lambda: listens(stage), what="a worker that is ready")
         if ours:
-            _spread(stage)
+            spread(stage, stage.scale.due_per_second)
         with stage.celery("beat", "-S", scheduler, **shared) as beat:
             return _observed(stage, beat, diary, ours=ours)
 
 
-def _listens(stage: Stage) -> bool:
+def listens(stage: Stage) -> bool:
+    """Whether a worker waits for messages."""
     with contextlib.suppress(Exception):  # the queue does not exist yet
         return stage.listeners() > 0
     return False
 
 
-def _spread(stage: Stage) -> None:
+def spread(stage: Stage, count: int) -> None:
     """Let the entries be due one after the other, and not all at the full second of the first tick.
 
     Only their phase is set: entries that were seen before would begin with what they missed.
     """
-    now, count = int(time.time() * 1000), stage.scale.due_per_second
+    now = int(time.time() * 1000)
     phases = {f"entry-{i}": now + i * 1000 // count for i in range(count)}
     stage.redis.hset(Keys("benchmarks").anchors, mapping=phases)
 
 
 def _observed(stage: Stage, beat: Program, diary: Path, *, ours: bool) -> _Lag:
     """What was due in a span of time that begins when all entries have run, and ends before the end."""
-    until(lambda: len(_lines(diary)) >= stage.scale.due_per_second, what="the first runs")
+    until(lambda: len(lines(diary)) >= stage.scale.due_per_second, what="the first runs")
     begin = time.time() + min(_SETTLING, stage.scale.seconds)
     end = begin + stage.scale.seconds
     until(lambda: time.time() > end + 1, what="the time to pass", patience=600, every=0.1)
@@ -157,10 +158,11 @@ def _decided(stage: Stage, begin: float, end: float) -> float:
 
 def _seen(diary: Path, begin: float, end: float) -> list[tuple[float, float]]:
     """When each run started whose slot lies in ``[begin, end)``, and the slot."""
-    return [(ran, slot) for ran, slot, _ in _lines(diary) if begin <= slot < end]
+    return [(ran, slot) for ran, slot, _ in lines(diary) if begin <= slot < end]
 
 
-def _lines(diary: Path) -> list[tuple[float, float, str]]:
+def lines(diary: Path) -> list[tuple[float, float, str]]:
+    """Return the lines of a diary: when the run started, its slot, its entry."""
     text = diary.read_text() if diary.exists() else ""
     found = (line.split() for line in text.splitlines() if line.count(" ") == 2)
     return [(float(ran), datetime.fromisoformat(slot).timestamp(), entry) for ran, slot, entry in found]

@@ -8,12 +8,14 @@ import time
 from typing import Any
 
 from celery import Celery
+from celery.schedules import crontab
 from celery.signals import worker_process_init
 
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("BENCHMARK_SETTINGS", "{}"))
 DIARY = SETTINGS.pop("diary", os.devnull)
 INTERVAL: float = SETTINGS.pop("interval", 1.0)
 ENTRIES: int = SETTINGS.pop("entries", 0)
+LATE: float | None = SETTINGS.pop("late", None)
 
 app = Celery("benchmarks")
 app.conf.update(
@@ -23,7 +25,8 @@ app.conf.update(
         "worker_hijack_root_logger": True,
         "beat_schedule": {
             f"entry-{i}": {"task": "benchmarks.project.note", "schedule": INTERVAL} for i in range(ENTRIES)
-        },
+        }
+        | ({"late": {"task": "benchmarks.project.wait", "schedule": crontab()}} if LATE is not None else {}),
         **SETTINGS,
     }
 )
@@ -49,14 +52,21 @@ def note(self: Any) -> None:
 
 
 @app.task(bind=True)
+def wait(self: Any) -> None:
+    """Leave a line in a file of its own, and wait as for a database."""
+    _write(self.request.get("scheduled_time"), self.request.get("catchup_entry"), f"{DIARY}-late")
+    time.sleep(LATE or 0)
+
+
+@app.task(bind=True)
 def relay(self: Any) -> None:
     """Leave a line, and send the same once more."""
     _write(None, None)
     self.apply_async()
 
 
-def _write(slot: str | None, entry: str | None) -> None:
+def _write(slot: str | None, entry: str | None, diary: str = DIARY) -> None:
     global _diary
     if _diary < 0:
-        _diary = os.open(DIARY, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        _diary = os.open(diary, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(_diary, f"{time.time():.6f} {slot} {entry}\n".encode())

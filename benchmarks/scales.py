@@ -41,6 +41,10 @@ class Scale:
     ledger: int
     """Runs in the ledger when it is looked at."""
     takeovers: int
+    live: int
+    """Live slots per second beside a backlog."""
+    backlog: int
+    """Catch-up runs that drain beside them."""
     lease: str | None = None
     """The leader's lease, where its default is not what matters."""
 
@@ -65,6 +69,8 @@ FULL = Scale(
     tasks=3_000,
     ledger=1_000_000,
     takeovers=3,
+    live=50,
+    backlog=20_000,
 )
 
 QUICK = Scale(
@@ -87,6 +93,8 @@ QUICK = Scale(
     tasks=1_000,
     ledger=100_000,
     takeovers=1,
+    live=50,
+    backlog=4_000,
 )
 
 TINY = Scale(
@@ -109,6 +117,8 @@ TINY = Scale(
     tasks=20,
     ledger=200,
     takeovers=1,
+    live=5,
+    backlog=40,
     lease="3s",
 )
 

@@ -100,10 +100,8 @@ class Stage:
         """For `new_app` in the process of a trial."""
         return {"BENCHMARK_BROKER": self.broker, "BENCHMARK_QUEUE": self.queue}
 
-    @contextmanager
-    def celery(self, *arguments: str, **project: Any) -> Iterator[Program]:
-        """A Celery program of the benchmarks' project, ended when the block is."""
-        folder = self.own_folder()
+    def settings(self, project: dict[str, Any]) -> str:
+        """The settings of the benchmarks' project, for its environment."""
         place = {"broker_url": self.url}
         if self.broker:
             place = {
@@ -111,7 +109,12 @@ class Stage:
                 "catchup_redis_url": self.url,
                 "task_default_queue": self.queue,
             }
-        settings = json.dumps({**place, **project})
+        return json.dumps({**place, **project})
+
+    @contextmanager
+    def celery(self, *arguments: str, **project: Any) -> Iterator[Program]:
+        """A Celery program of the benchmarks' project, ended when the block is."""
+        folder, settings = self.own_folder(), self.settings(project)
         program = Program(
             ["celery", "-A", "benchmarks.project", *arguments], folder, BENCHMARK_SETTINGS=settings
         )
