@@ -65,6 +65,10 @@ def command(
     found = whatif(operator, entry, window=window, policy=choice, since=since)
     if not screen.printed_as_json(found):
         _show(screen, found)
+        if found.since > since:
+            screen.note(
+                f"Older outages are not kept: this is what was decided since {screen.time(found.since)}."
+            )
 
 
 def _show(screen: Screen, found: WhatIf) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
 
 from celery_catchup.config.policy import Policy
 from celery_catchup.config.policy_choice import PolicyChoice
@@ -17,8 +16,9 @@ from celery_catchup.operations.operator import Operator
 from celery_catchup.operations.previews import SlotAction, changed_policy
 from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.planning.entry import Entry
-from celery_catchup.planning.recorded_catchup import RecordedCatchup
-from celery_catchup.planning.whatif import DecisionReplay, PastRun, PastSkip, ReplayedSlot, most_at_once
+from celery_catchup.planning.recorded_catchup import PastSkip, RecordedCatchup, past_skips
+from celery_catchup.planning.whatif import DecisionReplay, PastRun, ReplayedSlot, most_at_once
+from celery_catchup.store.decisions import MOST_CATCHUPS
 from celery_catchup.store.listing import Record, RunFilter
 from celery_catchup.store.store import stored_instant, stored_time
 
@@ -63,7 +63,7 @@ class WhatIf:
     """The recorded slots of an entry under another policy. ``live`` are the slots outside of outages whose
     decision would have been another one. ``runs`` would have been dispatched in all, ``recorded_runs`` were;
     at most ``most_at_once`` of them would have been executed at the same time. A run that was not there is
-    assumed to take ``usual_duration``."""
+    assumed to take ``usual_duration``. ``since`` is later than asked for if older outages are not kept."""
 
     entry: str
     select: str
@@ -110,7 +110,7 @@ def whatif(
         select=str(entry.policy.select),
         overlap_policy=str(entry.policy.overlap_policy),
         window=format_windows(entry.policy, entry),
-        since=since,
+        since=to_datetime(records.since),
         runs=sum(one.reason is None for one in replayed),
         recorded_runs=len(records.runs),
         most_at_once=most_at_once(replayed),
@@ -133,6 +133,9 @@ class _Records:
 
     def __init__(self, operator: Operator, entry: Entry, since: Instant) -> None:
         catchups = operator.decisions.catchups(entry.name)
+        if len(catchups) >= MOST_CATCHUPS:
+            since = max(since, catchups[0].after + 1)
+        self.since = since
         self.catchups = [one for one in catchups if one.at >= since]
         first = min([since, *(one.after + 1 for one in self.catchups)])
         records = list(_all_runs(operator, entry.name, first))
@@ -143,13 +146,14 @@ class _Records:
                 stored_instant(one.get("busy")) or 0,
                 stored_instant(one.get("started")),
                 stored_instant(one.get("finished")),
+                stored_instant(one.get("epoch")),
             )
             for one in records
             if Trigger(one["trigger"]) in _SCHEDULED
         ]
         spans = operator.listing.skips([entry.name], since=first)[entry.name]
         _check(sum(int(one["count"]) for one in spans) + len(self.runs))
-        self.skips = list(_each_skip(entry, spans))
+        self.skips = list(past_skips(entry, spans))
         self._decided: Mapping[Slot, PastSkip] = {one.slot: one for one in self.skips}
         self._ran = {one.slot for one in self.runs}
         lengths = [
@@ -191,15 +195,6 @@ def _all_runs(operator: Operator, name: str, since: Instant) -> Iterator[Record]
         if page.following is None:
             return
         wanted = replace(wanted, after=page.following)
-
-
-def _each_skip(entry: Entry, spans: Sequence[Mapping[str, Any]]) -> Iterator[PastSkip]:
-    for one in spans:
-        index = int(one["schedule"])
-        if index < len(entry.schedules):
-            table = entry.schedules[index].timetable
-            for at in table.slots(int(one["first"]) - 1, int(one["last"])):
-                yield PastSkip(Slot(at, index), str(one["reason"]), stored_instant(one.get("busy")) or 0)
 
 
 def _check(count: int) -> None:

@@ -30,6 +30,7 @@ from celery_catchup.planning.recorded_catchup import (
     RecordedCatchup,
     find_catchup,
     outcome,
+    past_skips,
     reason_of,
     skipped_before,
 )
@@ -69,9 +70,8 @@ class _Question:
         self.tracked: TrackedEntry | None = operator.tracked(self.stored, self.now, [name]).get(name)
         page = operator.listing.runs(RunFilter(entries=(name,), since=at, until=at, limit=_MOST))
         self.records = page.records
-        self.spans = [
-            one for one in operator.listing.skips([name], since=at, until=at)[name] if one["last"] >= at
-        ]
+        spans = operator.listing.skips([name], since=at, until=at)[name]
+        self.spans = sorted(spans, key=lambda one: -(one.get("epoch") or 0))  # the last decision stands
         self.catchups = operator.decisions.catchups(name)
         epochs = [one.get("epoch") for one in (*self.records, *self.spans)]
         epochs += [one.epoch for one in self.catchups]
@@ -114,7 +114,8 @@ class _Question:
         busy = stored_instant(record.get("busy")) or 0
         slot = Slot(self.at, int(record.get("schedule", 0)))
         late = trigger is Trigger.CATCHUP
-        catchup = find_catchup(self.catchups, self.at, decided=created) if late else None
+        epoch = stored_instant(record.get("epoch"))
+        catchup = find_catchup(self.catchups, self.at, decided=created, epoch=epoch) if late else None
         found = explain_run(self.entry, self.at, trigger, busy=busy, catchup=catchup)
         run = run_of(record)
         before = next((one for one in self.spans if one["schedule"] == slot.schedule), None)
@@ -134,7 +135,7 @@ class _Question:
             decision=decision_of(record),
             waits_for=waits_for,
             starts_at=starts_at,
-            alternatives=self._alternatives(slot, busy, catchup) if scheduled else (),
+            alternatives=self._alternatives(slot, None, busy, catchup) if scheduled else (),
             policy_changed=self._policy_changed(catchup),
         )
 
@@ -152,7 +153,8 @@ class _Question:
     def _skip(self, span: Record, slot: Slot) -> SlotAnswer:
         reason, busy = _reason(span["reason"]), stored_instant(span.get("busy")) or 0
         backfilled = self._covering_backfill(span)
-        catchup = None if backfilled else find_catchup(self.catchups, self.at)
+        epoch = stored_instant(span.get("epoch"))
+        catchup = None if backfilled else find_catchup(self.catchups, self.at, epoch=epoch)
         if backfilled is not None:
             found = Rule("backfill", _COVERED, {"run": backfilled.run_id, **self._requested(backfilled)})
         elif self.entry is None:
@@ -176,7 +178,7 @@ class _Question:
             skipped_first=to_datetime(span["first"]),
             skipped_last=to_datetime(span["last"]),
             skipped_count=int(span["count"]),
-            alternatives=() if backfilled else self._alternatives(slot, busy, catchup),
+            alternatives=() if backfilled else self._alternatives(slot, reason, busy, catchup),
             policy_changed=self._policy_changed(catchup),
         )
 
@@ -201,17 +203,22 @@ class _Question:
                     yield self._skip(span, Slot(self.at, index))
 
     def _alternatives(
-        self, slot: Slot, busy: int, catchup: RecordedCatchup | None
+        self, slot: Slot, reason: SkipReason | str | None, busy: int, catchup: RecordedCatchup | None
     ) -> tuple[Alternative, ...]:
         entry = self.entry
         if entry is None or slot.schedule >= len(entry.schedules) or self.name not in self.operator.declared:
             return ()
-        existing = {} if catchup is None else self._existing(catchup)
-        return tuple(alternatives_of_decision(entry, slot, busy=busy, catchup=catchup, existing=existing))
+        existing = {} if catchup is None else self._existing(entry, catchup)
+        if reason is None:
+            existing.pop(slot, None)  # a later decision found the run that this one made
+        return tuple(
+            alternatives_of_decision(entry, slot, reason, busy=busy, catchup=catchup, existing=existing)
+        )
 
-    def _existing(self, catchup: RecordedCatchup) -> Mapping[Slot, RunState]:
+    def _existing(self, entry: Entry, catchup: RecordedCatchup) -> dict[Slot, RunState]:
         found = self.operator.listing.skips([self.name], since=catchup.after + 1, until=catchup.at)
-        return skipped_before(found[self.name], catchup)
+        spans = [one for one in found[self.name] if one["reason"] == SkipReason.ALREADY_EXISTS]
+        return skipped_before(past_skips(entry, spans), catchup)
 
     def _policy_changed(self, catchup: RecordedCatchup | None) -> bool:
         digest = None if catchup is None else catchup.facts.get("policy")

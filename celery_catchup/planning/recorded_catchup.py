@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,23 +63,50 @@ class RecordedCatchup:
         return plan(entry, state, replay(entry, state, scheduler_watermark=self.after, now=self.at))
 
 
+@dataclass(frozen=True, slots=True)
+class PastSkip:
+    """A recorded skip of one slot by the leader of an epoch, while ``busy`` runs had not ended."""
+
+    slot: Slot
+    reason: str
+    busy: int = 0
+    epoch: int | None = None
+
+
+def past_skips(entry: Entry, spans: Iterable[Mapping[str, Any]]) -> Iterator[PastSkip]:
+    """Yield each slot of recorded spans, later decisions about a slot after earlier ones."""
+    for one in sorted(spans, key=lambda one: one.get("epoch") or 0):
+        index = int(one["schedule"])
+        if index < len(entry.schedules):
+            table = entry.schedules[index].timetable
+            for at in table.slots(int(one["first"]) - 1, int(one["last"])):
+                yield PastSkip(Slot(at, index), str(one["reason"]), one.get("busy") or 0, one.get("epoch"))
+
+
 def find_catchup(
-    catchups: Sequence[RecordedCatchup], at: Instant, *, decided: Instant | None = None
+    catchups: Sequence[RecordedCatchup],
+    at: Instant,
+    *,
+    decided: Instant | None = None,
+    epoch: int | None = None,
 ) -> RecordedCatchup | None:
     """Return the catch-up that decided the slot, the latest first; None for a live slot. ``decided`` is when
-    that was, if it is known."""
+    that was, and ``epoch`` that of the leader, if they are known: when a clock is put back, the catch-up
+    of an earlier leader looks later."""
     for one in reversed(catchups):
-        if one.covers(at) and (decided is None or one.at <= decided):
+        same = (decided is None or one.at <= decided) and (epoch is None or one.epoch == epoch)
+        if same and one.covers(at):
             return one
     return None
 
 
-def skipped_before(skips: Iterable[Mapping[str, Any]], catchup: RecordedCatchup) -> dict[Slot, RunState]:
+def skipped_before(skips: Iterable[PastSkip], catchup: RecordedCatchup) -> dict[Slot, RunState]:
     """Return the slots of a catch-up that had a run already, as its recorded skips have them."""
     return {
-        Slot(int(one["first"]), int(one["schedule"])): RunState.SUCCEEDED
+        one.slot: RunState.SUCCEEDED
         for one in skips
-        if one["reason"] == SkipReason.ALREADY_EXISTS and catchup.covers(int(one["first"]))
+        if one.reason == SkipReason.ALREADY_EXISTS and catchup.covers(one.slot.at)
+        if one.epoch in (None, catchup.epoch)
     }
 
 

@@ -7,36 +7,34 @@ taken away. With the policy that was in force nothing is added or taken away, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from celery_catchup.model import Instant, RunState, SkipReason, Slot
+from celery_catchup.model import Instant, SkipReason, Slot
 from celery_catchup.planning.entry import Entry
 from celery_catchup.planning.planner import most_active
-from celery_catchup.planning.recorded_catchup import RecordedCatchup, find_catchup, outcome, skipped_before
-from celery_catchup.planning.why import plan_live
+from celery_catchup.planning.recorded_catchup import (
+    PastSkip,
+    RecordedCatchup,
+    find_catchup,
+    outcome,
+    reason_of,
+    skipped_before,
+)
+from celery_catchup.planning.why import plan_live_again
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A recorded run of the scheduler: when it was decided, while ``busy`` others had not ended, and from
-    when to when it ran, as far as it did."""
+    """A recorded run of the scheduler: when the leader of an epoch decided it, while ``busy`` others had not
+    ended, and from when to when it ran, as far as it did."""
 
     slot: Slot
     decided: Instant
     busy: int = 0
     started: Instant | None = None
     ended: Instant | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PastSkip:
-    """A recorded skip of one slot, while ``busy`` runs had not ended."""
-
-    slot: Slot
-    reason: str
-    busy: int = 0
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,37 +65,51 @@ class DecisionReplay:
     _ends: list[Instant] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._recorded = {run.slot: run for run in self.runs}
+        self._past = dict(self._standing())
+        self._recorded = {slot for slot, _ in self._past}
+
+    def _standing(self) -> Iterator[tuple[tuple[Slot, Instant | None], PastRun | PastSkip]]:
+        """Yield the recorded decisions that stand, by slot and time of their catch-up; None is for live ones.
+
+        A slot is decided more than once when a catch-up is interrupted, and when a clock is put back. A
+        decision that made a run stands; without a run, the last one.
+        """
+        ran = {run.slot for run in self.runs}
+        last = {skip.slot: skip for skip in self.skips if skip.slot not in ran}
+        past: list[PastRun | PastSkip] = [*self.runs, *last.values()]
+        for one in past:
+            decided = one.decided if isinstance(one, PastRun) else None
+            found = find_catchup(self.catchups, one.slot.at, decided=decided, epoch=one.epoch)
+            yield (one.slot, None if found is None else found.at), one
 
     def slots(self) -> Iterator[ReplayedSlot]:
         """Yield each recorded slot in order, with the new decision."""
-        live: list[tuple[Instant, int, PastRun | PastSkip | RecordedCatchup]] = []
-        past: list[PastRun | PastSkip] = [*self.runs, *self.skips]
-        for one in past:
-            decided = one.decided if isinstance(one, PastRun) else None
-            if find_catchup(self.catchups, one.slot.at, decided=decided) is None:
-                live.append((one.slot.at, one.slot.schedule, one))
-        known = {slot.slot for slot in self.runs}
+        live: list[tuple[Instant, int, PastRun | PastSkip | RecordedCatchup]] = [
+            (slot.at, slot.schedule, one) for (slot, catchup), one in self._past.items() if catchup is None
+        ]
         late = [(catchup.at, -1, catchup) for catchup in self.catchups]
         for _, _, decision in sorted([*live, *late], key=lambda one: one[:2]):
             if isinstance(decision, RecordedCatchup):
                 yield from self._catch_up(decision)
-            elif isinstance(decision, PastRun) or decision.slot not in known:
+            else:
                 yield from self._live(decision)
 
     def _live(self, decision: PastRun | PastSkip) -> Iterator[ReplayedSlot]:
-        slot = decision.slot
+        slot, reason = decision.slot, getattr(decision, "reason", None)
         decided = decision.decided if isinstance(decision, PastRun) else slot.at
-        found = outcome(plan_live(self.entry, slot.at, busy=self._busy(decision.busy, decided)), slot)
+        busy = self._busy(decision.busy, decided)
+        found = outcome(plan_live_again(self.entry, slot.at, reason, was_busy=decision.busy, busy=busy), slot)
         if found is not None:
-            yield self._decide(slot, getattr(found, "reason", None), decided, None)
+            yield self._decide(slot, reason_of(found), decided, None)
 
     def _catch_up(self, catchup: RecordedCatchup) -> Iterator[ReplayedSlot]:
-        """Plan a catch-up again; a later one that began before its end has decided the rest."""
-        later = [one.after for one in self.catchups if one.at > catchup.at and one.after >= catchup.after]
-        until = min([catchup.at, *later])
+        """Plan a catch-up again, and yield the slots for which its decision stands."""
+        existing = {
+            slot: state
+            for slot, state in skipped_before(self.skips, catchup).items()
+            if (slot, catchup.at) not in self._past  # this one made the run, and found it later
+        }
         busy = (self._busy(catchup.busy, catchup.at), 0)
-        existing: Mapping[Slot, RunState] = skipped_before(self._spans(), catchup)
         found = catchup.plan(self.entry, busy=busy, existing=existing)
         decisions: list[tuple[Slot, SkipReason | None]] = [(run.slot, None) for run in found.runs]
         for skip in found.skips:
@@ -106,12 +118,13 @@ class DecisionReplay:
                 (Slot(at, skip.schedule), skip.reason) for at in table.slots(skip.first - 1, skip.last)
             ]
         for slot, reason in sorted(decisions, key=lambda one: one[0]):
-            if slot.at <= until and reason is not SkipReason.ALREADY_EXISTS:
+            stands = (
+                (slot, catchup.at) in self._past
+                if slot in self._recorded
+                else find_catchup(self.catchups, slot.at) is catchup
+            )
+            if stands and reason is not SkipReason.ALREADY_EXISTS:
                 yield self._decide(slot, reason, catchup.at, catchup)
-
-    def _spans(self) -> Iterable[Mapping[str, Any]]:
-        for one in self.skips:
-            yield {"first": one.slot.at, "schedule": one.slot.schedule, "reason": one.reason}
 
     def _busy(self, recorded: int, at: Instant) -> int:
         """Return how many runs have not ended under the other policy."""
@@ -122,7 +135,8 @@ class DecisionReplay:
     def _decide(
         self, slot: Slot, reason: SkipReason | None, at: Instant, catchup: RecordedCatchup | None
     ) -> ReplayedSlot:
-        run = self._recorded.get(slot)
+        past = self._past.get((slot, None if catchup is None else catchup.at))
+        run = past if isinstance(past, PastRun) else None
         if reason is not None:
             if run is not None:
                 self._dropped.append(run)

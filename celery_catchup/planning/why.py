@@ -26,7 +26,7 @@ from celery_catchup.model import (
     to_datetime,
     to_rfc3339,
 )
-from celery_catchup.planning.entry import NOTHING, Entry, EntryState, Role
+from celery_catchup.planning.entry import Entry, EntryState, Role
 from celery_catchup.planning.planner import most_unfinished, plan
 from celery_catchup.planning.recorded_catchup import RecordedCatchup, outcome, reason_of
 from celery_catchup.planning.scope import replay
@@ -357,10 +357,38 @@ def _caught_up(entry: Entry | None, at: Instant, busy: int, catchup: RecordedCat
 # -- what will happen, and what would have happened ----------------------------------------------
 
 
-def plan_live(entry: Entry, at: Instant, *, busy: int = 0, manual_success: Instant | None = None) -> Plan:
+def plan_live(
+    entry: Entry,
+    at: Instant,
+    *,
+    busy: int = 0,
+    manual_start: Instant | None = None,
+    manual_success: Instant | None = None,
+) -> Plan:
     """Plan a slot that beat handles in time, while ``busy`` runs of the entry have not ended."""
-    state = EntryState(first_seen_at=at - 1, decided=at - 1, active=busy, manual_success=manual_success)
+    state = EntryState(
+        first_seen_at=at - 1,
+        decided=at - 1,
+        active=busy,
+        manual_start=manual_start,
+        manual_success=manual_success,
+    )
     return plan(entry, state, replay(entry, state, scheduler_watermark=at - 1, now=at))
+
+
+def plan_live_again(
+    entry: Entry, at: Instant, reason: SkipReason | str | None, *, was_busy: int, busy: int
+) -> Plan:
+    """Plan a slot that was live again. Of a manual run before it only the consequence is recorded: the
+    ``reason`` of the skip, which is not the overlap policy's if the entry was not busy."""
+    succeeded = reason == SkipReason.GUARD_BLOCKED and not was_busy
+    return plan_live(
+        entry,
+        at,
+        busy=busy,
+        manual_start=at if reason == SkipReason.MANUAL_RUN else None,
+        manual_success=at - 1 if succeeded else None,
+    )
 
 
 def alternatives_of_upcoming(entry: Entry, slot: Slot) -> Iterator[Alternative]:
@@ -378,29 +406,30 @@ def with_choice(entry: Entry, choice: PolicyChoice) -> Entry:
 
 
 def alternatives_of_decision(
-    entry: Entry, slot: Slot, *, busy: int, catchup: RecordedCatchup | None, existing: Mapping[Slot, RunState]
+    entry: Entry,
+    slot: Slot,
+    reason: SkipReason | str | None,
+    *,
+    busy: int,
+    catchup: RecordedCatchup | None,
+    existing: Mapping[Slot, RunState],
 ) -> Iterator[Alternative]:
-    """Yield what other policies would have decided about a slot, where that differs."""
-    decided = _decision(entry, slot, busy, catchup, existing)
+    """Yield what other policies would have decided about a slot, where that differs. ``reason`` is that of
+    the recorded skip, None if there is a run."""
+
+    def decide(entry: Entry) -> PlannedRun | Skip | None:
+        if catchup is None:
+            return outcome(plan_live_again(entry, slot.at, reason, was_busy=busy, busy=busy), slot)
+        return outcome(catchup.plan(entry, existing=existing), slot)
+
+    decided = decide(entry)
     for choice in PolicyChoice:
         other = with_choice(entry, choice)
         if other.policy.select is not Select.OFF and other.policy.window is None:
             continue
-        found = _decision(other, slot, busy, catchup, existing)
+        found = decide(other)
         if found is not None and reason_of(found) != reason_of(decided):
             yield Alternative(f"policy {choice}", reason_of(found))
-
-
-def _decision(
-    entry: Entry,
-    slot: Slot,
-    busy: int,
-    catchup: RecordedCatchup | None,
-    existing: Mapping[Slot, RunState] = NOTHING,
-) -> PlannedRun | Skip | None:
-    if catchup is None:
-        return outcome(plan_live(entry, slot.at, busy=busy), slot)
-    return outcome(catchup.plan(entry, existing=existing), slot)
 
 
 def _runs(count: int) -> str:

@@ -11,6 +11,8 @@ from celery_catchup.model import Instant
 from celery_catchup.planning.recorded_catchup import RecordedCatchup
 from celery_catchup.store.store import StorePart, stored_instant
 
+MOST_CATCHUPS = 50
+"""Catch-ups that are kept of an entry, the latest; ``commit.lua`` has the same number."""
 _FEW = 10
 
 

@@ -50,6 +50,8 @@ class Network:
             raise CrashError
         hub, name = self.hub, self.server.name_of(commands[-1 if len(commands) == 1 else 1])
         fate, length = self._fate(process, name)
+        if name == "commit":
+            process.notes.setdefault("planned", process.notes["tick"])
         hub.sleep(hub.random.randint(0, 2))
         if not self.reachable(process):
             hub.trace(process.name, name, "unreachable")

@@ -21,7 +21,7 @@ from tests.simulation.expectations import HOUR
 from tests.simulation.world import START, Simulator, World, private_simulator
 
 DAYS = 24 * HOUR
-SOAKED = (1, 2, 4, 5, 7, 8, 10, 11)
+SOAKED = (1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20)
 """Seeds without a server that forgets: nobody knows then what was decided."""
 
 
@@ -56,18 +56,19 @@ def lies(world: World) -> tuple[list[str], Counter[str]]:
                     if not expected.is_excluded(slot):
                         found.append(f"{expected.name} {told.time}: excluded, but it is not")
                     continue
-                if not told.is_slot or len(scheduled) != 1:
+                most = world.witness.decisions(expected, slot)
+                if not told.is_slot or not 1 <= len(scheduled) <= most:
                     found.append(f"{expected.name} {told.time}: {len(scheduled)} answers")
                     continue
-                (one,) = scheduled
-                said[str(one.reason or one.verdict)] += 1
-                wrong = (
-                    world.witness.judge(expected, slot, one)
-                    if one.verdict in (SlotVerdict.RUN, SlotVerdict.SKIPPED)
-                    else f"{one.verdict}"
-                )
-                if wrong:
-                    found.append(f"{expected.name} {told.time}: {wrong}")
+                for one in scheduled:
+                    said[str(one.reason or one.verdict)] += 1
+                    wrong = (
+                        world.witness.judge(expected, slot, one)
+                        if one.verdict in (SlotVerdict.RUN, SlotVerdict.SKIPPED)
+                        else f"{one.verdict}"
+                    )
+                    if wrong:
+                        found.append(f"{expected.name} {told.time}: {wrong}")
     return found, said
 
 
@@ -99,10 +100,11 @@ def play(simulator: Simulator, seed: int, *, length: int) -> World:
     return simulator.world
 
 
+@pytest.mark.parametrize("seed", [1, 5])  # 5: clocks are put back, and slots decided again
 def test_every_slot_of_two_days_of_faults_has_its_true_reason_and_is_decided_so_again(
-    simulator: Simulator,
+    simulator: Simulator, seed: int
 ) -> None:
-    world = play(simulator, 1, length=2 * DAYS)
+    world = play(simulator, seed, length=2 * DAYS)
 
     wrong, said = lies(world)
     others, count = differences(world)
@@ -129,7 +131,7 @@ def test_every_slot_of_weeks_of_faults_has_its_true_reason_and_is_decided_so_aga
             others += [f"seed {seed}: {one}" for one in again]
             replayed += count
 
-    # Known: after clocks were put back, a replay may leave out a run that was decided in a catch-up.
     figures = {"slots": slots.total(), "replayed": replayed, "replayed_differently": len(others)}
     record_result("explained weeks", seeds=len(SOAKED), **figures)
     assert wrong == []
+    assert others == []

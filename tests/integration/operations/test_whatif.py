@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.store.decisions import MOST_CATCHUPS
+from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import HOURLY, Project
 
@@ -77,3 +79,16 @@ def test_more_slots_than_the_limit_are_refused(project: Project, monkeypatch: py
     monkeypatch.setattr("celery_catchup.operations.whatif.MOST_SLOTS", 2)
 
     assert "ask for a shorter one" in project.catchup("whatif", "etl", code=1).stderr
+
+
+def test_outages_that_are_not_kept_are_left_out_and_the_text_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celery_catchup.operations.whatif.MOST_CATCHUPS", 1)
+
+    assert project.json("whatif", "etl")["since"] > "2026-02-07T09:00:00Z"
+    assert "Older outages are not kept" in project.catchup("whatif", "etl").stderr
+
+
+def test_the_script_keeps_as_many_catch_ups_as_are_expected() -> None:
+    assert f"local MOST_CATCHUPS = {MOST_CATCHUPS}\n" in all_scripts()["commit"].text
