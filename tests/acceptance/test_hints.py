@@ -401,13 +401,21 @@ def notes_of_the_tab(stage: Stage) -> None:
     stage.printed += "\n".join(shown)
 
 
-@prints("flower/pages/entry.py: …", "flower/pages/backfills.py: backfill … …")
+@prints(
+    "flower/pages/entry.py: …",
+    "flower/pages/backfills.py: backfill … …",
+    "flower/pages/whatif.py: whatif … …",
+)
 def commands_of_the_tab(stage: Stage) -> None:
     project = stage.project({NAME: ALL})
     stage.outage(project)
     name = quote(NAME)
     with flower(project.app) as site:
-        for path in (f"entry?entry={name}", f"backfill-preview?entry={name}&start=1h&end=now&maxActive=2"):
+        for path in (
+            f"entry?entry={name}",
+            f"backfill-preview?entry={name}&start=1h&end=now&maxActive=2",
+            f"whatif?entry={name}&policy=all",
+        ):
             stage.printed += html.unescape(site.ask(f"/catchup/{path}").text)
 
 

@@ -128,6 +128,20 @@ def test_what_cannot_be_backfilled_is_a_sentence_in_its_place(browser: Browser, 
     assert not browser.all(f"{PREVIEW} button")
 
 
+def test_recorded_outages_are_played_again_on_the_page_of_the_entry(browser: Browser, scene: Scene) -> None:
+    browser.go("/catchup/entry?entry=hourly-etl#whatif")
+
+    browser.script("document.querySelector('select[name=policy]').value = 'latest'")
+    browser.press("Play again")
+    browser.until_text("instead of", "#cu-whatif")
+
+    assert "superseded" in browser.text("#cu-whatif")
+    assert "/catchup/entry?" in browser.script("return location.href")
+    browser.write("form[data-result] input[name=window]", "6")
+    browser.press("Play again")
+    browser.until_text("window:", "#cu-whatif")
+
+
 def test_a_time_without_an_offset_is_read_in_the_zone_of_the_page(browser: Browser, scene: Scene) -> None:
     day = f"{scene.now - 12 * DAY:%Y-%m-%d}"
     browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})

@@ -15,6 +15,7 @@ PAGES = {
     "schedules": "/catchup",
     "runs": f"/catchup/runs?entry={BROKEN}",
     "entry": "/catchup/entry?entry=hourly-etl",
+    "whatif": "/catchup/whatif?entry=hourly-etl&policy=latest",
     "dead-letters": "/catchup/dead?category=transient",
     "backfills": "/catchup/backfills",
     "stored": "/catchup/entries",

@@ -17,6 +17,7 @@ from celery_catchup.flower.pages.run import RunDetailsPage
 from celery_catchup.flower.pages.runs import RunsPage
 from celery_catchup.flower.pages.schedules import SchedulesPage
 from celery_catchup.flower.pages.stored_entries import EntryFormPage, StoredEntriesPage
+from celery_catchup.flower.pages.whatif import WhatIfPage
 
 ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup", SchedulesPage, None, TAB),
@@ -31,5 +32,6 @@ ROUTES: list[tuple[Any, ...]] = [
     (r"/catchup/entries", StoredEntriesPage),
     (r"/catchup/entries/edit", EntryFormPage),
     (r"/catchup/audit", AuditTrailPage),
+    (r"/catchup/whatif", WhatIfPage),
     (r"/catchup/static/([a-z.]+)", StaticFile),
 ]

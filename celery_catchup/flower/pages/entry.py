@@ -23,6 +23,7 @@ from celery_catchup.flower.pages.explanations import explain
 from celery_catchup.flower.pages.notes import down_times, notes
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_word
 from celery_catchup.flower.pages.time_range import TimeRange, read_range
+from celery_catchup.flower.pages.whatif import whatif_form
 from celery_catchup.model import SkipReason, SlotMark, Trigger
 from celery_catchup.operations import Operator
 from celery_catchup.operations.entries import EntryPage, show_entry
@@ -79,6 +80,7 @@ class EntryDetailsPage(Page):
             **self._drawings(operator, name, shown, summary.status, link),
             **self._preview(operator, page),
             **backfill_form(self, operator, entry=name),
+            **whatif_form(),
         }
 
     def _drawings(

@@ -19,6 +19,7 @@ from celery_catchup.errors import CatchupError, ConfigurationError, EntryMissing
 from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
 from celery_catchup.flower.markup import Times, written
+from celery_catchup.flower.operators import BusyError
 from celery_catchup.flower.pages import elements
 from celery_catchup.operations import Operator, UnknownEntryError, UnknownRunError
 from celery_catchup.operations.refusals import RefusedError
@@ -32,6 +33,7 @@ ENTRY = "/catchup/entry"
 ENTRIES = "/catchup/entries"
 ENTRY_FORM = "/catchup/entries/edit"
 AUDIT = "/catchup/audit"
+WHAT_IF = "/catchup/whatif"
 
 ZONE_COOKIE = "catchup_zone"
 """The zone of times that the reader chose: ``utc``, ``app``, or ``local:`` and the browser's zone."""
@@ -86,6 +88,8 @@ class Page(AuthenticatedHandler):
     heading: ClassVar[str]
     refresh_seconds: ClassVar[int] = 4
     """How often an open page is updated; pages with drawings are large, and change slowly."""
+    heavy: ClassVar[bool] = False
+    """Whether few requests for the page may be there at once."""
 
     async def get(self, *path: str) -> None:
         """Render the page, or a message that says why it cannot be shown."""
@@ -96,7 +100,8 @@ class Page(AuthenticatedHandler):
                 lambda operator: {
                     **self.show(operator, link, *path),
                     "dead_letter_count": operator.listing.counts()["dead"],
-                }
+                },
+                heavy=self.heavy,
             )
         except CatchupError as error:
             status, message = _message(error)
@@ -235,6 +240,8 @@ def status_of(error: CatchupError) -> int:
             return 404
         case RefusedError():
             return 400
+        case BusyError():
+            return 429
         case _:
             return 503
 
@@ -250,6 +257,8 @@ def _message(error: CatchupError) -> tuple[int, Values]:
             heading, lines = "Not found", [str(error)]
         case 400:
             heading, lines = "This cannot be shown", [str(error)]
+        case 429:
+            heading, lines = "Too many requests at once", [str(error)]
         case _:
             advice = "Reload the page to try again; nothing was changed."
             heading, lines = "The store cannot be read", [str(error), advice]

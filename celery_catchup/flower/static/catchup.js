@@ -359,6 +359,22 @@
     updatePreview();
   }
 
+  // -- forms whose answer is a part of a page of its own -----------------------------------------
+
+  page.addEventListener("submit", async function (event) {
+    var place = document.getElementById(event.target.dataset.result || "");
+    if (!place) { return; }
+    event.preventDefault();
+    place.setAttribute("aria-busy", "true");
+    try {
+      var fresh = await fetchPage(event.target.action + "?" + new URLSearchParams(new FormData(event.target)));
+      place.replaceChildren(...fresh.getElementById(place.id).childNodes);
+    } catch (error) {
+      place.textContent = "That failed (" + error.message + "); try again in a few seconds.";
+    }
+    place.removeAttribute("aria-busy");
+  });
+
   // -- the zone of times, and other choices that reload the page --------------------------------
 
   function chooseZone(choice) {

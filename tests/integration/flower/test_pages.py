@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from urllib.parse import quote
 
 import pytest
 from celery.schedules import crontab
 
+from celery_catchup.flower import operators
 from celery_catchup.flower.pages import dead_letters
 from celery_catchup.model import RunState
 from celery_catchup.store import listing
@@ -22,6 +24,7 @@ PAGES = (
     "/catchup/entry?entry=hourly-etl",
     "/catchup/dead",
     "/catchup/backfills",
+    "/catchup/whatif?entry=hourly-etl",
 )
 EVIL = "<script>alert('\"&')</script>"
 
@@ -172,6 +175,31 @@ def test_the_page_of_an_entry_previews_a_restart(project: Project, desk_clock: F
     assert "2026-02-07 13:00Z dispatch 2026-02-07 14:00Z dispatch 2 runs would be dispatched." in text
     assert "catchup preview hourly-etl" in text
     assert "Policy all, window 6h Overlap all" in text
+
+
+def test_recorded_outages_are_played_again_under_another_policy(project: Project) -> None:
+    with flower(project.app) as site:
+        entry = site.ask("/catchup/entry?entry=hourly-etl").text
+        same = visible_text(site.ask("/catchup/whatif?entry=hourly-etl").text)
+        other = visible_text(site.ask("/catchup/whatif?entry=hourly-etl&policy=latest&window=6h").text)
+        wrong = site.ask("/catchup/whatif?entry=hourly-etl&window=6")
+
+    assert 'action="/catchup/whatif" data-result="cu-whatif"' in entry
+    assert "1 outage: 3 runs instead of 3" in same
+    assert "1 outage: 1 run instead of 3" in other
+    assert "catchup whatif hourly-etl --policy latest --window 6h" in other
+    assert (wrong.status, "window: " in wrong.text) == (200, True)
+
+
+def test_one_heavy_page_too_many_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "_heavy_places", threading.BoundedSemaphore(1))
+    operators._heavy_places.acquire()
+
+    with flower(project.app) as site:
+        refused, light = site.ask("/catchup/whatif?entry=hourly-etl"), site.ask("/catchup")
+
+    assert (refused.status, light.status) == (429, 200)
+    assert "try again in a few seconds" in refused.text
 
 
 def test_a_dead_letter_shows_category_error_and_traceback(project: Project) -> None:
