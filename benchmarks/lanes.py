@@ -13,14 +13,14 @@ from statistics import quantiles
 from typing import Any
 
 from benchmarks.lateness import lines, listens, spread
-from benchmarks.measuring import Findings, Row, Sample, Table
+from benchmarks.measuring import Findings, Row, Table
 from benchmarks.stage import RABBITMQ, ROOT, Stage, answers, environment, until
 from celery_catchup.store import Keys
 
 _BROKERS = {"Redis": "", "RabbitMQ": RABBITMQ}
 _AT_ONCE = 8
 """Processes of the worker of the lane, and catch-up runs that may be queued or running for each of them."""
-_TASK = 0.02
+_TASK = 0.03
 """Seconds that a catch-up run waits, as for a database: a task that only computes would take the processors
 of this machine from the live runs, and no scheduler could help that."""
 _QUIET = ("-l", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
@@ -45,13 +45,11 @@ def measure(stage: Stage) -> Findings:
     found = Findings([Table("Lanes", _HEADERS, [], _NOTE.format(count=stage.scale.backlog))])
     rows = list[list[str]]()
     for name, url in brokers.items():
-        alone, beside = list[_Drained](), list[_Drained]()
-        for _ in range(stage.scale.repeats):
-            with stage.on(url) if url else nullcontext():
-                stage.say(f"lanes: {stage.scale.backlog:,} runs alone, {name}")
-                alone.append(_drain(stage, live=0))
-                stage.say(f"lanes: the same beside {stage.scale.live} live slots per second, {name}")
-                beside.append(_drain(stage, live=stage.scale.live))
+        with stage.on(url) if url else nullcontext():
+            stage.say(f"lanes: {stage.scale.backlog:,} runs alone, {name}")
+            alone = _drain(stage, live=0)
+            stage.say(f"lanes: the same beside {stage.scale.live} live slots per second, {name}")
+            beside = _drain(stage, live=stage.scale.live)
         rows.append(_row(name, alone, beside))
         found.bars += _bars(name, alone, beside)
     found.tables[0] = Table("Lanes", _HEADERS, rows, found.tables[0].note)
@@ -61,39 +59,27 @@ def measure(stage: Stage) -> Findings:
 
 
 _NOTE = (
-    "A backlog of {count:,} catch-up runs of 20 ms in a queue of its own, with a worker of 8 processes; live"
-    " slots in another, with a worker of 2. Idle is the same system in the same run, before the backlog."
+    "A backlog of {count:,} catch-up runs of 30 ms in a queue of its own, with a worker of 8 processes under"
+    " `nice`; live slots in another, with a worker of 2. Idle is the same system"
+    " in the same run, before the backlog."
 )
 
 
-def _bars(name: str, alone: list[_Drained], beside: list[_Drained]) -> list[Row]:
-    slower = Sample(one.busy[1] / one.idle[1] for one in beside).median
-    part = Sample(one.rate for one in beside).median / Sample(one.rate for one in alone).median
+def _bars(name: str, alone: _Drained, beside: _Drained) -> list[Row]:
+    part = beside.rate / alone.rate
+    slower = f"live p99 beside a backlog on {name}, against idle"
+    faster = f"rate of the backlog beside live slots on {name}, against alone"
     return [
-        Row.at_most(f"live p99 beside a backlog on {name}, against idle", slower, 1.2, unit="×"),
-        Row.at_least(
-            f"rate of the backlog beside live slots on {name}, against alone",
-            part,
-            0.8,
-            unit="×",
-            figures=f"{part:.2f} ×",
-        ),
+        Row.at_most(slower, beside.busy[1] / beside.idle[1], 1.2, unit="×"),
+        Row.at_least(faster, part, 0.8, unit="×", figures=f"{part:.2f} ×"),
     ]
 
 
-def _row(name: str, alone: list[_Drained], beside: list[_Drained]) -> list[str]:
-    def shown(which: str, number: int) -> str:
-        return Sample(getattr(one, which)[number] * 1e3 for one in beside).shown(1)
-
-    by_itself, rate = Sample(one.rate for one in alone), Sample(one.rate for one in beside)
-    return [
-        name,
-        *(shown(which, number) for number in (0, 1) for which in ("idle", "busy")),
-        f"{Sample(one.busy[1] / one.idle[1] for one in beside).median:.2f}",
-        by_itself.shown(),
-        rate.shown(),
-        f"{rate.median / by_itself.median:.2f}",
-    ]
+def _row(name: str, alone: _Drained, beside: _Drained) -> list[str]:
+    lateness = [f"{part[number] * 1e3:.1f}" for number in (0, 1) for part in (beside.idle, beside.busy)]
+    rates = [f"{one.rate:,.0f}" for one in (alone, beside)]
+    slower, part = beside.busy[1] / beside.idle[1], beside.rate / alone.rate
+    return [name, *lateness, f"{slower:.2f}", *rates, f"{part:.2f}"]
 
 
 def _drain(stage: Stage, *, live: int) -> _Drained:
@@ -138,7 +124,7 @@ def _system(stage: Stage, lane: str, shared: dict[str, Any], *, live: int) -> It
     own = stage.queue if stage.broker else "celery"
     with (
         stage.celery("worker", "-Q", own, "-c", "2", "-n", "live@%h", *_QUIET, **shared),
-        stage.celery("worker", "-Q", lane, "-c", str(_AT_ONCE), "-n", "late@%h", *_QUIET, **shared),
+        stage.celery("worker", "-Q", lane, "-c", f"{_AT_ONCE}", "-n", "late@%h", *_QUIET, **shared, nice=10),
     ):
         until(lambda: listens(stage), what="a worker that is ready")
         if live:

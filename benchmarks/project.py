@@ -15,6 +15,7 @@ SETTINGS: dict[str, Any] = json.loads(os.environ.get("BENCHMARK_SETTINGS", "{}")
 DIARY = SETTINGS.pop("diary", os.devnull)
 INTERVAL: float = SETTINGS.pop("interval", 1.0)
 ENTRIES: int = SETTINGS.pop("entries", 0)
+os.nice(SETTINGS.pop("nice", 0))
 LATE: float | None = SETTINGS.pop("late", None)
 
 app = Celery("benchmarks")

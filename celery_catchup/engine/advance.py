@@ -21,6 +21,9 @@ from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _PART = 100
 """Runs of one entry that are decided together in a catch-up of many: a plan for each run costs more."""
+_BESIDE_LIVE = 100
+"""Catch-up runs that one tick decides where few of them may run at once (`catchup_max_active`): a larger part
+would only keep live slots waiting."""
 _DAMAGED = "key {} does not have the type that is stored there; rename or delete it"
 _FEW = 100
 """Skipped slots of one span that are reported one by one."""
@@ -63,7 +66,8 @@ class Advance:
         left -= self._decide(self.entries.live, left, now)
         allowed = self.catchup.allowed(now)
         self.catchup.share(self.watermark, now)
-        self._decide(self.entries.behind, left if allowed is None else min(left, allowed), now)
+        part = left if self.settings.max_active is None else min(left, _BESIDE_LIVE)
+        self._decide(self.entries.behind, part if allowed is None else min(part, allowed), now)
         self.entries.behind_at = self.catchup.next_send(now)
         self.catchup.report_if_done()
 

@@ -402,3 +402,35 @@ def test_the_runs_of_spans_stand_for_every_missed_slot_without_a_run(
     assert all(end < first for end, first in zip(ends, firsts[1:], strict=False)), "they do not overlap"
     if longest is None:
         assert len(late) <= 1
+
+
+@given(
+    entries(select="span", overlap_policy="all", max_runs=None, max_pending=None, skip_if_successful=False),
+    st.lists(minutes, min_size=1, max_size=5),
+    minutes,
+)
+def test_the_spans_of_split_outages_stand_for_the_slots_of_one(
+    entry: Entry, restarts: list[int], length: int
+) -> None:
+    begin = NOON - length * MINUTE
+    entry = replace(entry, policy=entry.policy.model_copy(update={"window": timedelta(days=30)}))
+    entry = replace(entry, schedules=tuple(replace(s, overrides=None) for s in entry.schedules))
+
+    def outage(*ends: Instant) -> tuple[Counter[Slot], Counter[Slot]]:
+        """Return the slots that run or are covered, and those that are skipped for another reason."""
+        decided, plans = begin, list[Plan]()
+        for now in ends:
+            state = EntryState(first_seen_at=begin, decided=decided)
+            plans.append(plan(entry, state, replay(entry, state, scheduler_watermark=begin, now=now)))
+            decided = plans[-1].watermark
+        stood_for, others = list[Plan](), list[Plan]()
+        for one in plans:
+            covered = tuple(skip for skip in one.skips if skip.reason is SkipReason.COVERED)
+            assert sum(run.slots for run in one.runs) == len(one.runs) + sum(s.count for s in covered)
+            stood_for.append(replace(one, skips=covered))
+            others.append(replace(one, runs=(), skips=tuple(s for s in one.skips if s not in covered)))
+        return decided_slots(entry, *stood_for), decided_slots(entry, *others)
+
+    split = sorted([NOON, *(NOON - offset * MINUTE for offset in restarts if offset < length)])
+
+    assert outage(*split) == outage(NOON)

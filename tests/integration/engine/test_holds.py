@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from celery_catchup.events import EntryHeld
+from celery_catchup.model import to_instant, to_rfc3339
 from celery_catchup.testing import FakeClock
+from celery_catchup.timetables.cron_dialects import parse_cron
 from tests.integration.beats import Beat
 from tests.integration.operating import HOURLY, Project
 
+BEGIN = to_instant(datetime(2026, 2, 7, 8, 30, tzinfo=UTC))
 POLICY = {"window": "6h", "overlap_policy": "allow", "hold_above": 3}
 
 
@@ -128,6 +133,45 @@ def test_a_discarded_catch_up_is_on_record_and_new_slots_run(redis_url: str, clo
 
     assert beat.skipped("etl") == [(*hours(9, 12), 4, "discarded")]
     assert beat.sent("etl") == hours(13)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_held_entry_loses_nothing_through_leaders_and_new_schedules(
+    redis_url: str, clock: FakeClock, seed: int
+) -> None:
+    chance = random.Random(seed)
+    cron, select = "0 * * * *", chance.choice(["all", "span"])
+    policy = POLICY | {"window": "2d", "select": select}
+    beat = outage(redis_url, clock, "2026-02-07T12:30:00Z", **policy | {"hold_above": 1, "select": "all"})
+    assert beat.told(EntryHeld)
+
+    for _ in range(6):
+        match chance.choice(["leader", "schedule", "policy", "time"]):
+            case "schedule":
+                cron = chance.choice(["0 * * * *", "*/20 * * * *", "45 */2 * * *"])
+            case "policy":
+                policy = policy | {"hold_above": chance.choice([1, 2, 100])}
+            case "time":
+                beat.run_for(seconds=chance.choice([60, 5400]), step=60)
+                continue
+            case _:
+                pass
+        beat.engine.resign()
+        beat = Beat(redis_url, clock, {"etl": (cron, policy)})
+        beat.tick()
+        assert beat.sent("etl") == []
+
+    beat.controls.resume("etl", now=beat.engine.now())
+    beat.run_for(seconds=60, step=10)
+
+    table = parse_cron(cron, zone=UTC)
+    missed = [to_rfc3339(at) for at in table.slots(BEGIN, beat.engine.now())]
+    ran, covered = beat.sent("etl"), list[str]()
+    for first, last, _, reason in beat.skipped("etl"):
+        assert reason == "covered"
+        covered += [at for at in missed if first <= at <= last]
+    assert sorted(ran + covered) == missed
+    assert select == "span" or not covered
 
 
 def test_commands_show_approve_and_discard_what_is_held(redis_url: str, desk_clock: FakeClock) -> None:

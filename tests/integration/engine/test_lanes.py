@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 import redis
 
 from celery_catchup.model import RunState
+from celery_catchup.store import Leases
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import HOURLY, Project
 
@@ -93,3 +95,34 @@ def test_a_wrong_lane_says_what_to_write(
     made = Project(redis_url, desk_clock, {"etl": HOURLY}, {"etl": {**POLICY, **policy}})
 
     assert problem in made.catchup("preview", code=2).stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_under_all_the_order_of_slots_is_kept_across_both_queues(
+    redis_url: str, desk_clock: FakeClock, seed: int
+) -> None:
+    chance = random.Random(seed)
+    limit = chance.choice([None, 1, 2])
+    made = project(
+        redis_url,
+        desk_clock,
+        POLICY | {"overlap_policy": "all", "catch_up": {"queue": "late"}},
+        catchup_max_active=limit,
+    )
+    started = list[str]()
+    with redis.Redis.from_url(redis_url) as client, made.beat() as beat, made.operator() as operator:
+        leases = Leases(operator.store, ttl_ms=60_000, now_ms=1)
+        while len(started) < 8:
+            if chance.random() < 0.4 and desk_clock.now().hour < 16:
+                desk_clock.advance(minutes=chance.choice([1, 60]))
+                beat.tick()
+            queue = chance.choice(["late", "live"])
+            text: Any = client.rpop(queue)
+            if text is not None:
+                headers = json.loads(text)["headers"]
+                run_id, slot = headers["catchup_run_id"], headers["scheduled_time"]
+                started.append(slot)
+                leases.claim(run_id, owner="w", task="proj.etl", worker="w1", entry="etl")
+                leases.finish(run_id, entry="etl", owner="w", state=RunState.SUCCEEDED)
+
+    assert started == [f"2026-02-07T{hour:02}:00:00Z" for hour in range(9, 17)]
