@@ -1,4 +1,4 @@
-"""Format values and suggestions for error messages: on one line, of a readable length, without passwords."""
+"""Format values, numbers and suggestions for messages: on one line, of a readable length, no passwords."""
 
 from __future__ import annotations
 
@@ -65,6 +65,16 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ``; did you mean 'window'?``, or nothing if no known word is similar."""
     found = nearest(word, known) if isinstance(word, str) else None
     return f"; did you mean {shown(found)}?" if found else ""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 run``, ``3 runs``, ``1,440 entries``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text that is longer, and mark the place."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def listed(words: Iterable[str]) -> str:

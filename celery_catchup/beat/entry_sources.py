@@ -10,10 +10,9 @@ from typing import Any, Protocol
 from celery.beat import ScheduleEntry
 
 from celery_catchup.beat.catchup_entry import declaration_of
-from celery_catchup.beat.for_each import Declares, Expanded, expand, find_for_each
+from celery_catchup.beat.for_each import Declares, Expanded, Found, expand, find_for_each
 from celery_catchup.config.app_settings import raw_settings
 from celery_catchup.config.configuration import ENTRIES, UNSET, Declaration, EntryTemplate
-from celery_catchup.config.for_each import Values
 from celery_catchup.config.mistakes import config_error
 from celery_catchup.config.settings import PREFIX, Source
 from celery_catchup.model import Instant
@@ -60,10 +59,10 @@ class SettingsSource(EntrySource):
 class ValueSource(Protocol):
     """The values that functions of ``for_each`` return, by declaration and argument."""
 
-    def first(self, declares: Mapping[str, Declares]) -> Mapping[str, Mapping[str, Values]]:
+    def first(self, declares: Mapping[str, Declares]) -> Found:
         """Return the values that are known."""
 
-    def changed(self, declares: Mapping[str, Declares]) -> Mapping[str, Mapping[str, Values]] | None:
+    def changed(self, declares: Mapping[str, Declares]) -> Found | None:
         """Return the values if they are others than before; called often."""
 
 
@@ -77,7 +76,7 @@ class ExpandingSource(EntrySource):
         super().__init__(app)
         self._source, self._values = source, values
         self.strict = source.strict
-        self._found: Mapping[str, Mapping[str, Values]] | None = None
+        self._found: Found | None = None
         self._functions: dict[str, Declares] = {}
         self._expanded = Expanded({})
 

@@ -27,6 +27,10 @@ class Expanded:
     expansions: Mapping[str, Expansion] = field(default_factory=dict)
 
 
+Found = Mapping[str, Mapping[str, Values]]
+"""The values of functions, by declaration and argument."""
+
+
 @dataclass(frozen=True)
 class Declares:
     """The ``for_each`` of an entry; ``refresh`` is in seconds."""
@@ -53,10 +57,9 @@ def find_for_each(entries: Mapping[str, Any], policies: object) -> dict[str, Dec
 def expand(
     entries: Mapping[str, Any],
     declares: Mapping[str, Declares | None],
-    found: Mapping[str, Mapping[str, Values]],
+    found: Found,
 ) -> Expanded:
-    """Put the entries that ``for_each`` makes in place of their declarations; ``found`` has the values of
-    functions, by declaration and argument."""
+    """Put the entries that ``for_each`` makes in place of their declarations."""
     if not declares:
         return Expanded(entries)
     result: dict[str, Any] = {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from celery_catchup.beat.for_each import Declares
+from celery_catchup.beat.for_each import Declares, Found
 from celery_catchup.clock import Clock, SystemClock
 from celery_catchup.config.for_each import Values, listed_values, too_many, value_problems
 from celery_catchup.engine.failures import Failures
@@ -32,9 +33,6 @@ _TOO_LONG = 30.0
 """Seconds after which a call without an answer is reported."""
 _READ_AGAIN = 5.0
 """Seconds between two looks for values that a beat has stored."""
-
-Found = Mapping[str, Mapping[str, Values]]
-"""Values by declaration and argument."""
 
 
 class StoredValues:
@@ -71,15 +69,10 @@ class StoredValues:
 
     def _read(self, default: Found | None = None) -> Found:
         try:
-            store = open_store(self._app)
-        except ConfigurationError:  # reported with all other mistakes
+            with closing(open_store(self._app)) as store:
+                return ForEachValues(store).read()
+        except (ConfigurationError, *STORE_FAILS):  # mistakes are reported with all others
             return default or {}
-        try:
-            return ForEachValues(store).read()
-        except STORE_FAILS:
-            return default or {}
-        finally:
-            store.close()
 
 
 def _over(asked: Found, stored: Found) -> Found:
@@ -187,11 +180,8 @@ class AskedValues:
             logger.warning(logfmt("No values for for_each", entry=name, error=reason))
 
     def _recall(self) -> None:
-        store = open_store(self._app)
-        try:
+        with closing(open_store(self._app)) as store:
             stored = ForEachValues(store).read()
-        finally:
-            store.close()
         for (name, key), source in self._calls.items():
             if source.values is None:
                 source.values = stored.get(name, {}).get(key)
@@ -199,11 +189,9 @@ class AskedValues:
     def _save(self) -> None:
         if not self._unsaved:
             return
-        found, store = self._found(), open_store(self._app)
-        try:
+        found = self._found()
+        with closing(open_store(self._app)) as store:
             ForEachValues(store).write({name: found[name] for name in self._unsaved if name in found})
-        finally:
-            store.close()
         self._unsaved.clear()
 
     def _found(self) -> dict[str, dict[str, Values]]:

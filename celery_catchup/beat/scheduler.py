@@ -39,7 +39,7 @@ from celery_catchup.events.recurring_problems import BeatProblems
 from celery_catchup.model import Instant, Trigger, to_instant
 from celery_catchup.store import UnmanagedBatch
 from celery_catchup.store.connection import STORE_FAILS, explain, is_refusal, unverified
-from celery_catchup.store.opening import masked_url, open_store
+from celery_catchup.store.opening import masked_url, open_store, why_unusable
 
 # Not Celery's get_logger: it would put the logger under "celery", where our own level has no effect.
 logger = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return self._problems.report("source", str(error))
         except (*STORE_FAILS, StoreError) as error:
             if not self._started and (is_refusal(error) or isinstance(error, UnfitStoreError)):
-                self._refuse_to_start(f"the store at {masked_url(self.app)} cannot be used: {explain(error)}")
+                self._refuse_to_start(why_unusable(self.app, error))
             return self._problems.report("redis", explain(error))
         except Exception as error:
             # Unexpected; a beat that ended here would lose more slots than one that goes on.

@@ -24,7 +24,7 @@ from celery_catchup.events.log_lines import log_configuration_warnings, logfmt
 from celery_catchup.model import Instant
 from celery_catchup.store import EntryRecords
 from celery_catchup.store.entry_records import ConflictError, RecordChange
-from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry, decode
+from celery_catchup.stored_entries.stored_entry import StoredEntry, decode
 from celery_catchup.stored_entries.validation import PLACE
 from celery_catchup.timetables.zones import LAST_INSTANT
 
@@ -183,8 +183,6 @@ def resolve_built(app: Any, entries: Mapping[str, StoredScheduleEntry]) -> Resol
 
 def build_stored(app: Any, entry: StoredEntry) -> StoredScheduleEntry:
     """Build an entry of the beat schedule from a stored one."""
-    written = {name: getattr(entry, name) for name in EntryFields.model_fields}
-    policy = EntryFields.model_construct(**written).policy()
     return StoredScheduleEntry(
         name=entry.name,
         task=entry.task,
@@ -192,7 +190,7 @@ def build_stored(app: Any, entry: StoredEntry) -> StoredScheduleEntry:
         args=tuple(entry.args),
         kwargs=entry.kwargs,
         options=entry.options,
-        catchup=policy,
+        catchup=entry.policy(),
         revision=entry.revision,
         app=app,
     )

@@ -11,6 +11,7 @@ import click
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.parameters import TimeParam, complete_entry, json_option, option, zone_option
 from celery_catchup.cli.screen import Screen
+from celery_catchup.error_text import shortened
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -80,5 +81,4 @@ def _row(one: AuditRecord) -> list[object]:
 
 
 def _text(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    return shortened(value if isinstance(value, str) else json.dumps(value), 40)

@@ -23,7 +23,8 @@ from celery_catchup.cli.parameters import (
     zone_option,
 )
 from celery_catchup.cli.preview_table import show_preview
-from celery_catchup.cli.screen import Screen, counted, precision
+from celery_catchup.cli.screen import Screen, precision
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

@@ -14,7 +14,8 @@ from celery_catchup.cli.parameters import (
     zone_option,
 )
 from celery_catchup.cli.preview_table import show_resumption
-from celery_catchup.cli.screen import Screen, counted
+from celery_catchup.cli.screen import Screen
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

@@ -20,6 +20,7 @@ from celery_catchup.cli.parameters import (
 )
 from celery_catchup.cli.run_tables import checkpoint_facts, decision_facts, show_run_facts
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, precision
+from celery_catchup.error_text import shortened
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -185,5 +186,5 @@ def _row(one: DeadLetter) -> list[object]:
         one.died_at,
         one.run.attempt,
         one.category,
-        error if len(error) <= _ERROR_LENGTH else f"{error[:_ERROR_LENGTH]}…",
+        shortened(error, _ERROR_LENGTH),
     ]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from celery_catchup.cli.command import EX_FAILURE, operator_command
 from celery_catchup.cli.parameters import force_option, json_option, option
-from celery_catchup.cli.screen import Screen, clean, counted
+from celery_catchup.cli.screen import Screen, clean
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

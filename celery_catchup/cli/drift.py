@@ -9,7 +9,8 @@ import click
 from celery_catchup.cli.command import EX_MISSED, operator_command
 from celery_catchup.cli.groups import DefaultCommandGroup
 from celery_catchup.cli.parameters import dry_run_option, json_option
-from celery_catchup.cli.screen import Screen, clean, counted
+from celery_catchup.cli.screen import Screen, clean
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

@@ -22,8 +22,9 @@ from celery_catchup.cli.parameters import (
     option,
     zone_option,
 )
-from celery_catchup.cli.screen import CommandError, Screen, clean, counted
+from celery_catchup.cli.screen import CommandError, Screen, clean
 from celery_catchup.config.name_patterns import group_of
+from celery_catchup.error_text import counted, shortened
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
@@ -385,4 +386,4 @@ def _value(value: object) -> str | None:
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shortened(text, _LONGEST)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery_catchup.cli.command import EX_FAILURE
-from celery_catchup.cli.screen import SHORT_ID, Screen, clean, counted
+from celery_catchup.cli.screen import SHORT_ID, Screen, clean
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

@@ -11,7 +11,8 @@ import click
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.parameters import dry_run_option, json_option, option, zone_option
 from celery_catchup.cli.preview_table import summary
-from celery_catchup.cli.screen import Screen, counted
+from celery_catchup.cli.screen import Screen
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from celery_catchup.cli.screen import Screen, counted
+from celery_catchup.cli.screen import Screen
 from celery_catchup.config.name_patterns import group_of
+from celery_catchup.error_text import counted
 
 _MOST = 20
 """Names that are shown; -n shows them all."""

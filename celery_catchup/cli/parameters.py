@@ -115,3 +115,12 @@ class DurationParam(_Type):
             return parse_duration(value, units=FINE_UNITS if self._fine else WINDOW_UNITS)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+window_option = option("--window", group="What if", type=DurationParam(), help="Use this window: 6h.")
+policy_option = option(
+    "--policy",
+    group="What if",
+    type=click.Choice(["all", "latest", "skip", "off"]),  # `PolicyChoice`, whose import takes long
+    help="Use this policy: every slot, the newest, the first, none.",
+)

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-import click
-
 from celery_catchup.cli.command import EX_MISSED, operator_command
 from celery_catchup.cli.parameters import (
-    DurationParam,
     TimeParam,
     entries_argument,
     json_option,
     option,
+    policy_option,
+    window_option,
     zone_option,
 )
 from celery_catchup.cli.preview_table import show_preview, summary
@@ -25,18 +24,10 @@ if TYPE_CHECKING:
     from celery_catchup.operations.previews import Preview
 
 
-_POLICIES = click.Choice(["all", "latest", "skip", "off"])
-
-
 @operator_command("preview", short_help="Show what the next catch-up would do, slot by slot.")
 @entries_argument()
-@option("--window", group="What if", type=DurationParam(), help="Use this window: 6h.")
-@option(
-    "--policy",
-    group="What if",
-    type=_POLICIES,
-    help="Use this policy: every slot, the newest, the first, none.",
-)
+@window_option
+@policy_option
 @option("--at", group="What if", type=TimeParam(), help="Assume that beat returns then.")
 @option("--exit-code", group="Output", is_flag=True, help="Exit with 3 if slots were missed.")
 @zone_option

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from celery_catchup.cli.screen import Screen, clean, counted
+from celery_catchup.cli.screen import Screen, clean
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations.pauses import Resumption

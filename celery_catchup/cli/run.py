@@ -16,7 +16,8 @@ from celery_catchup.cli.parameters import (
     option,
     zone_option,
 )
-from celery_catchup.cli.screen import Screen, counted
+from celery_catchup.cli.screen import Screen
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

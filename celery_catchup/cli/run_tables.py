@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from celery_catchup.cli.screen import SHORT_ID, Screen, clean, length, precision
+from celery_catchup.error_text import shortened
 from celery_catchup.model import to_instant, to_rfc3339
 
 if TYPE_CHECKING:
@@ -149,4 +150,4 @@ def show_notes(screen: Screen, found: RunDetails) -> None:
 
 def _shortened(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _NOTE_LENGTH else f"{text[:_NOTE_LENGTH]}…"
+    return shortened(text, _NOTE_LENGTH)

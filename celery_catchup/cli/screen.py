@@ -192,8 +192,3 @@ def length(duration: timedelta | None) -> str:
     parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
     largest = next(index for index, (count, _) in enumerate(parts) if count)
     return "".join(f"{count}{unit}" for count, unit in parts[largest : largest + 2] if count)
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return ``1 run``, ``3 runs``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from celery_catchup.cli.command import EX_FAILURE, operator_command
 from celery_catchup.cli.matches import large_groups, listed_by_group
 from celery_catchup.cli.parameters import DurationParam, json_option, option, zone_option
-from celery_catchup.cli.screen import SHORT_ID, Screen, counted, length
+from celery_catchup.cli.screen import SHORT_ID, Screen, length
 from celery_catchup.config.name_patterns import group_of
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator

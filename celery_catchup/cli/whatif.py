@@ -5,36 +5,30 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-import click
-
 from celery_catchup.cli.command import operator_command
 from celery_catchup.cli.parameters import (
-    DurationParam,
     TimeParam,
     entry_argument,
     json_option,
     option,
+    policy_option,
+    window_option,
     zone_option,
 )
-from celery_catchup.cli.screen import Screen, clean, counted, length
+from celery_catchup.cli.screen import Screen, clean, length
+from celery_catchup.error_text import counted
 
 if TYPE_CHECKING:
     from celery_catchup.operations import Operator
     from celery_catchup.operations.whatif import WhatIf, WhatIfSlot
 
 _MOST_LINES = 60
-_POLICIES = click.Choice(["all", "latest", "skip", "off"])
 
 
 @operator_command("whatif", short_help="Play recorded outages again under another policy.")
 @entry_argument
-@option("--window", group="What if", type=DurationParam(), help="Use this window: 6h.")
-@option(
-    "--policy",
-    group="What if",
-    type=_POLICIES,
-    help="Use this policy: every slot, the newest, the first, none.",
-)
+@window_option
+@policy_option
 @option(
     "--since",
     group="Filter",

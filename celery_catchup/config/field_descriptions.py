@@ -41,6 +41,11 @@ class FieldDescription:
     choices: tuple[str, ...] = ()
     required: bool = False
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The texts that a form offers; none if the user writes the value."""
+        return ("true", "false") if self.kind is FieldKind.FLAG else self.choices
+
     def parse_text(self, text: str) -> object:
         """Return the value that a user has written into a form, for the field's own parser.
 

@@ -74,6 +74,8 @@ class OnScheduleChange(StrEnum):
 
 REFRESH = timedelta(minutes=5)
 """How often functions of ``for_each`` are called if ``refresh`` is not set."""
+MAIN_FIELDS = ("select", "window", "overlap_policy")
+"""Fields that forms always show; the others are folded."""
 _OTHER_NAMES = {"window": ("catchup_window", "catchupWindow"), "select": ("catchup",)}
 
 

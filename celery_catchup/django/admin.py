@@ -18,9 +18,11 @@ from django.utils.safestring import SafeString
 from django_celery_beat.admin import PeriodicTaskAdmin
 from django_celery_beat.models import PeriodicTask
 
-from celery_catchup.django.entry_panel import operator_of, read_panel
-from celery_catchup.django.forms import FIELDS, MAIN_FIELDS, BackfillForm, CatchupPolicyForm
+from celery_catchup.config.policy import MAIN_FIELDS
+from celery_catchup.django.entry_panel import open_operator, read_panel
+from celery_catchup.django.forms import FIELDS, BackfillForm, CatchupPolicyForm
 from celery_catchup.django.models import CatchupPolicy
+from celery_catchup.error_text import counted
 from celery_catchup.errors import CatchupError
 from celery_catchup.operations import Operator, pauses
 from celery_catchup.operations.backfills import BackfillRequest, create_backfill, preview_backfill
@@ -162,7 +164,7 @@ class CatchupAdminMixin:
         found = self._operate(request, work)
         if found and create:
             slots = sum(one.total for one in found)
-            made = f"{_count(len(found), 'backfill')} of {_count(slots, 'slot')}"
+            made = f"{counted(len(found), 'backfill')} of {counted(slots, 'slot')}"
             self.message_user(request, f"Created {made}; beat starts with its next tick.")
             return None
         return self._page(request, queryset, "Backfill", form=form, previews=_shown(found or []))
@@ -182,7 +184,7 @@ class CatchupAdminMixin:
     def _operate(self, request: Any, work: Callable[[Operator], _Result]) -> _Result | None:
         """Call an operation for this user; None and a message if it fails."""
         try:
-            with operator_of(request.user) as operator:
+            with open_operator(request.user) as operator:
                 return work(operator)
         except CatchupError as error:
             self.message_user(request, str(error), messages.ERROR)
@@ -226,10 +228,6 @@ def _shown(found: Sequence[Preview]) -> list[tuple[Preview, list[Any], int]]:
     """Return each preview with its first slots, and how many are not shown."""
     first = [(one, list(islice(one.slots, _SLOTS_SHOWN))) for one in found]
     return [(one, slots, len(one.slots) - len(slots)) for one, slots in first]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 if admin.site.is_registered(PeriodicTask):

@@ -16,16 +16,15 @@ from celery_catchup.config.settings import Source
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.operations import Operator, UnknownEntryError
 from celery_catchup.operations.entries import EntryRow, show_entry
+from celery_catchup.operations.operator import MOST_PER_REQUEST
 from celery_catchup.operations.runs import list_runs
 from celery_catchup.operations.skipped_slots import list_skips
 from celery_catchup.store import Actor, Origin
-from celery_catchup.store.error_advice import STORE_FAILS, explain
-from celery_catchup.store.opening import masked_url, open_store
+from celery_catchup.store.error_advice import STORE_FAILS
+from celery_catchup.store.opening import open_store, why_unusable
 
 PATIENCE = 1.0
 """Seconds that a page waits for the store."""
-MOST_PLANNED = 100_000
-"""Slots that one request may plan."""
 _SLOTS = 10
 
 
@@ -51,17 +50,17 @@ class EntryPanel:
 
 
 @contextmanager
-def operator_of(user: Any, *, only: str | None = None) -> Iterator[Operator]:
+def open_operator(user: Any, *, only: str | None = None) -> Iterator[Operator]:
     """Open an operator for a user of the admin; a failure of the store is a `StoreError`."""
     app = app_or_default()
     operator = Operator(app, actor=Actor(user.get_username(), Origin.DJANGO), only=only)
-    operator.most_planned = MOST_PLANNED
+    operator.most_planned = MOST_PER_REQUEST
     try:
         settings = operator.declared_configuration.settings
         vars(operator)["store"] = open_store(app, settings, patience=PATIENCE)
         yield operator
     except STORE_FAILS as error:
-        raise StoreError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
+        raise StoreError(why_unusable(app, error)) from None
     finally:
         operator.close()
 
@@ -73,7 +72,7 @@ def read_panel(row: Any, user: Any) -> EntryPanel:
         if read_settings(app, only=("source",)).source is not Source.DJANGO:
             return EntryPanel("Rows are not entries yet: set CELERY_CATCHUP_SOURCE = 'django'.")
         in_settings = has_policy_in_settings(app, row.name)
-        with operator_of(user, only=row.name) as operator:
+        with open_operator(user, only=row.name) as operator:
             last = tuple(_last_slots(operator, row.name))
             if not row.enabled:
                 return EntryPanel("The row is disabled, so it is not an entry.", last=last)

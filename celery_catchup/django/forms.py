@@ -19,8 +19,6 @@ from celery_catchup.django.models import CatchupPolicy
 from celery_catchup.operations import Operator
 
 FIELDS = {one.name: one for one in describe_fields(Policy)}
-MAIN_FIELDS = ("select", "window", "overlap_policy")
-"""Fields that the admin always shows."""
 
 
 class PolicyForm(forms.ModelForm):
@@ -63,7 +61,7 @@ class PolicyForm(forms.ModelForm):
 
 
 def _form_field(field: FieldDescription) -> forms.Field:
-    choices = ("true", "false") if field.kind is FieldKind.FLAG else field.choices
+    choices = field.options
     common = {"label": field.name, "required": False, "help_text": _help(field, with_values=not choices)}
     if not choices:
         placeholder = {"placeholder": field.default or "", "class": "vTextField"}

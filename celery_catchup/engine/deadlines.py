@@ -15,8 +15,7 @@ from itertools import islice
 
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.events import Events, SlotOverdue, SlotRecovered
-from celery_catchup.model import Instant, to_milliseconds
-from celery_catchup.planning.entry import Entry, Role
+from celery_catchup.model import Instant, Slot, to_milliseconds
 from celery_catchup.store import DeadlineRecords, Leadership
 from celery_catchup.store.deadlines import DeadlineOutcome, Judged, Judgement
 from celery_catchup.store.listing import OverdueSlot
@@ -55,15 +54,14 @@ class _Watched:
     def deadline(self, slot: Instant) -> Instant:
         return max(slot, self.resume if slot <= self.resume else 0) + self.within
 
-    def slots(self) -> Iterator[tuple[Instant, int]]:
-        """Yield the slots that are not judged, with their schedules, in order; of a paused entry, only those
-        before the pause."""
+    def slots(self) -> Iterator[Slot]:
+        """Yield the slots that are not judged, in order; of a paused entry, only those before the pause."""
         state = self.tracked.state
         paused = state.paused_at if state.paused and state.held_at is None else None
-        for at, schedule in _expected(self.tracked.entry, self.judged):
-            if paused is not None and at > paused:
+        for slot in self.tracked.entry.slots_after(self.judged, stops=False):
+            if paused is not None and slot.at > paused:
                 return
-            yield at, schedule
+            yield slot
 
 
 class Deadlines:
@@ -138,7 +136,7 @@ class Deadlines:
             heapq.heappush(self._heap, (now + _RETRY, name))
             return
         if first is not None:
-            heapq.heappush(self._heap, (one.deadline(first[0]), name))
+            heapq.heappush(self._heap, (one.deadline(first.at), name))
 
     def step(self, now: Instant) -> None:
         """Judge a bounded number of the slots whose deadline has passed, and look at overdue ones again."""
@@ -201,10 +199,11 @@ class Deadlines:
         one = self._watched[name]
         found: list[OverdueSlot] = []
         self._leave_out_oldest(one, now)
-        for at, schedule in one.slots():
-            if one.deadline(at) > now or (len(found) >= _OF_ONE and at > found[-1].slot):
+        for slot in one.slots():
+            deadline = one.deadline(slot.at)
+            if deadline > now or (len(found) >= _OF_ONE and slot.at > found[-1].slot):
                 break
-            found.append(OverdueSlot(name, schedule, at, one.deadline(at)))
+            found.append(OverdueSlot(name, slot.schedule, slot.at, deadline))
         if not found:
             return None
         record = _Watched(one.tracked, one.within, found[-1].slot, one.resume).record
@@ -240,15 +239,3 @@ class Deadlines:
             self._events.emit(SlotOverdue(slot.entry, slot.slot, slot.deadline, run_id, change.word))
         elif change.outcome is DeadlineOutcome.RECOVERED:
             self._events.emit(SlotRecovered(slot.entry, slot.slot, slot.deadline, run_id, now))
-
-
-def _expected(entry: Entry, after: Instant) -> Iterator[tuple[Instant, int]]:
-    """Yield the slots that start a run after an instant, with their schedules, in order of time."""
-
-    def of(schedule: int) -> Iterator[tuple[Instant, int]]:
-        at = entry.next_run_after(schedule, after)
-        while at is not None:
-            yield at, schedule
-            at = entry.next_run_after(schedule, at)
-
-    return heapq.merge(*(of(index) for index, one in enumerate(entry.schedules) if one.role is not Role.STOP))

@@ -72,11 +72,6 @@ def duration(value: timedelta | None) -> str:
     return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
 
 
-def plural(number: int, noun: str) -> str:
-    """Format a number with its noun: ``1 run``, ``3 runs``, ``1,440 slots``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def written(moment: datetime) -> str:
     """Write a time for a query, or a request to the API."""
     return to_rfc3339(to_instant(moment))

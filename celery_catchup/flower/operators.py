@@ -14,9 +14,10 @@ from weakref import WeakKeyDictionary
 
 from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.operations import Operator
+from celery_catchup.operations.operator import MOST_PER_REQUEST
 from celery_catchup.store import Actor, Origin
-from celery_catchup.store.error_advice import STORE_FAILS, explain
-from celery_catchup.store.opening import masked_url
+from celery_catchup.store.error_advice import STORE_FAILS
+from celery_catchup.store.opening import why_unusable
 
 Result = TypeVar("Result")
 
@@ -25,8 +26,6 @@ THREADS = 8
 HEAVY_THREADS, MOST_HEAVY = 2, 6
 """Requests that may plan slots or read much at once, and how many may be there with those that wait: more
 would leave the event loop no processor time."""
-MOST_PLANNED = 100_000
-"""Slots that one request may plan, over all its entries."""
 
 FOLLOW_EVERY = 0.5
 """Seconds between two looks for changes of entries."""
@@ -61,7 +60,7 @@ async def with_operator(
     if not _heavy_places.acquire(blocking=False):
         raise BusyError(f"{MOST_HEAVY} requests of this kind are there already; try again in a few seconds")
     future = _heavy_threads.submit(call)
-    # Also when nobody waits for the result any more.
+    # Also if the request has gone meanwhile.
     future.add_done_callback(lambda _: _heavy_places.release())
     return await asyncio.wrap_future(future)
 
@@ -72,7 +71,7 @@ def _call(app: Any, function: Callable[[Operator], Result], actor: Actor) -> Res
         operator.actor = actor
         return function(operator)
     except STORE_FAILS as error:
-        raise UnreachableError(f"the store at {masked_url(app)} cannot be used: {explain(error)}") from None
+        raise UnreachableError(why_unusable(app, error)) from None
 
 
 def operator_of(app: Any) -> Operator:
@@ -102,7 +101,7 @@ def follow_at_once(app: Any) -> None:
 def _open(app: Any, *, previous: Operator | None) -> Operator:
     """Create an operator with everything that its copies share; the store stays the same."""
     operator = Operator(app, actor=Actor("", Origin.FLOWER))  # each call's copy has its own
-    operator.most_planned = MOST_PLANNED
+    operator.most_planned = MOST_PER_REQUEST
     if previous is not None:
         vars(operator)["store"] = previous.store
     return _shared(operator)

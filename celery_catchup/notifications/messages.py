@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from celery_catchup.config.receivers import Format, NotificationKind
+from celery_catchup.error_text import counted, shortened
 from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, to_rfc3339
 
@@ -63,7 +64,7 @@ def missed(entry: str, first: Instant, until: Instant, slots: int) -> Notificati
         NotificationKind.MISSED,
         entry,
         str(first),
-        f"{entry} missed {_slots(slots)} since {to_rfc3339(first)}; beat catches up.",
+        f"{entry} missed {counted(slots, 'slot')} since {to_rfc3339(first)}; beat catches up.",
         {"first": to_rfc3339(first), "until": to_rfc3339(until), "slots": slots},
         command_line("runs", entry, "--since", to_rfc3339(first)),
     )
@@ -78,7 +79,7 @@ def not_recovered(
         NotificationKind.NOT_RECOVERED,
         entry,
         str(outage),
-        f"{entry} lost {_slots(count)} from {to_rfc3339(first)} on ({', '.join(reasons)}).",
+        f"{entry} lost {counted(count, 'slot')} from {to_rfc3339(first)} on ({', '.join(reasons)}).",
         {"first": to_rfc3339(first), "last": to_rfc3339(last), "slots": count, "reasons": dict(reasons)},
         backfill_line(entry, first, last),
     )
@@ -122,7 +123,7 @@ def dead(entry: str, hour: int, runs: int, record: Mapping[str, Any], run_id: st
 
 def held(entry: str, since: Instant, runs: int | None) -> Notification:
     """The catch-up of an entry waits for an approval."""
-    size = "of more runs than hold_above" if runs is None else f"of {runs} runs"
+    size = "of more runs than hold_above" if runs is None else f"of {counted(runs, 'run')}"
     return Notification(
         NotificationKind.HELD,
         entry,
@@ -175,10 +176,5 @@ def trial(now: Instant) -> Notification:
     return Notification(NotificationKind.OVERDUE, None, f"test {now}", summary, {"test": True})
 
 
-def _slots(count: int) -> str:
-    return "1 slot" if count == 1 else f"{count} slots"
-
-
 def _cut(text: object) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    return shortened(" ".join(str(text).split()), _LONGEST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from celery_catchup.config.app_settings import read_settings
-from celery_catchup.model import to_instant
 from celery_catchup.notifications.delivery import DeliveryError, deliver
 from celery_catchup.notifications.messages import trial
 from celery_catchup.operations.operator import Operator
@@ -22,7 +21,7 @@ class TestedReceiver:
 def send_test(operator: Operator) -> list[TestedReceiver]:
     """Send a test to each receiver, one after the other."""
     settings = read_settings(operator.app, only=["notify"])
-    now = to_instant(operator.clock.now())
+    now = operator.now()
     payload = trial(now).payload(namespace=operator.store.namespace, now=now)
     found = []
     for one in settings.notify:

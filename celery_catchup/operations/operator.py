@@ -66,6 +66,8 @@ from celery_catchup.store.workers import Workers
 from celery_catchup.stored_entries.entries import Entries
 
 _POLL_INTERVAL = PREFIX + "poll_interval"
+MOST_PER_REQUEST = 100_000
+"""Slots that one request of a web server may plan, over all its entries."""
 _ANY_INTERVAL = "1ms"
 """Entries without a policy may run more often than beat could observe."""
 

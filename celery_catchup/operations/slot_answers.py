@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from celery_catchup.error_text import counted
 from celery_catchup.events.command_lines import backfill_line, command_line
 from celery_catchup.model import Instant, RunState, SkipReason, to_instant
 from celery_catchup.operations.runs import Attempt, Decision, Run
@@ -117,7 +118,7 @@ def facts_of(one: SlotAnswer) -> Iterator[tuple[str, object]]:
     if one.policy_changed:
         yield "Policy", "has changed since; the values are those of the present one"
     if one.skipped_count > 1:
-        yield "Skipped with it", f"{one.skipped_count - 1} other slot{'s' * (one.skipped_count > 2)}"
+        yield "Skipped with it", counted(one.skipped_count - 1, "other slot")
     if one.waits_for:
         yield "Waits for", ", ".join(run_id[:_SHORT] for run_id in one.waits_for)
     yield "Starts at" if one.verdict is SlotVerdict.UPCOMING else "Sent at", one.starts_at

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-from heapq import merge
+from datetime import datetime, tzinfo
 from itertools import islice
 
 from celery_catchup.beat.fingerprints import schedule_roles, spec_zone
@@ -76,14 +75,7 @@ def upcoming_slots(
 
 
 def _following(entry: Entry, now: Instant, zones: list[tzinfo]) -> Iterator[UpcomingSlot]:
-    for at, place in merge(*(_slots(entry, place, now) for place in range(len(entry.schedules)))):
-        moment, zone = to_datetime(at), zones[place]
-        local = moment.astimezone(zone).isoformat(timespec="milliseconds" if at % 1000 else "seconds")
-        yield UpcomingSlot(moment.astimezone(UTC), local, str(zone), entry.schedules[place].role)
-
-
-def _slots(entry: Entry, place: int, now: Instant) -> Iterator[tuple[Instant, int]]:
-    at = entry.next_run_after(place, now)
-    while at is not None:
-        yield at, place
-        at = entry.next_run_after(place, at)
+    for slot in entry.slots_after(now):
+        moment, zone = to_datetime(slot.at), zones[slot.schedule]
+        local = moment.astimezone(zone).isoformat(timespec="milliseconds" if slot.at % 1000 else "seconds")
+        yield UpcomingSlot(moment, local, str(zone), entry.schedules[slot.schedule].role)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
+from heapq import merge
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -156,6 +157,19 @@ class Entry:
         while at is not None and (allowed := self.exclusions.next_allowed(at, limit=limit)) != at:
             at = self.next_after(schedule, allowed - 1) if allowed <= limit else None
         return at
+
+    def slots_after(self, instant: Instant, *, stops: bool = True) -> Iterator[Slot]:
+        """Yield the slots after the instant that are not excluded, in order of time; with ``stops``, those
+        that only stop runs, too."""
+
+        def of(schedule: int) -> Iterator[Slot]:
+            at = self.next_run_after(schedule, instant)
+            while at is not None:
+                yield Slot(at, schedule)
+                at = self.next_run_after(schedule, at)
+
+        wanted = (index for index, one in enumerate(self.schedules) if stops or one.role is not Role.STOP)
+        return merge(*map(of, wanted))
 
     @cached_property
     def version_fields(self) -> dict[str, str]:

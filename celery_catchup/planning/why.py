@@ -14,6 +14,7 @@ from enum import StrEnum
 from celery_catchup.config.durations import format_duration
 from celery_catchup.config.policy import Keep, OnResume, Policy, Select
 from celery_catchup.config.policy_choice import PolicyChoice
+from celery_catchup.error_text import counted
 from celery_catchup.model import (
     Instant,
     Plan,
@@ -257,7 +258,8 @@ def _guarded(policy: Policy, busy: int, catchup: RecordedCatchup | None) -> Rule
     if most is not None and busy >= most:
         return Rule(
             "overlap_policy",
-            f"overlap_policy is {overlap}: {_runs(busy)} of the entry had not ended, and it may have {most}",
+            f"overlap_policy is {overlap}: {counted(busy, 'run')} of the entry had not ended, and it may "
+            f"have {most}",
             values,
         )
     if most is not None and catchup is not None:
@@ -396,7 +398,7 @@ def alternatives_of_upcoming(entry: Entry, slot: Slot) -> Iterator[Alternative]:
     most = most_unfinished(entry.policy)
     if most is not None:
         found = outcome(plan_live(entry, slot.at, busy=most), slot)
-        condition = f"{_runs(most)} of the entry {'has' if most == 1 else 'have'} not ended by then"
+        condition = f"{counted(most, 'run')} of the entry {'has' if most == 1 else 'have'} not ended by then"
         yield Alternative(condition, reason_of(found))
 
 
@@ -430,10 +432,6 @@ def alternatives_of_decision(
         found = decide(other)
         if found is not None and reason_of(found) != reason_of(decided):
             yield Alternative(f"policy {choice}", reason_of(found))
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
 
 
 def _time(instant: Instant | None) -> object:

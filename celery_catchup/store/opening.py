@@ -17,6 +17,7 @@ from celery_catchup.config.redis_urls import KOMBUS_DB, LOGIN_OPTIONS, SCHEMES, 
 from celery_catchup.config.settings import PREFIX, Settings
 from celery_catchup.error_text import masked, shown
 from celery_catchup.store.connection import connect
+from celery_catchup.store.error_advice import explain
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.store import Store
 
@@ -93,6 +94,11 @@ def broker_store_url(app: Any) -> str | None:
 def masked_url(app: Any) -> str:
     """Return the URL of the store for display, without a password."""
     return masked(store_url(app, read_settings(app, only=("redis_url",))))
+
+
+def why_unusable(app: Any, error: BaseException) -> str:
+    """Explain a failure of the app's store to its user."""
+    return f"the store at {masked_url(app)} cannot be used: {explain(error)}"
 
 
 def _broker_url(app: Any) -> str:

@@ -197,6 +197,11 @@ class StoredEntry:
         found = {name: getattr(self, name) for name in EntryFields.model_fields}
         return {name: value for name, value in found.items() if value != DEFAULTS.get(name, _REQUIRED)}
 
+    def policy(self) -> object:
+        """Return its policy as written, or the default."""
+        written = {name: getattr(self, name) for name in EntryFields.model_fields}
+        return EntryFields.model_construct(**written).policy()
+
 
 _REQUIRED = object()
 DEFAULTS = {name: one.default for name, one in EntryFields.model_fields.items() if not one.is_required()}

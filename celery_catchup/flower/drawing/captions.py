@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from celery_catchup.error_text import counted
 from celery_catchup.flower.drawing.glyphs import GLYPHS
-from celery_catchup.flower.markup import Times, plural
+from celery_catchup.flower.markup import Times
 from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots
 
 
@@ -16,7 +17,7 @@ def caption(slots: Iterable[TimelineSlots]) -> str:
     for one in slots:
         counts.update(one.counts or {one.mark: one.count})
     total = counts.total()
-    return f"{plural(total, 'slot')}: {_by_mark(counts)}" if total else "no slots"
+    return f"{counted(total, 'slot')}: {_by_mark(counts)}" if total else "no slots"
 
 
 def tooltip(one: TimelineSlots, times: Times) -> str:
@@ -24,7 +25,7 @@ def tooltip(one: TimelineSlots, times: Times) -> str:
     reason = f" ({one.reason})" if one.reason else ""
     words = _by_mark(one.counts) if one.counts else f"{GLYPHS[one.mark].words}{reason}"
     if one.count > 1:
-        return f"{plural(one.count, 'slot')} {times.stamp(one.first)} – {times.stamp(one.last)}: {words}"
+        return f"{counted(one.count, 'slot')} {times.stamp(one.first)} – {times.stamp(one.last)}: {words}"
     started = (
         "" if one.started_at is None else f", started {times.stamp(one.started_at.replace(microsecond=0))}"
     )

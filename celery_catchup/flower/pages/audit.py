@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from celery_catchup.flower.markup import plural
+from celery_catchup.error_text import counted, shortened
 from celery_catchup.flower.pages.elements import FilterLink
 from celery_catchup.flower.pages.page import AUDIT, Links, Page, Values, parse_word, status_of
 from celery_catchup.operations import Operator, RefusedError
@@ -53,7 +53,7 @@ class AuditTrailPage(Page):
                 for origin, words in (("", "All"), *((str(one), str(one)) for one in Origin))
             ],
             "filtered": any(given.values()),
-            "words": plural(len(found.records), "change"),
+            "words": counted(len(found.records), "change"),
             "newest": link(AUDIT, **first) if given["cursor"] else "",
             "older": link(AUDIT, **{**given, "cursor": found.cursor}) if found.cursor else "",
             "known": list(operator.schedule)[:500],
@@ -65,7 +65,7 @@ def _with(parameters: Mapping[str, Any]) -> str:
         f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in parameters.items()
     )
-    return "; ".join(one if len(one) <= _LONGEST else f"{one[:_LONGEST]}…" for one in pairs)
+    return "; ".join(shortened(one, _LONGEST) for one in pairs)
 
 
 def _more(one: AuditRecord) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from celery_catchup.config.durations import FINE_UNITS, format_duration, parse_duration
+from celery_catchup.error_text import counted
 from celery_catchup.errors import CatchupError
 from celery_catchup.events.command_lines import backfill_line
-from celery_catchup.flower.markup import plural, written
+from celery_catchup.flower.markup import written
 from celery_catchup.flower.pages.elements import api_button
 from celery_catchup.flower.pages.page import BACKFILLS, Links, Page, Values, parse_word
 from celery_catchup.model import to_instant
@@ -47,7 +48,7 @@ class BackfillsPage(Page):
         return {
             "backfills": found,
             "reprocess_words": REPROCESS_WORDS,
-            "words": plural(len(found), "backfill") if found else "",
+            "words": counted(len(found), "backfill") if found else "",
             **backfill_form(self, operator),
         }
 
@@ -138,7 +139,7 @@ class BackfillPreviewPage(Page):
     def _button(self, wanted: BackfillRequest, found: Preview, again: int, link: Links) -> str:
         if not found.dispatched:
             return api_button("Nothing to dispatch", "", why="No slot of this range would run.")
-        runs, slots = plural(found.dispatched, "run"), found.slots.dispatched(found.dispatched)
+        runs, slots = counted(found.dispatched, "run"), found.slots.dispatched(found.dispatched)
         first, last = sorted((slots[0].scheduled_time, slots[-1].scheduled_time))
         confirm = (
             f"Dispatch {runs} of “{wanted.entry}”?\n"
@@ -189,9 +190,10 @@ def preview_lines(page: Page, found: Preview) -> list[str]:
     if found.dispatched > len(slots):
         lines.append(f"… {found.dispatched - len(slots):,} more")
     skipped = found.slots.skipped_by_reason
-    lines += [f"{plural(count, 'slot')}  skip ({reason})" for reason, count in skipped.items()]
+    lines += [f"{counted(count, 'slot')}  skip ({reason})" for reason, count in skipped.items()]
     more = f", {found.skipped:,} skipped" if found.skipped else ""
-    return [*lines, *([""] if lines else []), f"{plural(found.dispatched, 'run')} would be dispatched{more}."]
+    runs = counted(found.dispatched, "run")
+    return [*lines, *([""] if lines else []), f"{runs} would be dispatched{more}."]
 
 
 def _command(wanted: BackfillRequest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from celery_catchup.flower.markup import plural
+from celery_catchup.error_text import counted
 from celery_catchup.flower.pages.elements import FilterLink
 from celery_catchup.flower.pages.page import DEAD_LETTERS, Links, Page, Values, parse_word
 from celery_catchup.operations import Operator
@@ -86,5 +86,5 @@ def _words(found: Sequence[DeadLetter], matching: Sequence[DeadLetter], offset: 
         return ""
     total = f"{_MOST_GROUPED:,} or more" if len(matching) == _MOST_GROUPED else f"{len(matching):,}"
     if len(found) == len(matching):
-        return plural(len(found), "dead letter")
+        return counted(len(found), "dead letter")
     return f"{offset + 1:,} – {offset + len(found):,} of {total} dead letters"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import quote
 
-from celery_catchup.flower.markup import Markup, duration, element, join, plural
+from celery_catchup.error_text import counted, shortened
+from celery_catchup.flower.markup import Markup, duration, element, join
 from celery_catchup.model import RunState, Trigger, task_id
 from celery_catchup.operations.backfills import BackfillView
 from celery_catchup.operations.entries import EntryQueue
@@ -71,8 +72,7 @@ def run_state(run: Run, progress: tuple[float, float | None] | None = None) -> M
     error = (run.error or "").strip()
     if not error or not run.state.failed:
         return badge
-    line = error.splitlines()[0]
-    short = line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
+    short = shortened(error.splitlines()[0], _LONGEST_ERROR)
     return join([badge, element("span", short, class_="cu-sub", title=run.error)])
 
 
@@ -155,7 +155,7 @@ def pause_button(entry: str, paused: bool, why: str | None) -> Markup:  # noqa: 
 
 def held_buttons(entry: str, runs: int, why: str | None) -> Markup:
     """Write the buttons that run or skip a catch-up which waits for an approval."""
-    path, words = f"/schedules/{quote(entry, safe='')}", plural(runs, "run")
+    path, words = f"/schedules/{quote(entry, safe='')}", counted(runs, "run")
     return join(
         [
             api_button(

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from celery_catchup.error_text import counted
 from celery_catchup.events.command_lines import celery_line, command_line
 from celery_catchup.flower.drawing.lanes import DownTime
-from celery_catchup.flower.markup import Times, duration, plural, written
+from celery_catchup.flower.markup import Times, duration, written
 from celery_catchup.flower.pages.page import ENTRY, RUNS, query_string
 from celery_catchup.operations.status import SLOW_BROKER, Banner, Health, Outage, Status
 
@@ -55,7 +56,7 @@ def _latest_catchup(banner: Banner, entry: str, times: Times) -> Note:
     )
     verb = "was" if banner.dispatched == 1 else "were"
     return Note(
-        plural(banner.dispatched, "catch-up run"),
+        counted(banner.dispatched, "catch-up run"),
         f"{verb} dispatched for missed schedules between {times.between(banner.first, banner.last)}.",
         path=RUNS + query,
         action="Show them",
@@ -100,7 +101,7 @@ def _workers(status: Status) -> Iterator[Note]:
     fleet = status.fleet
     if status.unpublished_for is not None and status.unpublished_for >= SLOW_BROKER:
         waiting = (
-            f"{plural(status.to_be_published, 'run')}, the oldest for {duration(status.unpublished_for)}"
+            f"{counted(status.to_be_published, 'run')}, the oldest for {duration(status.unpublished_for)}"
         )
         text = f"{waiting}. Free its memory or disk, or raise its limits; the log of beat has the error."
         yield Note("The broker takes no messages.", text, kind="cu-error")
@@ -129,7 +130,7 @@ def _overdue(status: Status) -> Iterator[Note]:
     for name, slots in list(status.overdue.items())[:_MOST_OF_A_KIND]:
         text = "They have not succeeded within expect_within."
         path = ENTRY + query_string(entry=name)
-        yield Note(f"{name}: {plural(slots, 'slot')} overdue.", text, "cu-error", path, "Show it")
+        yield Note(f"{name}: {counted(slots, 'slot')} overdue.", text, "cu-error", path, "Show it")
     if len(status.overdue) > _MOST_OF_A_KIND:
         rest, text = len(status.overdue) - _MOST_OF_A_KIND, f"{command_line('runs', '--overdue')} lists them."
         yield Note(f"{rest:,} more entries have overdue slots.", text, kind="cu-error")
@@ -138,16 +139,16 @@ def _overdue(status: Status) -> Iterator[Note]:
 def _stuck(status: Status) -> Iterator[Note]:
     """Yield notes about runs that wait for an approval or a worker, or run far longer than usual."""
     for name, runs in list(status.held.items())[:_MOST_OF_A_KIND]:
-        strong = f"{name}: a catch-up of {plural(runs, 'run')} waits for an approval."
+        strong = f"{name}: a catch-up of {counted(runs, 'run')} waits for an approval."
         path = ENTRY + query_string(entry=name)
         yield Note(strong, "", kind="cu-warn", path=path, action="Show it", held=(name, runs))
     for run in status.long_running[:_MOST_OF_A_KIND]:
         usual = "" if run.usual is None else f", usually {duration(run.usual)}"
-        blocked = f"; {plural(run.blocked, 'slot')} waited for it or were skipped" if run.blocked else ""
+        blocked = f"; {counted(run.blocked, 'slot')} waited for it or were skipped" if run.blocked else ""
         text = f"For {duration(run.running)}{usual}, on {run.worker or 'an unknown worker'}{blocked}."
         path = f"/catchup/run/{run.run_id}"
         yield Note(f"A run of {run.entry} runs far longer.", text, "cu-warn", path, "Show it")
     for queue in [one for one in status.queues if one.waiting >= _LONG][:_MOST_OF_A_KIND]:
         text = f"The oldest, of {queue.oldest_entry}, for {duration(queue.waiting)}; are workers there?"
-        strong = f"{plural(queue.runs, 'run')} in queue {queue.queue} wait for a worker."
+        strong = f"{counted(queue.runs, 'run')} in queue {queue.queue} wait for a worker."
         yield Note(strong, text, "cu-warn", f"/catchup/run/{queue.oldest_run}", "Show the oldest")

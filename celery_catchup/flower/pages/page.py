@@ -14,7 +14,7 @@ from tornado.web import HTTPError, authenticated
 
 from celery_catchup import __version__
 from celery_catchup.config.times import parse_time
-from celery_catchup.error_text import did_you_mean, listed, shown, with_visible_controls
+from celery_catchup.error_text import counted, did_you_mean, listed, shown, with_visible_controls
 from celery_catchup.errors import CatchupError, ConfigurationError, EntryMissingError
 from celery_catchup.flower import host, markup
 from celery_catchup.flower.handler import CatchupHandler
@@ -147,6 +147,7 @@ class Page(AuthenticatedHandler):
         # Few names, because Flower's own functions must not have the same.
         defaults = {
             "markup": markup,
+            "counted": counted,
             "times": self.times,
             "zones": self._zones(),
             "has_api": host.has_auth(self.application),

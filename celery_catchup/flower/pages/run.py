@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
+from celery_catchup.error_text import shortened
 from celery_catchup.flower import host
 from celery_catchup.flower.markup import Markup, duration, element, join, percent, written
 from celery_catchup.flower.pages.explanations import explain
@@ -137,4 +138,4 @@ def _note(value: object) -> Markup:
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     if text.startswith(("https://", "http://")) and len(text.split()) == 1:
         return element("a", text, href=text, rel="noreferrer noopener", target="_blank")
-    return element("pre", text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]}…", class_="cu-pre")
+    return element("pre", shortened(text, _LONGEST_NOTE), class_="cu-pre")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from celery_catchup.flower.markup import plural
+from celery_catchup.error_text import counted
 from celery_catchup.flower.pages.elements import TRIGGERS, FilterLink
 from celery_catchup.flower.pages.page import RUNS, Links, Page, Values, parse_word, status_of
 from celery_catchup.model import RunState, Severity, SkipReason, Trigger
@@ -105,7 +105,7 @@ class RunsPage(Page):
             "running": progress_of(operator, found.runs),
             "skipped": (),
             "selectable": self.why_read_only is None,
-            "words": plural(len(found.runs), "run"),
+            "words": counted(len(found.runs), "run"),
             "older": link(RUNS, **replace(wanted, cursor=found.cursor).parameters) if found.cursor else "",
         }
 
@@ -122,7 +122,7 @@ class RunsPage(Page):
             "skipped": found,
             "outcome": _outcome,
             "selectable": False,
-            "words": plural(len(found), "line"),
+            "words": counted(len(found), "line"),
             "older": "",
         }
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
-from celery_catchup.config.field_descriptions import FieldDescription, FieldKind, describe_fields
-from celery_catchup.config.policy import Policy
+from celery_catchup.config.field_descriptions import FieldDescription, describe_fields
+from celery_catchup.config.policy import MAIN_FIELDS, Policy
 from celery_catchup.flower.allowed_tasks import allowed_patterns, known_tasks, why_not_allowed
 from celery_catchup.flower.markup import Markup, element, join
 from celery_catchup.flower.pages.elements import api_button
@@ -19,8 +19,6 @@ from celery_catchup.stored_entries.stored_entry import ONE_OFF_WINDOW, EntryFiel
 ROWS = 50
 _MOST_TASKS = 500
 """Tasks that the form proposes."""
-_MAIN_FIELDS = ("select", "window", "overlap_policy")
-"""Fields of a policy that the form always shows."""
 _KINDS = {"cron": "Cron expression", "every": "Interval", "at": "Once, at", "json": "Several, as JSON"}
 _EXAMPLES = {
     "cron": "0 6 * * 1-5",
@@ -118,9 +116,9 @@ class EntryFormPage(Page):
             "schedule": schedule,
             "one_off_window": ONE_OFF_WINDOW,
             "recovers": bool(policy),
-            "main_fields": [one for one in fields if one.name in _MAIN_FIELDS],
-            "more_fields": [one for one in fields if one.name not in _MAIN_FIELDS],
-            "more_open": any(one.text for one in fields if one.name not in _MAIN_FIELDS),
+            "main_fields": [one for one in fields if one.name in MAIN_FIELDS],
+            "more_fields": [one for one in fields if one.name not in MAIN_FIELDS],
+            "more_open": any(one.text for one in fields if one.name not in MAIN_FIELDS),
             "meanings": {one.name: one.meaning for one in describe_fields(EntryFields)},
             "written": written_json,
             "app_timezone": str(operator.app.timezone),
@@ -150,8 +148,7 @@ class PolicyField:
     @property
     def choices(self) -> tuple[str, ...]:
         """The values to choose from; none if the field is written."""
-        flag = self.description.kind is FieldKind.FLAG
-        return ("true", "false") if flag else self.description.choices
+        return self.description.options
 
     @property
     def hint(self) -> str:
@@ -239,8 +236,7 @@ def schedule_words(schedule: object) -> str:
 
 def policy_of(entry: StoredEntry) -> dict[str, object]:
     """Return the fields of an entry's policy under their own names; empty if missed slots never run."""
-    written = {name: getattr(entry, name) for name in EntryFields.model_fields}
-    policy = EntryFields.model_construct(**written).policy()
+    policy = entry.policy()
     if isinstance(policy, str):
         return {"window": policy}
     names = Policy.spellings()

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from celery_catchup.config.durations import parse_duration
 from celery_catchup.config.policy_choice import PolicyChoice
+from celery_catchup.error_text import counted
 from celery_catchup.errors import ConfigurationError, TooManySlotsError
 from celery_catchup.events.command_lines import command_line
-from celery_catchup.flower.markup import duration, plural
+from celery_catchup.flower.markup import duration
 from celery_catchup.flower.pages.page import Links, Page, Values, parse_word
 from celery_catchup.operations import Operator
 from celery_catchup.operations.previews import SlotAction
@@ -97,7 +98,7 @@ def _shown(found: WhatIf, command: str, *, is_cut: bool) -> Replayed:
     return Replayed(
         policy=f"select {found.select}, overlap {found.overlap_policy}, window {found.window or 'none'}",
         words=(
-            f"{plural(len(found.outages), 'outage')}: {plural(found.runs, 'run')} instead of "
+            f"{counted(len(found.outages), 'outage')}: {counted(found.runs, 'run')} instead of "
             f"{found.recorded_runs:,}, at most {found.most_at_once:,} at once."
         ),
         slots=slots[:ROWS],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.error_text import shown
+from celery_catchup.error_text import counted, shown
 from celery_catchup.events.command_lines import backfill_line
 from celery_catchup.model import SkipReason, Trigger
 from celery_catchup.operations import Operator
@@ -25,7 +25,8 @@ def lost_slots(operator: Operator) -> Results:
         if lost:
             first, last = min(s["first"] for s in lost), max(s["last"] for s in lost)
             count = sum(span["count"] for span in lost)
-            detail = f"entry {shown(name)} lost {_slots(count)} in the last week: its catch-up is off"
+            slots = counted(count, "slot")
+            detail = f"entry {shown(name)} lost {slots} in the last week: its catch-up is off"
             yield warning(detail, f"run them: {backfill_line(name, first, last)}")
 
 
@@ -41,7 +42,7 @@ def windows(operator: Operator) -> Results:
         longest = latest.get(name, timedelta())
         if expired or longest > policy.window * _NEARLY:
             late = format_duration(timedelta(seconds=int(longest.total_seconds())))
-            happened = f"{_slots(expired)} fell out of it" if expired else f"a run was {late} late"
+            happened = f"{counted(expired, 'slot')} fell out of it" if expired else f"a run was {late} late"
             yield warning(
                 f"the window of entry {shown(name)} is {format_duration(policy.window)}, and {happened}",
                 "set a longer window in catchup_entries",
@@ -56,7 +57,3 @@ def _latest(operator: Operator) -> dict[str, timedelta]:
             late = run.created_at - run.scheduled_time
             found[run.entry] = max(late, found.get(run.entry, timedelta()))
     return found
-
-
-def _slots(count: int) -> str:
-    return "1 slot" if count == 1 else f"{count} slots"

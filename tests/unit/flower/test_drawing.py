@@ -11,13 +11,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from celery_catchup.error_text import counted
 from celery_catchup.flower.drawing.captions import caption
 from celery_catchup.flower.drawing.glyphs import GLYPHS, legend
 from celery_catchup.flower.drawing.heat import columns_for, days_until, draw_heat_map
 from celery_catchup.flower.drawing.lanes import DownTime, draw_lane, merge_touching
 from celery_catchup.flower.drawing.starts import draw_starts
 from celery_catchup.flower.drawing.time_axis import MOST_LABELS, TimeAxis, hour_labels
-from celery_catchup.flower.markup import Times, duration, element, percent, plural
+from celery_catchup.flower.markup import Times, duration, element, percent
 from celery_catchup.model import SlotMark, to_instant
 from celery_catchup.operations.timeline import WORST_FIRST, TimelineSlots, _merge, _Piece
 
@@ -269,4 +270,4 @@ def test_a_timestamp_has_its_exact_time() -> None:
     assert time is not None
     assert (time.text, time.get("datetime")) == ("2026-02-07 12:00:00", "2026-02-07T12:00:00Z")
     assert drawn(Times().timestamp(None)).find("time") is None
-    assert (plural(1, "run"), plural(1440, "slot")) == ("1 run", "1,440 slots")
+    assert (counted(1, "run"), counted(1440, "slot")) == ("1 run", "1,440 slots")
