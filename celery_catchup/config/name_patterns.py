@@ -1,6 +1,6 @@
 """Match names of entries with patterns: ``*`` is any text, ``?`` is one character, all else is itself.
 
-Brackets are no wildcards here, other than in `fnmatch`: ``sync[*]`` is every entry of a ``for_each``.
+Unlike in `fnmatch`, brackets are ordinary characters: ``sync[*]`` is every entry of a ``for_each``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from celery_catchup.operations import Operator
 from celery_catchup.operations.fleet import Fleet, ask_fleet
 
 ASK_EVERY = 6.0
-"""Seconds between two questions, while someone wants to know."""
+"""Seconds between two questions, while pages ask for it."""
 OLDEST = 12.0
 """Seconds for which an answer is shown; an older one says nothing about now."""
 PATIENCE = 5.0

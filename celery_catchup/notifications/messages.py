@@ -59,7 +59,7 @@ def shaped(payload: Mapping[str, Any], shape: Format) -> dict[str, Any]:
 
 
 def missed(entry: str, first: Instant, until: Instant, slots: int) -> Notification:
-    """Slots of an entry were missed, and are being caught up."""
+    """Report that slots of an entry were missed, and are being caught up."""
     return Notification(
         NotificationKind.MISSED,
         entry,
@@ -73,7 +73,7 @@ def missed(entry: str, first: Instant, until: Instant, slots: int) -> Notificati
 def not_recovered(
     entry: str, outage: Instant, first: Instant, last: Instant, reasons: Mapping[str, int]
 ) -> Notification:
-    """Slots of an entry were missed and will not run by themselves."""
+    """Report that slots of an entry were missed and will not run by themselves."""
     count = sum(reasons.values())
     return Notification(
         NotificationKind.NOT_RECOVERED,
@@ -86,7 +86,7 @@ def not_recovered(
 
 
 def overdue(entry: str, slot: Instant, deadline: Instant, slots: int, state: str | None) -> Notification:
-    """An entry has slots that have missed their deadline."""
+    """Report that slots of an entry have missed their deadline."""
     return Notification(
         NotificationKind.OVERDUE,
         entry,
@@ -98,7 +98,7 @@ def overdue(entry: str, slot: Instant, deadline: Instant, slots: int, state: str
 
 
 def recovered(entry: str, slot: Instant, deadline: Instant) -> Notification:
-    """An entry that was overdue has no overdue slot any more."""
+    """Report that an entry has no overdue slot any more."""
     return Notification(
         NotificationKind.RECOVERED,
         entry,
@@ -109,7 +109,7 @@ def recovered(entry: str, slot: Instant, deadline: Instant) -> Notification:
 
 
 def dead(entry: str, hour: int, runs: int, record: Mapping[str, Any], run_id: str) -> Notification:
-    """Runs of an entry became dead letters; ``record`` is the last of them."""
+    """Report that runs of an entry became dead letters; ``record`` is the last of them."""
     error, slot = _cut(record.get("error") or "unknown"), to_rfc3339(int(record["slot"]))
     return Notification(
         NotificationKind.DEAD,
@@ -122,7 +122,7 @@ def dead(entry: str, hour: int, runs: int, record: Mapping[str, Any], run_id: st
 
 
 def held(entry: str, since: Instant, runs: int | None) -> Notification:
-    """The catch-up of an entry waits for an approval."""
+    """Report that the catch-up of an entry waits for an approval."""
     size = "of more runs than hold_above" if runs is None else f"of {counted(runs, 'run')}"
     return Notification(
         NotificationKind.HELD,
@@ -135,7 +135,7 @@ def held(entry: str, since: Instant, runs: int | None) -> Notification:
 
 
 def entry_failed(entry: str, since: Instant, reason: str) -> Notification:
-    """An entry cannot be dispatched, and is retried."""
+    """Report that an entry cannot be dispatched, and is retried."""
     return Notification(
         NotificationKind.ENTRY_FAILED,
         entry,
@@ -147,7 +147,7 @@ def entry_failed(entry: str, since: Instant, reason: str) -> Notification:
 
 
 def leader_changed(leader: str, epoch: int, previous: str | None) -> Notification:
-    """Another beat leads."""
+    """Report that another beat leads."""
     return Notification(
         NotificationKind.LEADER_CHANGED,
         None,
@@ -159,7 +159,7 @@ def leader_changed(leader: str, epoch: int, previous: str | None) -> Notificatio
 
 
 def state_lost(what: str, now: Instant) -> Notification:
-    """The server has lost acknowledged writes."""
+    """Report that the server has lost acknowledged writes."""
     return Notification(
         NotificationKind.STATE_LOST,
         None,
@@ -171,7 +171,7 @@ def state_lost(what: str, now: Instant) -> Notification:
 
 
 def trial(now: Instant) -> Notification:
-    """A test of a receiver, as ``notify test`` sends it."""
+    """Make the test that ``notify test`` sends."""
     summary = "This is a test of notifications; nothing has happened."
     return Notification(NotificationKind.OVERDUE, None, f"test {now}", summary, {"test": True})
 

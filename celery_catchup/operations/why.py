@@ -291,7 +291,7 @@ class _Question:
         )
 
     def _paused(self, slot: Slot) -> SlotAnswer:
-        """The slot waits for a resume or an approval; show what happens to it then."""
+        """Show what happens to a slot after the resume or approval that it waits for."""
         held = bool(self.pause.get("held"))
         ahead = with_resumed_entries(self.stored, [self.name], max(self.now, self.at))
         found = next_plan(self.operator, self.name, ahead, max(self.now, self.at))

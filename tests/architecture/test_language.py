@@ -22,6 +22,9 @@ BANNED = re.compile(
 OPENINGS = re.compile(r"(?:What|Who|Whoever|Whatever)\b(?!.*\?)")
 """How a docstring must not begin: it begins with a verb, or says what something is; a question is fine."""
 
+NOUNS = re.compile(r"(?:The|An?|Another|This|It)\b")
+"""How the docstring of a function must not begin."""
+
 
 def room(path: Path) -> str:
     """Return the sub-package or documentation folder that a file belongs to."""
@@ -73,6 +76,20 @@ def offences() -> dict[str, list[str]]:
             if OPENINGS.match(text):
                 found[room(path)].append(f"{name(path)}:{place}: a docstring begins with {text.split()[0]!r}")
     return found
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    found = [
+        f"{name(path)}:{node.lineno}: {text.partition(chr(10))[0]}"
+        for path in modules()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not any("property" in ast.unparse(one) for one in node.decorator_list)
+        and (text := ast.get_docstring(node))
+        and NOUNS.match(text)
+    ]
+
+    assert found == []
 
 
 def test_user_visible_text_has_no_banned_words() -> None:
