@@ -103,7 +103,7 @@ def test_a_healthy_installation_is_told_so(
         found = project.json("doctor")
         text = project.text("doctor")
 
-    assert set(verdicts(found).values()) == {"ok"}
+    assert [one for one in found["findings"] if one["verdict"] != "ok"] == []
     assert found["healthy"] is True
     assert set(verdicts(found)) == {
         "versions",
