@@ -12,13 +12,16 @@ from typing import Any, TypeVar
 from celery.app import app_or_default
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db import transaction
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django_celery_beat.admin import PeriodicTaskAdmin
 from django_celery_beat.models import PeriodicTask
 
+from celery_catchup.config.app_settings import read_settings
 from celery_catchup.config.policy import MAIN_FIELDS
+from celery_catchup.config.settings import Source
 from celery_catchup.django.entry_panel import open_operator, read_panel
 from celery_catchup.django.forms import FIELDS, BackfillForm, CatchupPolicyForm
 from celery_catchup.django.models import CatchupPolicy
@@ -29,6 +32,7 @@ from celery_catchup.operations.backfills import BackfillRequest, create_backfill
 from celery_catchup.operations.previews import Preview, preview
 from celery_catchup.operations.refusals import NoPolicyError
 from celery_catchup.planning.scope import Reprocess
+from celery_catchup.store import AuditAction
 
 _SLOTS_SHOWN = 20
 _Result = TypeVar("_Result")
@@ -104,6 +108,75 @@ class CatchupAdminMixin:
         if scheduler.startswith("celery_catchup") or scheduler == "catchup":
             getattr(response, "context_data", {})["wrong_scheduler"] = False
         return response
+
+    # -- the audit trail -------------------------------------------------------------------
+
+    def log_addition(self, request: Any, obj: Any, message: Any) -> Any:
+        """Log a new row, in our audit trail, too."""
+        found = super().log_addition(request, obj, message)  # type: ignore[misc]
+        self._record(request, AuditAction.ENTRIES_ADD, [obj.name], catchup=_policy_of(obj))
+        return found
+
+    def log_change(self, request: Any, obj: Any, message: Any) -> Any:
+        """Log a change of a row or its policy, in our audit trail, too."""
+        found = super().log_change(request, obj, message)  # type: ignore[misc]
+        if message:
+            changed = _changed_fields(message)
+            self._record(
+                request, AuditAction.ENTRIES_EDIT, [obj.name], catchup=_policy_of(obj), changed=changed
+            )
+        return found
+
+    def delete_model(self, request: Any, obj: Any) -> None:
+        """Delete a row, and record it."""
+        name = obj.name
+        super().delete_model(request, obj)  # type: ignore[misc]
+        self._record(request, AuditAction.ENTRIES_DELETE, [name])
+
+    def delete_queryset(self, request: Any, queryset: Any) -> None:
+        """Delete the selected rows, and record it."""
+        names = list(queryset.values_list("name", flat=True))
+        super().delete_queryset(request, queryset)  # type: ignore[misc]
+        self._record(request, AuditAction.ENTRIES_DELETE, names)
+
+    @admin.action(description=PeriodicTaskAdmin.enable_tasks.short_description)
+    def enable_tasks(self, request: Any, queryset: Any) -> None:
+        """Enable the selected rows, and record it."""
+        super().enable_tasks(request, queryset)  # type: ignore[misc]
+        self._record_switch(request, queryset, "enable")
+
+    @admin.action(description=PeriodicTaskAdmin.disable_tasks.short_description)
+    def disable_tasks(self, request: Any, queryset: Any) -> None:
+        """Disable the selected rows, and record it."""
+        super().disable_tasks(request, queryset)  # type: ignore[misc]
+        self._record_switch(request, queryset, "disable")
+
+    @admin.action(description=PeriodicTaskAdmin.toggle_tasks.short_description)
+    def toggle_tasks(self, request: Any, queryset: Any) -> None:
+        """Enable the selected rows that are disabled, disable the others, and record it."""
+        super().toggle_tasks(request, queryset)  # type: ignore[misc]
+        self._record_switch(request, queryset, "toggle")
+
+    def _record_switch(self, request: Any, queryset: Any, switch: str) -> None:
+        names = list(queryset.values_list("name", flat=True))
+        self._record(request, AuditAction.ENTRIES_EDIT, names, switch=switch)
+
+    def _record(self, request: Any, action: AuditAction, names: Sequence[str], **parameters: Any) -> None:
+        """Record a change when the database has it. If the store cannot be used, the change stays, and the
+        user sees that only Django's own history has it."""
+
+        def record() -> None:
+            try:
+                if read_settings(app_or_default(), only=("source",)).source is Source.DJANGO:
+                    with open_operator(request.user, only=names[0]) as operator:
+                        operator.audit.record(operator.change(action, entries=names, **parameters))
+            except CatchupError as error:
+                message = f"The change is not in the audit trail of celery_catchup: {error}"
+                self.message_user(request, message, messages.WARNING)
+
+        if names:
+            # An operator closes the connection to the database, which would roll back an open transaction.
+            transaction.on_commit(record)
 
     # -- actions ---------------------------------------------------------------------------
 
@@ -214,6 +287,20 @@ class CatchupAdminMixin:
 
 class CatchupPeriodicTaskAdmin(CatchupAdminMixin, PeriodicTaskAdmin):
     """django-celery-beat's admin, with catch-up."""
+
+
+def _policy_of(row: Any) -> Any:
+    """Return the policy that the database has for a row, as it is written; None without one."""
+    return CatchupPolicy.objects.filter(periodic_task=row).values_list("policy", flat=True).first()
+
+
+def _changed_fields(message: Any) -> list[str]:
+    """Return the names in Django's description of a change: fields, and ``catch-up policy``."""
+    found: list[str] = []
+    for one in message if isinstance(message, list) else ():
+        for change in one.values():
+            found += [change["name"]] if "name" in change else change.get("fields", [])
+    return found
 
 
 def _requests(names: Sequence[str], given: dict[str, Any]) -> list[BackfillRequest]:

@@ -225,6 +225,7 @@ def test_entries_are_paused_and_resumed_by_the_user(project: Project, rows: Any,
     assert not project.json("status")["paused"]
     records = project.json("audit")["records"]
     assert {(one["action"], one["actor"], one["origin"]) for one in records} == {
+        ("entries edit", "ada", "django"),
         ("pause", "ada", "django"),
         ("resume", "ada", "django"),
     }
@@ -262,6 +263,44 @@ def test_a_range_is_previewed_and_backfilled(project: Project, rows: Any, client
     assert "Created 1 backfill of 4 slots" in made
     (backfill,) = project.json("backfill", "list")["backfills"]
     assert (backfill["entry"], backfill["requestedBy"]) == ("hourly-etl", "ada in Django")
+
+
+def test_changes_of_rows_and_policies_leave_a_record_with_the_user(
+    project: Project, rows: Any, client: Client
+) -> None:
+    row = hourly(rows)
+    posted(client, row, window="6h")
+    posted(client, row, window="12h")
+    posted(client, row, window="12h")  # nothing is changed
+    posted(client, row, DELETE="on")
+    act(client, "disable_tasks", row)
+    client.post(f"{ROWS}{row.pk}/delete/", {"post": "yes"})
+
+    found = project.json("audit")["records"]
+    shown = [(one["action"], one["parameters"]) for one in reversed(found)]
+    policy = {"changed": ["catch-up policy"]}
+    assert shown == [
+        ("entries edit", {"catchup": {"window": "6h"}, **policy}),
+        ("entries edit", {"catchup": {"window": "12h"}, **policy}),
+        ("entries edit", policy),
+        ("entries edit", {"switch": "disable"}),
+        ("entries delete", {}),
+    ]
+    assert {(one["actor"], one["origin"], *one["entries"]) for one in found} == {
+        ("ada", "django", "hourly-etl")
+    }
+
+
+def test_a_change_without_a_store_is_made_and_the_user_sees_that_it_is_not_recorded(
+    project: Project, rows: Any, client: Client
+) -> None:
+    row = hourly(rows)
+    project.app.conf.catchup_redis_url = "redis://127.0.0.1:1/0"
+
+    page = act(client, "disable_tasks", row).content.decode()
+
+    assert not rows.get().enabled
+    assert "not in the audit trail of celery_catchup" in page
 
 
 def test_a_user_who_may_only_look_changes_nothing(project: Project, rows: Any, client: Client) -> None:
