@@ -77,7 +77,7 @@ METRICS: dict[str, Metric] = {
         Metric("last_success_age_seconds", _GAUGE, "Since a run of an entry succeeded.", ("entry",)),
         Metric("notifications_sent", _COUNTER, "Notifications that a receiver has accepted."),
         Metric("notifications_failed", _COUNTER, "Attempts to send a notification that failed."),
-        Metric("notifications_dropped", _COUNTER, "Notifications that were given up, or had no room."),
+        Metric("notifications_dropped", _COUNTER, "Notifications that were given up after a day."),
         Metric("notifications_waiting", _GAUGE, "Notifications that wait to be sent."),
         Metric("workers", _GAUGE, "Workers with the plugin that were seen in the last ten minutes."),
         Metric("beat_leading", _GAUGE, "1 while this beat leads.", in_beat=True),

@@ -170,6 +170,11 @@ def state_lost(what: str, now: Instant) -> Notification:
     )
 
 
+def digest_command() -> str:
+    """Return the command that a digest suggests; the store writes the rest of it."""
+    return command_line("status")
+
+
 def trial(now: Instant) -> Notification:
     """Make the test that ``notify test`` sends."""
     summary = "This is a test of notifications; nothing has happened."

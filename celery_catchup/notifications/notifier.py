@@ -7,6 +7,7 @@ neither repeats a notification nor forgets one: it compares the present state wi
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,16 @@ from celery_catchup.engine import Engine
 from celery_catchup.engine.services import Missed
 from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.events import CatchupPlanned, EntryHeld, Event, Leading, RunDied, SlotOverdue, StateLost
+from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import Instant, SkipReason
 from celery_catchup.notifications import messages
 from celery_catchup.notifications.messages import Notification
-from celery_catchup.notifications.sender import Senders, log_dropped
+from celery_catchup.notifications.sender import Senders
 from celery_catchup.store import FencedError, Leadership, Notices
 from celery_catchup.store.listing import Listing
 from celery_catchup.store.store import read_json, stored_instant
+
+logger = logging.getLogger(__name__)
 
 _HOUR = 3_600_000
 _SETTLES = 120_000
@@ -156,15 +160,18 @@ class Notifier:
             for receiver in self._receivers
             if payload["kind"] in receiver.on
         ]
-        dropped = self._notices.queue(self._leadership, rows, self._changes)
+        digested = self._notices.queue(
+            self._leadership, rows, self._changes, command=messages.digest_command()
+        )
         for field, text in self._changes.items():
             if text is None:
                 self._told.pop(field, None)
             else:
                 self._told[field] = text
         self._pending, self._changes = [], {}
-        if dropped:
-            log_dropped(dropped, "too many wait for their receivers")
+        if digested:
+            detail = "too many wait for their receivers; one message for each stands for these"
+            logger.warning(logfmt("Notifications summarised", count=digested, detail=detail))
         if rows and self._senders is not None:
             self._senders.wake()
 

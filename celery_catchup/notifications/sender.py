@@ -61,17 +61,17 @@ class Sender:
             self._failed(claimed, str(error))
         else:
             self._problem.resolved()
-            self._notices.settle(claimed.name, Settled.SENT)
+            self._notices.settle(claimed, Settled.SENT)
         return True
 
     def _failed(self, claimed: ClaimedNotice, reason: str) -> None:
         self._problem.report(f"{self._receiver.shown}: {reason}")
         if claimed.waiting >= _GIVE_UP:
-            self._notices.settle(claimed.name, Settled.DROPPED)
+            self._notices.settle(claimed, Settled.DROPPED)
             log_dropped(1, f"it was not accepted for a day by {self._receiver.shown}")
             return
         delay = backoff(claimed.attempts + 1, shortest=_SHORTEST, longest=_LONGEST)
-        self._notices.settle(claimed.name, Settled.FAILED, retry_ms=delay)
+        self._notices.settle(claimed, Settled.FAILED, retry_ms=delay)
 
 
 class Senders:

@@ -13,7 +13,7 @@ from celery_catchup.store.leadership import Leadership
 from celery_catchup.store.store import StorePart, portions, read_json, texts
 
 MOST_WAITING = 1000
-"""Notifications that wait; further ones are dropped."""
+"""Notifications that wait; one digest for each receiver stands for further ones."""
 _CLAIM_MS = 20_000
 """Milliseconds that an attempt may take; then the notification is due again."""
 _MOST_DEAD = 500
@@ -49,17 +49,25 @@ class Notices(StorePart):
         leadership: Leadership,
         notices: Sequence[tuple[str, Mapping[str, Any]]],
         told: Mapping[str, str | None],
+        *,
+        command: str,
     ) -> int:
-        """Queue notifications by name, and record what was reported, None to forget it; return how many were
-        dropped because too many wait. `FencedError` if another beat leads."""
+        """Queue notifications by name, and record what was reported, None to forget it; return how many went
+        into digests because too many wait. A digest suggests the ``command``. `FencedError` if another beat
+        leads."""
         rows = [(name, json.dumps(notice, ensure_ascii=False)) for name, notice in notices]
         said = [[field, False if text is None else text] for field, text in told.items()]
-        dropped = 0
+        digested = 0
         for part in list(portions(rows)) or [[]]:
-            args = {"notices": json.dumps(part), "told": json.dumps(said), "most": MOST_WAITING}
-            dropped += int(leadership.call("queue_notices", args))
+            args = {
+                "notices": json.dumps(part),
+                "told": json.dumps(said),
+                "most": MOST_WAITING,
+                "command": command,
+            }
+            digested += int(leadership.call("queue_notices", args))
             said = []
-        return dropped
+        return digested
 
     def claim(self, receiver: str, *, owner: str, epoch: int) -> ClaimedNotice | None:
         """Take the next notification of a receiver that is due; None if there is none, or another leads."""
@@ -70,9 +78,14 @@ class Notices(StorePart):
         name, notice, attempts, waiting = answer
         return ClaimedNotice(name.decode(), read_json(notice) or {}, attempts, waiting)
 
-    def settle(self, name: str, outcome: Settled, *, retry_ms: int = 0) -> None:
+    def settle(self, claimed: ClaimedNotice, outcome: Settled, *, retry_ms: int = 0) -> None:
         """Record the end of an attempt."""
-        args = {"name": name, "outcome": str(outcome), "retry_ms": retry_ms}
+        args = {
+            "name": claimed.name,
+            "outcome": str(outcome),
+            "attempt": claimed.attempts + 1,
+            "retry_ms": retry_ms,
+        }
         self._store.call("settle_notice", args)
 
     def waiting(self) -> int:

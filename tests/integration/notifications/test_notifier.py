@@ -15,6 +15,7 @@ from celery_catchup.notifications.delivery import DeliveryError
 from celery_catchup.notifications.sender import Sender
 from celery_catchup.store import Notices
 from celery_catchup.store import notices as store_notices
+from celery_catchup.store.notices import Settled
 from celery_catchup.testing import FakeClock
 from tests.integration.operating import ALL, HOURLY, Project
 
@@ -249,20 +250,34 @@ def test_only_what_a_receiver_wants_is_queued(redis_url: str, desk_clock: FakeCl
     assert [one["kind"] for one in queued(project)] == ["not_recovered"]
 
 
-def test_the_queue_is_bounded_and_counts_what_it_drops(
+def crowded(url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Five entries missed slots, and three notifications may wait."""
+    monkeypatch.setattr(store_notices, "MOST_WAITING", 3)
+    project = project_of(url, clock, {f"etl-{number}": ALL for number in range(5)}, on=["missed"])
+    project.tick()
+    clock.set(NOON)
+    project.tick()
+    return project
+
+
+def test_one_digest_stands_for_all_that_find_no_room(
     redis_url: str, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store_notices, "MOST_WAITING", 3)
-    policies = {f"etl-{number}": ALL for number in range(5)}
-    project = project_of(redis_url, desk_clock, policies, on=["missed"])
-    project.tick()
-    desk_clock.set(NOON)
-    project.tick()
+    project = crowded(redis_url, desk_clock, monkeypatch)
 
-    assert len(queued(project)) == 3
-    assert 'msg="Notifications dropped" count=2' in caplog.text
-    with project.operator() as operator:
-        assert operator.history.ever()["notices_dropped"] == 2
+    *others, digest = sorted(queued(project), key=lambda one: one["kind"] == "digest")
+
+    assert [one["kind"] for one in others] == ["missed"] * 3
+    missing = sorted({f"etl-{number}" for number in range(5)} - {one["entry"] for one in others})
+    assert (digest["kind"], digest["entry"], digest["namespace"]) == ("digest", None, others[0]["namespace"])
+    assert digest["details"] == {
+        "notifications": 2,
+        "kinds": {"missed": 2},
+        "entries": missing,
+        "since": NOON,
+    }
+    assert digest["summary"] == f"2 further notifications since {NOON}: 2 missed."
+    assert 'msg="Notifications summarised" count=2' in caplog.text
 
 
 # -- sending -----------------------------------------------------------------------------------
@@ -344,6 +359,31 @@ def test_two_beats_do_not_send_the_same_at_once(redis_url: str, desk_clock: Fake
         claims = [notices.claim(f"{key}:", owner=leadership.owner, epoch=leadership.epoch) for _ in range(2)]
 
     assert [one is None for one in claims] == [False, True]
+
+
+def test_what_is_added_to_a_digest_while_it_is_sent_is_sent_as_another_message(
+    redis_url: str, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = crowded(redis_url, desk_clock, monkeypatch)
+    (before,) = queued(project, "digest")
+    with leading(project) as scheduler:
+        assert scheduler._work is not None
+        notices, leadership = Notices(scheduler._work.store), scheduler._work.engine.services.leadership
+        key, payload = scheduler._work.engine.settings.notify[0].key, queued(project, "missed")[0]
+        owner, epoch = leadership.owner, leadership.epoch
+        claimed = [notices.claim(f"{key}:", owner=owner, epoch=epoch) for _ in range(4)]
+        (digest,) = [one for one in claimed if one is not None and one.notice["kind"] == "digest"]
+        notices.queue(leadership, [(f"{key}:new", {**payload, "id": "new"})], {}, command="")
+        notices.settle(digest, Settled.SENT)
+
+        (after,) = queued(project, "digest")
+        assert (digest.notice["id"], after["id"]) == (before["id"], "new")
+        assert after["details"]["notifications"] == 3
+        again = notices.claim(f"{key}:", owner=owner, epoch=epoch)
+        assert again is not None
+        notices.settle(again, Settled.SENT)
+
+    assert queued(project, "digest") == []
 
 
 def test_after_a_day_a_notification_is_dropped(
