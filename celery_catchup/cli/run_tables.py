@@ -96,6 +96,7 @@ def show_run_facts(screen: Screen, run: Run) -> None:
             ("Trigger", run.trigger_type.label),
             ("Scheduled For", run.scheduled_time),
             ("Data interval from", run.data_interval_start),
+            ("Stands for", f"{run.slots} slots" if run.slots > 1 else None),
             ("Decided At", run.created_at),
             ("Queued At", run.queued_at),
             ("Started At", run.started_at),

@@ -71,6 +71,12 @@ METRICS: dict[str, Metric] = {
         Metric("entries_paused", _GAUGE, "Entries that are paused."),
         Metric("entries_held", _GAUGE, "Entries whose catch-up waits for an approval."),
         Metric("runs_held", _GAUGE, "Runs of these catch-ups, as counted when they were held."),
+        Metric(
+            "catchup_runs_active",
+            _GAUGE,
+            "Catch-up and backfill runs that are queued or running, where `catchup_max_active` limits them.",
+        ),
+        Metric("catchup_lanes_waiting", _GAUGE, "Entries and backfills that wait for a place among them."),
         Metric("entries_failing", _GAUGE, "Entries and backfills that fail and are being retried."),
         Metric("undecided_seconds", _GAUGE, "For how long the oldest due slot has been undecided, or 0."),
         Metric("overdue", _GAUGE, "Slots of an entry that have missed their deadline.", ("entry",)),

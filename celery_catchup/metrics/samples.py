@@ -47,9 +47,11 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         pipe.zcount(keys.leases, "-inf", server_ms)
         pipe.zcount(keys.workers, server_ms - _WORKERS, "+inf")
         pipe.zcard(keys.notices_due)
+        pipe.zcard(keys.catchup_active)
+        pipe.zcard(keys.catchup_waiting)
         for entry in entries:
             pipe.zcard(keys.chain(entry))
-        overdue, workers, notices, *chains = pipe.execute()
+        overdue, workers, notices, active, waiting, *chains = pipe.execute()
     pauses = [one for text in paused if (one := read_json(text) or {}).get("paused")]
     longest = sorted(zip(entries, chains, strict=True), key=lambda one: -one[1])[:MOST_ENTRIES]
     single = {
@@ -64,6 +66,8 @@ def read_samples(store: Store, clock: Clock) -> Samples:
         "entries_paused": sum(not one.get("held") for one in pauses),
         "entries_held": sum(bool(one.get("held")) for one in pauses),
         "runs_held": sum(one["held"] for one in pauses if isinstance(one.get("held"), int)),
+        "catchup_runs_active": active,
+        "catchup_lanes_waiting": waiting,
         "entries_failing": len(failing),
         **_scheduler(leader, scheduler, now=to_instant(clock.now())),
     }

@@ -37,7 +37,8 @@ _DECIDED = (RunState.WAITING, RunState.FAILED, RunState.DEAD)
 class Run:
     """A run as it is recorded: ``lag`` is how late it started, ``duration`` what its last attempt took.
     ``tenant`` and ``logic_version`` are those of its policy when it was decided, null when empty.
-    ``deadline`` is the one that it has missed (`expect_within`), null if it is not overdue."""
+    ``deadline`` is the one that it has missed (`expect_within`), null if it is not overdue. ``slots`` is how
+    many slots it stands for (`select: span`, a backfill with `--span`)."""
 
     run_id: str
     entry: str
@@ -62,6 +63,7 @@ class Run:
     tenant: str | None
     logic_version: str | None
     deadline: datetime | None = None
+    slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,7 @@ def run_of(record: Mapping[str, Any]) -> Run:
         requested_by=_text(record.get("by")),
         tenant=_text(record.get("tenant")),
         logic_version=_text(record.get("logic_version")),
+        slots=stored_instant(record.get("slots")) or 1,
     )
 
 

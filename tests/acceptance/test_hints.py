@@ -429,7 +429,10 @@ def an_incompatible_flower(stage: Stage) -> None:
 
 
 @prints(
-    "cli/preview_table.py: approve …", "cli/status.py: approve --all -n", "events/log_lines.py: approve …"
+    "cli/preview_table.py: approve …",
+    "cli/status.py: approve --all -n",
+    "events/log_lines.py: approve …",
+    "operations/doctor/processes.py: approve --all -n",
 )
 def a_held_catch_up(stage: Stage) -> None:
     project = stage.project({NAME: {**ALL, "hold_above": 1}})
@@ -440,6 +443,7 @@ def a_held_catch_up(stage: Stage) -> None:
     project.tick()
     stage.log()
     stage.show(project, "status")
+    stage.show(project, "doctor", code=1)
 
 
 @prints("operations/slot_answers.py: backfill …")

@@ -148,6 +148,7 @@ _OF_THE_STORE = (
 )
 _OF_THE_APP = (
     _Check("scheduler", processes.scheduler),
+    _Check("held catch-ups", processes.held, "none waits for an approval"),
     _Check("namespace", processes.namespace),
     _Check("dispatch", processes.dispatch),
     _Check("workers", processes.workers),

@@ -38,6 +38,14 @@ def scheduler(operator: Operator) -> Results:
         yield failure(f"{what} fails: {one.reason}", "correct it; beat tries again by itself")
 
 
+def held(operator: Operator) -> Results:
+    """Find catch-ups that wait for an approval."""
+    found = status(operator).held
+    if found:
+        detail = f"{sum(found.values())} runs wait for an approval (hold_above): {listed(list(found))}"
+        yield warning(detail, f"look, then approve or discard: {command_line('approve', '--all', '-n')}")
+
+
 def namespace(operator: Operator) -> Results:
     """Check that no other app uses this namespace."""
     conflict, left = status(operator).conflict, left_behind(operator.store)

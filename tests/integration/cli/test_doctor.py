@@ -115,6 +115,7 @@ def test_a_healthy_installation_is_told_so(
         "clocks",
         "stored state",
         "scheduler",
+        "held catch-ups",
         "namespace",
         "dispatch",
         "workers",

@@ -317,6 +317,7 @@ def test_a_run_in_json_has_the_documented_fields(project: Project) -> None:
         "tenant": None,
         "logicVersion": None,
         "deadline": None,
+        "slots": 1,
     }
 
 

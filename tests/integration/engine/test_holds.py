@@ -192,6 +192,9 @@ def test_commands_show_approve_and_discard_what_is_held(redis_url: str, desk_clo
         assert "In all: 8 runs would be dispatched." in previewed.stdout
         assert previewed.stderr.count("wait for an approval") == 2
         assert project.text("entries").count("held (4 runs)") == 2
+        findings = {one["check"]: one for one in project.json("doctor", code=1)["findings"]}
+        assert findings["held catch-ups"]["detail"].startswith("8 runs wait for an approval")
+        assert "catchup approve --all" in findings["held catch-ups"]["fix"]
         project.catchup("approve", code=2)
         assert "4 runs would be dispatched" in project.text("approve", "--all", "-n")
         assert "Approved a" in project.text("approve", "a")

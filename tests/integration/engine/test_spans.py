@@ -48,6 +48,9 @@ def test_the_whole_gap_is_one_run_and_the_live_slot_its_own(redis_url: str, desk
         assert run.slots == 6
         assert run.data_interval.start == datetime(2026, 2, 7, 3, tzinfo=UTC)
         assert run.environ()["CATCHUP_SLOTS"] == "6"
+    shown = project.json("runs", "show", span["catchup_run_id"])["run"]
+    assert (shown["slots"], shown["dataIntervalStart"]) == (6, "2026-02-07T03:00:00Z")
+    assert "Stands for" in project.text("runs", "show", span["catchup_run_id"])
     (skipped,) = project.json("runs", "etl", "--state", "skipped")["skipped"]
     assert (skipped["reason"], skipped["count"]) == ("covered", 5)
     assert skipped["runId"] == span["catchup_run_id"]
