@@ -62,6 +62,8 @@ class Accounts:
         for life, process in self.oracle.awaiting_loss.items():
             if process.alive:
                 self.oracle.fail("a loss of state was not said", life)
+        if not self.oracle.rolled_back_at:
+            self.oracle.deadlines.conclude(until=until)
         if self.oracle.hub.failure is not None:
             raise self.oracle.hub.failure
 

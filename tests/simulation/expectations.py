@@ -45,6 +45,12 @@ class Expected:
         return int(self.window[:-1]) * {"h": 1, "d": 24}[self.window[-1]] * HOUR
 
     @property
+    def within_ms(self) -> int | None:
+        """Within which time of its slot a run has to succeed."""
+        within = self.policy.get("expect_within") if self.policy else None
+        return None if within is None else int(within[:-1]) * HOUR
+
+    @property
     def reasons(self) -> set[str]:
         """Why a slot of it may be skipped."""
         own = {
@@ -87,7 +93,13 @@ ENTRIES = (
         0,
         1,
         "1d",
-        {"window": "1d", "overlap_policy": "all", "max_attempts": 2, "retry_delay": "5m"},
+        {
+            "window": "1d",
+            "overlap_policy": "all",
+            "max_attempts": 2,
+            "retry_delay": "5m",
+            "expect_within": "3h",
+        },
         2,
     ),
     Expected(
@@ -119,7 +131,14 @@ ENTRIES = (
         {"window": "1d", "overlap_policy": "all", "exclude": "* 1-6 * * *"},
         excluded_hours=range(1, 7),
     ),
-    Expected("report", "skip", 15, 2, "12h", {"window": "12h", "overlap_policy": "skip"}),
+    Expected(
+        "report",
+        "skip",
+        15,
+        2,
+        "12h",
+        {"window": "12h", "overlap_policy": "skip", "expect_within": "2h"},
+    ),
     Expected("cache", "latest", 45, 2, "12h", {"window": "12h", "select": "latest"}),
     Expected("feed", "allow", 20, 3, "2d", {"window": "2d", "overlap_policy": "allow", "jitter": "10m"}),
     Expected("sync", "buffer_one", 5, 2, "12h", {"window": "12h", "overlap_policy": "buffer_one"}),

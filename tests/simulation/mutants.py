@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from celery_catchup.engine import Reaper, advance, reaper, tracked_entries
+from celery_catchup.engine import Reaper, advance, deadlines, reaper, tracked_entries
 from celery_catchup.planning import planner, scope
 from celery_catchup.store import Evidence, leadership, ledger, opening
 from celery_catchup.store.store import Script
@@ -92,6 +92,10 @@ def _exclusions_are_ignored(_: Any) -> list[Change]:
 
 def _covered_slots_are_not_recorded(_: Any) -> list[Change]:
     return [(planner._Planning, "_settle_spans", lambda self, running: None)]
+
+
+def _deadlines_are_not_judged(_: Any) -> list[Change]:
+    return [(deadlines.Deadlines, "step", lambda self, now: None)]
 
 
 def _no_heartbeat(_: Any) -> list[Change]:
@@ -420,5 +424,20 @@ MUTANTS: dict[str, Mutant] = {
         "slots that a span covers are not recorded",
         changes=_covered_slots_are_not_recorded,
         stress="all_beats_away",
+    ),
+    "overdue_repeated": Mutant(
+        "a slot that is known to be overdue is reported again",
+        (("judge_slots", r"outcome == 'overdue' and not known", "outcome == 'overdue'"),),
+        stress="all_beats_away",
+    ),
+    "recovery_unsaid": Mutant(
+        "a slot that was overdue stays so when its run succeeds",
+        (("judge_slots", r"elseif known and outcome ~= 'overdue' then", "elseif false then"),),
+        stress="all_beats_away",
+    ),
+    "overdue_unsaid": Mutant(
+        "no slot is ever overdue",
+        changes=_deadlines_are_not_judged,
+        stress="workers_stopped",
     ),
 }

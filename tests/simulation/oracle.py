@@ -13,6 +13,7 @@ from redis.exceptions import NoScriptError
 from celery_catchup import events
 from celery_catchup.store import Keys
 from tests.simulation.broker import Broker, Delivery
+from tests.simulation.deadlines import DeadlineRules
 from tests.simulation.expectations import ENTRIES, Expected
 from tests.simulation.hub import Hub, Process
 from tests.simulation.network import Network
@@ -89,6 +90,7 @@ class Oracle:
     """Whether a worker without the plugin is there, for so long that the leader has to know it."""
 
     def __post_init__(self) -> None:
+        self.deadlines = DeadlineRules(self.hub, self.entries, self.fail)
         self.rules = QueueRules(self.broker, lambda: self.network.server_ms, self.fail, self._held)
 
     @property
@@ -252,6 +254,7 @@ class Oracle:
             elif self._at_work(self.leader):
                 self.fail("a leader at work lost its lease", life, "from", self.leader, "after", silent)
         self.leader, self.led_at = life, self.hub.now
+        self.deadlines.led.append(self.hub.now)
         if args[4]:
             self._watermarks(process, said=False)
 
@@ -349,6 +352,8 @@ class Oracle:
             return
         record.closed = True
         record.completions += 1
+        if record.trigger != "manual":
+            self.deadlines.completed.setdefault((record.entry, record.slot_ms), self.hub.now)
         if not record.succeeded:
             self.fail("completed without being executed", record.entry, record.slot_ms)
         if record.completions > record.allowed and not self._forgiven(record):
@@ -399,12 +404,17 @@ class Oracle:
             record.allowed, record.reopened, record.closed = record.allowed + 1, True, False
             record.failures, record.state = 0, ""
 
+    def _on_judge_slots(self, process: Process, args: list[str], answer: Any) -> None:
+        if answer and not self.rolled_back_at:
+            self.deadlines.judged(process, args[5], answer)
+
     def _on_pause_entry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
-            self.paused[args[0]] = self.hub.now
+            self.paused[args[0]] = self.deadlines.moved[args[0]] = self.hub.now
 
     def _on_resume_entry(self, process: Process, args: list[str], answer: Any) -> None:
         if answer:
+            self.deadlines.moved[args[0]] = self.hub.now
             self.paused.pop(args[0], None)
             if args[0] in self.held:
                 self.held.discard(args[0])
