@@ -28,6 +28,7 @@ BENCHMARKS = {
     "workers": "what the plugin costs",
     "traffic": "round trips and bytes",
     "queries": "preview and listing with a large ledger",
+    "stored": "entries created at run time, against declared ones",
     "takeover": "kill -9 of the leader, and a clean stop",
 }
 

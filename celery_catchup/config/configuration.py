@@ -138,11 +138,17 @@ def mistakes_by_entry(
     places = {path(place, name): name for name in names}
     found: dict[str, list[str]] = {}
     for mistake in mistakes:
-        holding = [p for p in places if f"{mistake.where}.".startswith((f"{p}.", f"{p}["))]
-        if holding:
-            # A name may have dots, and begin like another one.
-            found.setdefault(places[max(holding, key=len)], []).append(str(mistake))
+        name = entry_at(mistake.where, places)
+        if name is not None:
+            found.setdefault(name, []).append(str(mistake))
     return {name: "; ".join(texts) for name, texts in found.items()}
+
+
+def entry_at(where: str, places: Mapping[str, str]) -> str | None:
+    """Return which of the entries, by their places, a mistake is in; None if it is in no entry."""
+    # A name may have dots, and begin like another one: the longest counts.
+    ends = (len(where), *(i for i in range(len(where) - 1, -1, -1) if where[i] in ".["))
+    return next((places[where[:end]] for end in ends if where[:end] in places), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,8 +306,9 @@ class Entries:
         mistakes += schedule_mistakes(self._app, changed, new=new, now=self._now())
         mistakes += too_long(after for _, after in pairs if after.name in effects)
         mistakes.raise_if_any()
+        declared = self._app.conf.beat_schedule
         for before, after in pairs:
-            if before is None and after.name in self._app.conf.beat_schedule:
+            if before is None and after.name in declared:
                 raise _taken(after.name)
 
     def _with(self, before: StoredEntry | None, fields: EntryFields) -> StoredEntry:

@@ -162,14 +162,22 @@ class EntryFields(UserModel):
 
     def policy(self) -> object:
         """Return its policy as written, or the default."""
-        if self.catchup is not None:
-            return self.catchup
-        return {"window": ONE_OFF_WINDOW} if self.is_one_off else False
+        return _policy_of(self.schedule, self.catchup)
 
     @property
     def is_one_off(self) -> bool:
         """Whether it runs once."""
-        return isinstance(self.schedule, dict) and "at" in self.schedule
+        return _runs_once(self.schedule)
+
+
+def _policy_of(schedule: object, catchup: object) -> object:
+    if catchup is not None:
+        return catchup
+    return {"window": ONE_OFF_WINDOW} if _runs_once(schedule) else False
+
+
+def _runs_once(schedule: object) -> bool:
+    return isinstance(schedule, dict) and "at" in schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +207,7 @@ class StoredEntry:
 
     def policy(self) -> object:
         """Return its policy as written, or the default."""
-        written = {name: getattr(self, name) for name in EntryFields.model_fields}
-        return EntryFields.model_construct(**written).policy()
+        return _policy_of(self.schedule, self.catchup)
 
 
 _REQUIRED = object()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from celery_catchup.config.app_settings import raw_settings
-from celery_catchup.config.configuration import ENTRIES, Configuration, Declaration, load, mistakes_by_entry
+from celery_catchup.config.configuration import (
+    ENTRIES,
+    Configuration,
+    Declaration,
+    entry_at,
+    load,
+    mistakes_by_entry,
+)
 from celery_catchup.config.mistakes import Mistakes
 from celery_catchup.error_text import path, shown
 from celery_catchup.errors import ConfigurationError, Mistake, ScheduleError
@@ -42,10 +50,14 @@ def schedule_mistakes(
     app: Any, entries: Iterable[EntryFields], *, new: Collection[str], now: Instant
 ) -> Mistakes:
     """Find the mistakes in schedules and policies under the app's settings. The schedules of ``new`` entries
-    must have slots to come."""
+    must have slots to come. Of entries with the same schedule and policy, only the first is examined."""
     given = {one.name: one for one in entries}
+    alike: dict[object, list[str]] = {}
+    for name, one in given.items():
+        alike.setdefault((name in new, json.dumps((one.schedule, one.catchup))), []).append(name)
+    others = {names[0]: names[1:] for names in alike.values()}
     raw = {name: value for name, value in raw_settings(app).items() if name != ENTRIES}
-    declared = {name: Declaration(one.schedule, one.policy()) for name, one in given.items()}
+    declared = {name: Declaration(given[name].schedule, given[name].policy()) for name in others}
     mistakes = Mistakes()
     for _ in range(2):  # the second time without the entries that have mistakes
         try:
@@ -58,7 +70,17 @@ def schedule_mistakes(
             mistakes += _too_frequent(found)
             mistakes += _past_times((given[name] for name in declared if name in new), found, now)
             break
-    return mistakes
+    return Mistakes(_for_each(mistakes, others))
+
+
+def _for_each(mistakes: Iterable[Mistake], others: Mapping[str, Sequence[str]]) -> Iterator[Mistake]:
+    """Repeat the mistakes of an entry for the others with the same schedule and policy."""
+    places = {path(PLACE, first): first for first in others}
+    for mistake in mistakes:
+        yield mistake
+        first = entry_at(mistake.where, places)
+        for name in () if first is None else others[first]:
+            yield Mistake(path(PLACE, name) + mistake.where[len(path(PLACE, first)) :], mistake.problem)
 
 
 def _too_frequent(found: Configuration) -> Iterator[Mistake]:

@@ -338,12 +338,53 @@ def test_an_operator_follows_changes_and_reads_only_what_changed(
 def test_warnings_about_many_entries_are_no_flood(
     beat: Scheduler, stored: Entries, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    short = {"task": "proj.etl", "schedule": "0 0 1 1 *", "catchup": {"window": "6h"}}
-    stored.apply([{**short, "name": f"sync-{i}"} for i in range(30)])
+    short = {"task": "proj.etl", "catchup": {"window": "6h"}}
+    days = [{**short, "name": f"sync-{i}", "schedule": f"0 0 {i + 1} 1 *"} for i in range(28)]
+    more = [{**short, "name": f"sync-0-{i}", "schedule": "0 0 1 1 *"} for i in range(5)]
+    stored.apply([*days, *more])
 
     with caplog.at_level(logging.WARNING):
         run_for(beat, clock, seconds=2)
 
     warned = [line for line in caplog.messages if "Configuration warning" in line]
     assert len(warned) == 21
-    assert "10 more about stored entries" in warned[-1]
+    assert "5 more stored entries are like it" in warned[0]
+    assert "8 more about stored entries" in warned[-1]
+
+
+def test_entries_that_share_schedule_and_policy_run_each_with_its_own_task_and_arguments(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    shared = {"schedule": {"every": "1m"}, "catchup": ALL}
+    stored.apply(
+        [
+            {**shared, "name": "a", "task": "crm.sync", "kwargs": {"customer": "a"}},
+            {**shared, "name": "b", "task": "crm.report", "kwargs": {"customer": "b"}},
+        ]
+    )
+    run_for(beat, clock, seconds=10)
+    stored.create("c", task="crm.sync", **shared)
+
+    run_for(beat, clock, seconds=70)
+
+    assert [beat.schedule[name].kwargs for name in "ab"] == [{"customer": "a"}, {"customer": "b"}]
+    tasks = {name: {run["task"] for run in Ledger(Store(client, "proj")).runs_of(name)} for name in "abc"}
+    assert tasks == {"a": {"crm.sync"}, "b": {"crm.report"}, "c": {"crm.sync"}}
+    assert slots(client, "a") == slots(client, "b") == ["09:06:30"]
+    assert slots(client, "c") == ["09:06:40"]
+
+
+def test_a_mistake_that_alike_entries_share_is_reported_for_each(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    records = EntryRecords(Store(client, "proj"))
+    wrong = '{"task":"proj.etl","schedule":"61 * * * *"}'
+    records.write([RecordChange(name, 0, wrong) for name in ("a", "a.b", "c")], change=None, now=0)
+    stored.create("good", **EVERY_MINUTE)
+
+    run_for(beat, clock, seconds=100)
+
+    failing = States(Store(client, "proj")).failing()
+    assert sorted(failing) == ["a", "a.b", "c"]
+    assert "entries.a.b.schedule" in failing["a.b"]
+    assert slots(client, "good") == ["09:06:00", "09:07:00"]

@@ -138,6 +138,19 @@ def test_every_mistake_is_reported_at_once_and_nothing_is_written(
     assert state(client) == before
 
 
+def test_a_mistake_in_many_entries_alike_is_reported_for_each(stored: Entries) -> None:
+    wrong = {"task": "t", "schedule": "61 * * * *", "catchup": {"window": "6h"}}
+
+    with pytest.raises(ConfigurationError) as caught:
+        stored.apply([{**wrong, "name": name} for name in ("a", "a.b", "c")])
+
+    assert [one.where for one in caught.value.mistakes] == [
+        "entries.a.schedule",
+        "entries.a.b.schedule",
+        "entries.c.schedule",
+    ]
+
+
 def test_an_update_changes_some_fields_and_keeps_the_others(stored: Entries, clock: FakeClock) -> None:
     made = stored.create("sync", task="t", schedule="0 * * * *", args=[1], labels={"a": "b"})
 
