@@ -18,8 +18,8 @@ _PAGES = {
     "page": "the tab",
     "later": "a page in the middle",
     "search": "a search",
-    "prefix": "a prefix, sorted by next slot",
-    "attention": "entries that need attention",
+    "prefix": "a prefix of a thousand, sorted by next slot",
+    "stored": "the list of stored entries",
     "entry": "one entry",
     "api": "the API's list",
 }

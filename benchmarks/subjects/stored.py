@@ -128,10 +128,10 @@ def pages(*, url: str, folder: str, count: int) -> dict[str, float]:
             "page": "/catchup",
             "later": f"/catchup?offset={count // 2}",
             "search": f"/catchup?search=customers/{count - 1:06}",
-            "prefix": "/catchup?prefix=customers/&sort=next",
-            "attention": "/catchup?attention=any",
-            "entry": f"/catchup/entry?name=customers/{count // 2:06}",
-            "api": "/api/catchup/v1/entries?search=customers",
+            "prefix": f"/catchup?prefix=customers/{count // 2000:03}&sort=next",
+            "stored": "/catchup/entries?search=customers",
+            "entry": f"/catchup/entry?entry=customers/{count // 2:06}",
+            "api": "/api/catchup/v1/entries?prefix=customers",
         }
         for what, path in paths.items():
             times, spent = [], []

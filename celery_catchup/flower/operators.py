@@ -109,6 +109,5 @@ def _open(app: Any, *, previous: Operator | None) -> Operator:
 
 def _shared(operator: Operator) -> Operator:
     """Open everything that copies share."""
-    _ = (operator.source, operator.schedule, operator.declared, operator.every_entry)
-    _ = (operator.configuration, operator.listing, operator.states)
+    operator.open_shared()
     return operator

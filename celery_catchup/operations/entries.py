@@ -21,6 +21,7 @@ from celery_catchup.operations.dead_letters import DeadLetter, list_dead
 from celery_catchup.operations.deadlines import count_overdue
 from celery_catchup.operations.in_flight import running_by_entry
 from celery_catchup.operations.operator import Operator
+from celery_catchup.operations.refusals import RefusedError
 from celery_catchup.operations.status import LATELY, Failing, Outage, list_failing, list_outages, server_time
 from celery_catchup.planning.entry import Entry, Role
 from celery_catchup.store import StoredState
@@ -30,6 +31,8 @@ from celery_catchup.store.workers import LATELY as SEEN_LATELY
 from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
+MOST_COMPUTED = 20_000
+"""Entries whose state is computed for one page; it takes seconds, in which other requests wait."""
 _SEPARATOR = re.compile(r"[/:.\[]")
 """What separates a prefix, such as a tenant, from the rest of a name."""
 
@@ -209,7 +212,8 @@ def list_entry_rows(
 ) -> EntryRows:
     """List a page of the entries whose name or task contains ``search`` and whose name begins with
     ``prefix``, in the order of declaration. With ``attention`` only those that need one of its kinds, and
-    with ``sort`` in that order: then all of them are computed, else only the page."""
+    with ``sort`` in that order: then all of them are computed, else only the page; raise `RefusedError` if
+    these are too many."""
     text = search.casefold()
     found = [
         name
@@ -220,6 +224,11 @@ def list_entry_rows(
     if not attention and sort in (None, EntrySort.NAME):
         ordered = found if sort is None else sorted(found, reverse=descending)
         return EntryRows(tuple(_rows(operator, ordered[offset:end])), len(found), offset, limit)
+    if len(found) > MOST_COMPUTED:
+        raise RefusedError(
+            f"{len(found):,} entries match; at most {MOST_COMPUTED:,} can be sorted or examined at once: search "
+            "for a part of their names, choose a prefix, or sort by name"
+        )
     rows = [row for row in _rows(operator, found) if not attention or row.attention & set(attention)]
     if sort is not None:
         known = [row for row in rows if sort.key(row) is not None]

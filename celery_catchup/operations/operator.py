@@ -262,6 +262,10 @@ class Operator:
         return (*self.every_declared, *self.stored.declared.values())
 
     @cached_property
+    def _every_by_name(self) -> Mapping[str, Declared]:
+        return {one.name: one for one in self.every_entry}
+
+    @cached_property
     def every_declared(self) -> tuple[Declared, ...]:
         """The same without stored entries."""
         resolved, configuration = self.declared_resolved, self.declared_configuration
@@ -311,6 +315,11 @@ class Operator:
         """Builds messages."""
         return Dispatcher(self.app, state=self.store.client, state_db=self.store.db)
 
+    def open_shared(self) -> None:
+        """Open everything that copies of this operator share."""
+        _ = (self.source, self.schedule, self.declared, self._every_by_name)
+        _ = (self.configuration, self.listing, self.states)
+
     def read_stored(self, names: Iterable[str] | None = None) -> StoredState:
         """Read the stored state of all entries or of these, whatever version has written it."""
         return self.states.load(any_schema=True, names=names)
@@ -329,7 +338,8 @@ class Operator:
     ) -> dict[str, TrackedEntry]:
         """Return all entries, or only these, as the planner sees them; without a policy as if their
         catch-up were off. An entry whose schedule fails is left out."""
-        declared = [one for one in self.every_entry if names is None or one.name in names]
+        found = self._every_by_name
+        declared = list(found.values()) if names is None else [found[name] for name in names if name in found]
         match = self.configuration.settings.first_start is FirstStart.MATCH
         loaded = load_entries(declared, stored, now=now, match_first=match, events=Events())
         return {one.entry.name: one for one in loaded.entries}

@@ -272,7 +272,7 @@ def lease_of(leader: Mapping[str, str]) -> timedelta:
 def _undecided_entries(operator: Operator, now: Instant, max_delay: timedelta) -> Iterator[str]:
     """Yield the entries with a policy whose next slot has been due for longer than that."""
     limit = now - to_milliseconds(max_delay)
-    for name, one in operator.tracked(operator.read_stored(), now, set(operator.declared)).items():
+    for name, one in operator.tracked(operator.read_stored(), now, operator.declared).items():
         decided = max(one.state.decided or 0, one.state.first_seen_at)
         with suppress(Exception):  # a schedule of the user's own may raise anything; beat reports it
             following = (one.entry.next_after(index, decided) for index in range(len(one.entry.schedules)))

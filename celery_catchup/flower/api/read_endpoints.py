@@ -71,6 +71,12 @@ def list_stored_entries(
 ) -> ResultPage[StoredEntry]:
     """List the entries that were created at run time, by name."""
     labels = dict(one.split("=", 1) for one in request.label)
+    if not labels and request.task is None:  # only the records of this page are read
+        known = (*operator.stored.entries, *operator.stored.unused)
+        page = page_of(sorted(name for name in known if name.startswith(request.prefix)), request)
+        records = operator.stored_entries.find(page.items)
+        items = [records[name] for name in page.items if name in records]
+        return Page(items, page.next, page.total)
     found = operator.stored_entries.list(prefix=request.prefix, labels=labels, task=request.task)
     return page_of(found, request)
 

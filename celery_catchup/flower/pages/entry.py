@@ -129,7 +129,9 @@ class EntryDetailsPage(Page):
 
     def _preview(self, operator: Operator, page: EntryPage) -> Values:
         name, row = page.entry.name, page.entry
-        stored = operator.read_stored()
+        stored = operator.read_stored(
+            None if operator.configuration.settings.max_runs is not None else [name]
+        )
         if row.paused:
             stored = with_resumed_entries(stored, [name], operator.now())
         try:

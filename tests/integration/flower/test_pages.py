@@ -12,6 +12,7 @@ from celery.schedules import crontab
 from celery_catchup.flower import operators
 from celery_catchup.flower.pages import dead_letters
 from celery_catchup.model import RunState
+from celery_catchup.operations import entries
 from celery_catchup.store import listing
 from celery_catchup.testing import FakeClock
 from tests.integration.flowers import SIGNED, Site, flower
@@ -512,6 +513,20 @@ def test_entries_are_filtered_and_sorted(tenants: Project, query: str, names: li
         page = site.ask(f"/catchup?{query}").text
 
     assert _entries(page) == names
+
+
+def test_too_many_entries_are_not_sorted_by_their_state(
+    tenants: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "MOST_COMPUTED", 3)
+
+    with flower(tenants.app) as site:
+        refused = site.ask("/catchup?sort=next")
+        narrowed = site.ask("/catchup?sort=next&prefix=tenant/acme/")
+        by_name = site.ask("/catchup?sort=name")
+
+    assert (refused.status, narrowed.status, by_name.status) == (400, 200, 200)
+    assert "choose a prefix" in visible_text(refused.text)
 
 
 def test_late_entries_need_attention_while_beat_is_down(tenants: Project, desk_clock: FakeClock) -> None:
