@@ -226,8 +226,8 @@ def list_entry_rows(
         return EntryRows(tuple(_rows(operator, ordered[offset:end])), len(found), offset, limit)
     if len(found) > MOST_COMPUTED:
         raise RefusedError(
-            f"{len(found):,} entries match; at most {MOST_COMPUTED:,} can be sorted or examined at once: search "
-            "for a part of their names, choose a prefix, or sort by name"
+            f"{len(found):,} entries match; at most {MOST_COMPUTED:,} can be sorted or examined at once: "
+            "search for a part of their names, choose a prefix, or sort by name"
         )
     rows = [row for row in _rows(operator, found) if not attention or row.attention & set(attention)]
     if sort is not None:
