@@ -76,7 +76,7 @@ def list_stored_entries(
         page = page_of(sorted(name for name in known if name.startswith(request.prefix)), request)
         records = operator.stored_entries.find(page.items)
         items = [records[name] for name in page.items if name in records]
-        return Page(items, page.next, page.total)
+        return ResultPage(items, page.next, page.total)
     found = operator.stored_entries.list(prefix=request.prefix, labels=labels, task=request.task)
     return page_of(found, request)
 
