@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 _MOST_COUNTED = 2000
 """Runs of a backfill whose states are counted."""
 
+_MOST_SPANS = 2000
+"""Spans of a backfill that begins with the newest: each part counts all spans before it."""
+
 _ADVICE = (
     "backfills need one: set it to False in catchup_entries; live slots then run as before, and a slot "
     "that is missed while beat is down does not run late any more"
@@ -287,6 +290,15 @@ def _read(operator: Operator, request: BackfillRequest) -> tuple[Entry, EntrySta
             "newest first, a run would wait for a later one; leave out newest first"
         )
     start, end, reprocess = to_instant(request.start), to_instant(request.end), request.reprocess
+    if (
+        newest_first
+        and request.span is not None
+        and (request.end - request.start) // request.span > _MOST_SPANS
+    ):
+        raise RefusedError(
+            f"newest first, the range may have {_MOST_SPANS:,} spans, which are counted from the oldest; "
+            "use a longer span, or leave out newest first"
+        )
     scope = scope_of(
         entry,
         start=start,

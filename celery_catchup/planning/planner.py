@@ -172,7 +172,7 @@ class _Planning:
 
     def _spanned(self, stretches: list[Stretch]) -> Iterator[Stretch]:
         """Let the newest slot of each span stand for all missed ones of it; live slots stay by themselves. A
-        backfill in order needs only the spans of this call, because no cap counts all of them."""
+        backfill needs only the spans of this call, because no cap counts all of them."""
         whole = self.scope.backfill
         until = self.scope.now if whole else self._missed_until()
         missed = [one.clipped(one.after, until) for one in stretches]
@@ -182,6 +182,8 @@ class _Planning:
             longest=self.scope.span if whole else self.entry.max_span,
             most=self.limit + 1 if whole and self.limit and not self.scope.newest_first else None,
         )
+        if whole and self.limit and self.scope.newest_first:
+            spans = spans[-self.limit - 1 :]
         for span in spans:
             self.spans[span.end] = span
             yield span.newest

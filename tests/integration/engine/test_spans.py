@@ -230,3 +230,9 @@ def test_many_spans_are_decided_in_parts(
 
     assert spans(redis_url) == [("06T04", 5), ("06T09", 5), ("06T14", 5), ("06T19", 5), ("06T23", 4)]
     assert (done["state"], done["dispatched"], done["skipped"]) == ("completed", 5, 19)
+
+
+def test_very_many_spans_cannot_begin_with_the_newest(project: Project) -> None:
+    wide = ("--start", "2026-01-01", "--end", "2026-02-06", "--span", "10m", "--newest-first", "-n")
+
+    assert "the range may have 2,000 spans" in project.catchup("backfill", "etl", *wide, code=1).stderr

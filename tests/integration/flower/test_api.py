@@ -319,6 +319,18 @@ def test_a_backfill_is_previewed_created_paused_resumed_and_cancelled(site: Site
     assert site.get(f"/backfills/{made['id']}").json["state"] == "cancelled"
 
 
+def test_a_backfill_of_spans_is_previewed_and_created(site: Site) -> None:
+    asked = BACKFILL | {"span": "2h"}
+
+    look = site.post("/backfills/preview", asked).json
+    made = site.post("/backfills", asked)
+
+    dispatched = [one["slots"] for one in look["slots"] if one["action"] == "dispatch"]
+    assert (sum(dispatched), max(dispatched)) == (look["dispatched"] + look["skipped"], 2)
+    assert (made.status, made.json["span"]) == (201, 7200)
+    assert site.post("/backfills", BACKFILL | {"span": "0h"}).status == 400
+
+
 def test_the_runs_of_a_backfill_are_listed(site: Site, project: Project) -> None:
     made = site.post("/backfills", BACKFILL).json["id"]
     project.tick()
