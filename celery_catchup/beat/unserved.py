@@ -13,6 +13,8 @@ from celery_catchup.events.command_lines import celery_line
 _DESTINATION = ("queue", "exchange", "routing_key")
 _MOST = 5
 """Entries that a text names."""
+_BUILT_IN = "celery."
+"""Prefix of the tasks that every worker has, and that workers leave out when they list their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,6 @@ def find_unserved(
         yield Unserved(queue, None, tuple(entries), (), entirely=True)
     for (queue, task), entries in of_task.items():
         lacking = [worker for worker in consumers[queue] if worker in tasks and task not in tasks[worker]]
-        if lacking:
+        if lacking and not task.startswith(_BUILT_IN):
             entirely = len(lacking) == len(consumers[queue])
             yield Unserved(queue, task, tuple(entries), tuple(sorted(lacking)), entirely=entirely)

@@ -141,7 +141,10 @@ class WorkerInspection:
         if without and self._is_news("", server_ms):
             advice = 'add imports += ["celery_catchup.worker"] to the workers\' settings'
             logger.warning(logfmt("No worker has the plugin", detail=f"runs are not claimed; {advice}"))
+        busy = {queue for queues in self._workers.solo_alive().values() for queue in queues}
         for one in self._unserved:
+            if one.task is None and one.queue in busy:
+                continue  # its worker executes a task, and answers afterwards
             if self._is_news(f"{one.queue} {one.task}", server_ms):
                 logger.warning(logfmt("Entries without a worker", detail=f"{one.detail}; {one.fix}"))
         for queue, names in presence.mixed_since(server_ms - LATELY).items():
@@ -149,7 +152,8 @@ class WorkerInspection:
                 self._events.emit(MixedFleet(queue, tuple(names)))
 
     def _warn_of_lanes(self, answers: Mapping[str, Sequence[str]], server_ms: Instant) -> None:
-        consumed = {queue for queues in answers.values() for queue in queues}
+        known = (*answers.values(), *self._workers.solo_alive().values())
+        consumed = {queue for queues in known for queue in queues}
         for queue in sorted(self._lanes() - consumed):
             if self._is_news(f"lane {queue}", server_ms):
                 start = celery_line("worker", "-Q", queue)

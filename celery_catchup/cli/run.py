@@ -73,7 +73,8 @@ def _describe(screen: Screen, started: StartedRun, *, dry_run: bool) -> None:
     screen.note(f'{verb} "{started.entry}" for {slot}.')
     if started.passed_over:
         skipped = counted(started.passed_over, "missed slot")
-        screen.note(f"{'Would skip' if dry_run else 'Skipped'} {skipped} (manual_run).")
+        rather = "; without a terminal, or with --keep-missed, they are caught up" if dry_run else ""
+        screen.note(f"{'Would skip' if dry_run else 'Skipped'} {skipped} (manual_run){rather}.")
     if started.run is not None and started.run.state == "waiting":
         screen.note("It waits: a run of the entry is active.")
     if not dry_run and started.dispatch == "outbox":

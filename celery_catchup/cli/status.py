@@ -120,7 +120,7 @@ def _overdue(found: Status) -> str | None:
 
 def _unserved(found: Status) -> bool:
     fleet = found.fleet
-    return fleet is None or not fleet.workers or any(one.entirely for one in fleet.unserved)
+    return fleet is None or not fleet.alive or any(one.entirely for one in fleet.unserved)
 
 
 def _problems(found: Status) -> Iterator[tuple[str, object]]:
@@ -130,9 +130,9 @@ def _problems(found: Status) -> Iterator[tuple[str, object]]:
     fleet = found.fleet
     if fleet is not None and not fleet.asked:
         yield "Workers", "could not be asked: the broker does not answer"
-    elif fleet is not None and not fleet.workers:
+    elif fleet is not None and not fleet.alive:
         yield "Workers", "none answers"
-    for unserved in fleet.unserved if fleet is not None and fleet.workers else ():
+    for unserved in fleet.unserved if fleet is not None and fleet.alive else ():
         yield "Not served", unserved.detail
     for queue in found.queues:
         depth = "" if queue.length is None else f", {counted(queue.length, 'message')} in the queue"
@@ -180,9 +180,11 @@ def _facts(screen: Screen, found: Status) -> Iterator[tuple[str, object]]:
     yield "Held", listed_by_group(found.held) or None
     yield "Paused", listed_by_group(found.paused) or None
     yield "Stopped by a failed run", listed_by_group(found.stopped) or None
-    if found.fleet is not None and found.fleet.workers:
-        alone = len(found.fleet.without_plugin)
-        yield "Workers", f"{len(found.fleet.workers)} answer, {alone} of them without the plugin"
+    if found.fleet is not None and found.fleet.alive:
+        alone, busy = len(found.fleet.without_plugin), len(found.fleet.busy)
+        executing = f"; {counted(busy, 'executes', 'execute')} a task and cannot answer (pool solo)"
+        answer = counted(len(found.fleet.workers), "answers", "answer")
+        yield "Workers", f"{answer}, {alone} of them without the plugin{executing if busy else ''}"
     yield "Standby beats", found.standbys or None
     yield "Workers without the plugin", ", ".join(found.without_plugin) or None
 

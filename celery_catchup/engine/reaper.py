@@ -145,6 +145,8 @@ class Reaper:
 
 
 def _why(run: Mapping[str, Any]) -> str:
+    if run.get("discarded"):
+        return "a worker that does not know its task discarded its message"
     reasons = {
         "running": "its worker was lost",
         "queued": "its message was lost",

@@ -17,12 +17,19 @@ ANSWER = 1.0
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The workers that answered, and those of them without the plugin. ``unserved`` are entries whose runs
-    they cannot execute. ``asked`` is false when the broker did not take the question."""
+    they cannot execute. ``asked`` is false when the broker did not take the question. ``busy`` are workers of
+    the pool ``solo`` that are alive and execute a task: they answer when it has ended."""
 
     asked: bool
     workers: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
     without_plugin: tuple[str, ...] = ()
     unserved: tuple[Unserved, ...] = ()
+
+    @property
+    def alive(self) -> bool:
+        """Whether any worker is there, be it one that cannot answer now."""
+        return bool(self.workers or self.busy)
 
 
 def ask_fleet(operator: Operator) -> Fleet:
@@ -33,12 +40,15 @@ def ask_fleet(operator: Operator) -> Fleet:
     if queues is None:
         return Fleet(asked=False)
     with_plugin = operator.workers.seen_since(0)
+    solo = operator.workers.solo_alive()
+    busy = {worker: consumed for worker, consumed in solo.items() if worker not in queues}
     wanted = [*destinations(operator.app, operator.schedule), *_lanes(operator)]
     return Fleet(
         asked=True,
         workers=tuple(sorted(queues)),
+        busy=tuple(sorted(busy)),
         without_plugin=tuple(sorted(set(queues) - set(with_plugin))),
-        unserved=tuple(find_unserved(wanted, queues, tasks or {})),
+        unserved=tuple(find_unserved(wanted, {**queues, **busy}, tasks or {})),
     )
 
 

@@ -96,7 +96,7 @@ def _cancel(operator: Operator, record: Record, change: Change, *, terminate: bo
             return Outcome.REFUSED, "it has ended meanwhile"
         if _revoke(operator, tasks, terminate=True):
             operator.ledger.revoked(tasks)
-        return Outcome.ENDING, None
+        return Outcome.ENDING, _restart(operator, record.get("worker"))
     end = operator.leases.give_up(
         run_id, change=change, entry=record["entry"], state=RunState.REVOKED, error=why
     )
@@ -105,6 +105,13 @@ def _cancel(operator: Operator, record: Record, change: Change, *, terminate: bo
     # A worker without the plugin would execute the message all the same.
     _revoke(operator, [task_id_of(record, int(record.get("attempt", 1)))], terminate=False)
     return Outcome.CANCELLED, None
+
+
+def _restart(operator: Operator, worker: object) -> str | None:
+    """Name the worker that cannot end a task."""
+    if worker not in operator.workers.solo_alive():
+        return None
+    return f"its worker cannot end a task (pool solo); restart {worker}, and the run ends with its lease"
 
 
 def _revoke(operator: Operator, tasks: list[str], *, terminate: bool) -> bool:

@@ -119,7 +119,8 @@ class Decision:
             case "max_attempts":
                 return f"{self.failures} of {self.max_attempts} attempts have failed"
             case "lost":
-                return f"its worker was lost {self.losses} times" if self.losses else "no attempt is left"
+                lost = f"its worker or its message was lost {self.losses} times"
+                return lost if self.losses else "no attempt is left"
             case _:
                 return self.reason or ""
 

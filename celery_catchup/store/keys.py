@@ -66,7 +66,7 @@ class Keys:
     notes: _Hash  # run id -> checkpoints, snapshots, outputs, progress as JSON
     workers: _SortedSet  # workers with the plugin by last sight (ms)
     standbys: _Hash  # beat -> last sight, and since when its entries differ from the leader's
-    consumers: _Hash  # queues with the plugin, and workers without it
+    consumers: _Hash  # queues with the plugin, workers without it, solo workers
     drained: _Hash  # routing key -> when its latest claimed message was sent (ms)
     contact: _Hash  # since when the store is reachable
     deadlines: _Hash  # entry with `expect_within` -> up to where its slots are judged, as JSON

@@ -18,8 +18,11 @@ LATELY = 15 * 60 * 1000
 minutes."""
 FORGET_QUEUE_MS = 90 * FORGET_MS
 """A queue that no worker with the plugin has consumed for this long counts as one that none ever did."""
-_PLUGIN, _PLAIN = "plugin ", "plain "
-"""Prefixes of the fields of ``consumers``: a queue with the plugin, a worker without it."""
+_PLUGIN, _PLAIN, _SOLO = "plugin ", "plain ", "solo "
+"""Prefixes of the fields of ``consumers``: a queue with the plugin, a worker without it, a worker of the pool
+``solo``, which answers no question while it executes a task."""
+_ALIVE_MS = 15_000
+"""Milliseconds for which a sign of life of a ``solo`` worker counts; it gives one every five seconds."""
 
 
 class WorkerWithoutPlugin(NamedTuple):
@@ -70,14 +73,29 @@ class Workers(StorePart):
         super().__init__(store, now_ms=now_ms)
         self._ttl_ms = ttl_ms
 
-    def record_alive(self, worker: str, queues: Iterable[str] = ()) -> None:
+    def record_alive(self, worker: str, queues: Iterable[str] = (), *, solo: bool = False) -> None:
         """Record that this worker is alive, has the plugin, and consumes these queues."""
         times = {"forget_ms": FORGET_MS, "ttl_ms": self._ttl_ms, "now_ms": self.now_ms}
-        self._store.call("record_worker", {"worker": worker, **times}, more_args=queues)
+        consumed = list(queues)
+        known = json.dumps({"queues": consumed}) if solo else ""
+        self._store.call("record_worker", {"worker": worker, "solo": known, **times}, more_args=consumed)
 
     def leave(self, worker: str) -> None:
         """Record that this worker stops. Its queues stay known as queues with the plugin."""
         self._client.zrem(self._keys.workers, worker)
+        self._client.hdel(self._keys.consumers, _SOLO + worker)
+
+    def solo_alive(self) -> dict[str, tuple[str, ...]]:
+        """Return the workers of the pool ``solo`` that are alive, with their queues."""
+        if not (solo := self._solo()):
+            return {}
+        now = self.now_ms or int(self._client.time()[0]) * 1000
+        return {name: solo[name] for name in self.seen_since(now - _ALIVE_MS) if name in solo}
+
+    def _solo(self) -> dict[str, tuple[str, ...]]:
+        known = texts(self._client.hgetall(self._keys.consumers)).items()
+        found = {name: read_json(text) or {} for name, text in known if name.startswith(_SOLO)}
+        return {name.removeprefix(_SOLO): tuple(one.get("queues", ())) for name, one in found.items()}
 
     def seen_since(self, instant: Instant) -> list[str]:
         """Return the workers with the plugin that were alive at ``instant`` (server's clock) or later."""
@@ -99,6 +117,7 @@ class Workers(StorePart):
             for worker, one in known.plain.items()
             if worker in with_plugin or one.at < now - FORGET_MS
         ]
+        gone += [_SOLO + worker for worker in self._solo() if worker not in with_plugin]
         gone += [_PLUGIN + queue for queue, at in known.plugin.items() if at < now - FORGET_QUEUE_MS]
         if gone:
             self._client.hdel(self._keys.consumers, *gone)

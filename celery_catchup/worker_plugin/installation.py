@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
@@ -30,6 +31,8 @@ _HOOK = "before_start"
 _OURS = "__catchup_claims__"
 _TRACKED = "__catchup_tracked__"
 _STORED = "catchup_started"
+_SOLO_PULSE = 5.0
+"""Seconds between two signs of life of a worker that cannot answer while it executes a task."""
 
 _installed: WeakSet[Any] = WeakSet()
 
@@ -164,6 +167,9 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
 
     A timer of the main process, not a thread: a thread would exist while children are forked. It renews in
     addition to each child's own heartbeat, which stops during a call that holds the interpreter lock.
+
+    The pool ``solo`` has no children: it executes tasks in the main process, where timers wait and no
+    question is answered meanwhile. There it is a thread, more often: others see only its sign of life.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)  # it knows which queues are consumed
@@ -171,6 +177,8 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self.enabled = _has_store(consumer.app)
         self._timer: Any = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         super().__init__(consumer, **kwargs)
 
     def start(self, consumer: Any) -> None:
@@ -181,6 +189,14 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
         store_started_after_claim(consumer.app)
         _pulse(consumer)
         interval = worker_process(consumer.app).heartbeat.interval
+        if _is_solo(consumer):
+            if self._thread is None:
+                each = min(interval, _SOLO_PULSE)
+                self._thread = threading.Thread(
+                    target=self._loop, args=(consumer, each), name="catchup-pulse", daemon=True
+                )
+                self._thread.start()
+            return
         self._timer = consumer.timer.call_repeatedly(interval, _pulse, (consumer,))
 
     def stop(self, consumer: Any) -> None:
@@ -188,13 +204,30 @@ class Pulse(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def shutdown(self, consumer: Any) -> None:
         """Unregister the worker."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(_SOLO_PULSE)
         worker_process(consumer.app).leave(consumer.hostname)
+
+    def _loop(self, consumer: Any, interval: float) -> None:
+        while not self._ended.wait(interval):
+            try:
+                _pulse(consumer)
+            except Exception:
+                logger.exception(logfmt("Heartbeat failed"))
 
 
 def _pulse(consumer: Any) -> None:
     """Renew, and register the queues that are consumed, which change at run time."""
     consumed = consumer.task_consumer.queues if consumer.task_consumer else ()
-    worker_process(consumer.app).pulse(consumer.hostname, [str(queue.name) for queue in consumed])
+    worker_process(consumer.app).pulse(
+        consumer.hostname, [str(queue.name) for queue in consumed], solo=_is_solo(consumer)
+    )
+
+
+def _is_solo(consumer: Any) -> bool:
+    """Tell whether the worker executes tasks in its main process."""
+    return type(consumer.pool).__module__ == "celery.concurrency.solo"
 
 
 def _has_store(app: Any) -> bool:

@@ -73,11 +73,12 @@ class WorkerProcess:
         """Whether the answer to a report may release a run that this process has to publish."""
         self._warned: set[str] = set()
 
-    def pulse(self, worker: str, queues: Iterable[str] = ()) -> None:
+    def pulse(self, worker: str, queues: Iterable[str] = (), *, solo: bool = False) -> None:
         """Show that the worker consumes these queues, and renew the runs that its children execute."""
         elsewhere = [(delivery.run_id, delivery.token) for delivery in arrivals.executed_now()]
         self.heartbeat.attempt(
-            partial(self.workers.record_alive, worker, queues), partial(self.heartbeat.beat, elsewhere)
+            partial(self.workers.record_alive, worker, queues, solo=solo),
+            partial(self.heartbeat.beat, elsewhere),
         )
 
     def leave(self, worker: str) -> None:

@@ -112,7 +112,7 @@ def _workers(status: Status) -> Iterator[Note]:
             text = 'Add imports += ["celery_catchup.worker"] to your settings, or start a worker.'
             yield Note("No worker with the plugin was seen recently.", text, kind="cu-warn")
         return
-    if not fleet.workers:
+    if not fleet.alive:
         text = "No run is executed. Start one:"
         yield Note("No worker answers.", text, kind="cu-error", commands=(celery_line("worker"),))
         return

@@ -104,7 +104,7 @@ def workers(operator: Operator) -> Results:
     if not fleet.asked:
         yield Verdict.UNKNOWN, "could not be asked: the broker did not take the question", None
         return
-    if not fleet.workers:
+    if not fleet.alive:
         yield failure("none answers: no run is executed", f"start one: {celery_line('worker')}")
         return
     mixed = operator.workers.presence().mixed_since(server_time(operator) - LATELY)
@@ -118,7 +118,11 @@ def workers(operator: Operator) -> Results:
     elif not fleet.unserved and not mixed:
         number = len(fleet.workers)
         answer = "1 answers" if number == 1 else f"{number} answer"
-        yield ok(f"{answer}, with the plugin; they consume every queue and know every task")
+        served = "they consume every queue and know every task"
+        if fleet.busy:
+            who = f"{listed(fleet.busy)} cannot answer while executing a task (pool solo)"
+            served = f"every queue is consumed; {who}"
+        yield ok(f"{answer}, with the plugin; {served}")
 
 
 def runs(operator: Operator) -> Results:
@@ -127,7 +131,8 @@ def runs(operator: Operator) -> Results:
     for queue in found.queues:
         length = "" if queue.length is None else f"; messages in the queue: {queue.length}"
         detail = (
-            f"queue {shown(queue.queue)}: {queue.runs} wait, the oldest for {_length(queue.waiting)}{length}"
+            f"queue {shown(queue.queue)}: {queue.runs} {'waits' if queue.runs == 1 else 'wait'}, "
+            f"the oldest for {_length(queue.waiting)}{length}"
         )
         resend = command_line("runs", "resend", queue.oldest_run)
         yield warning(detail, f"start workers for it; if its message was lost: {resend}")

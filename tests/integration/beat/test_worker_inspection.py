@@ -103,6 +103,26 @@ def test_workers_of_another_queue_may_lack_the_plugin(site: Site, workers: Worke
     assert workers.presence().plain_since("images", NOW) == ["celery@other"]
 
 
+def test_a_solo_worker_shows_that_it_is_alive_while_it_executes_a_task(site: Site) -> None:
+    workers = Workers(Store(site.store, NAMESPACE))
+    with Worker(site, pool="solo", catchup_run_lease_ttl="10s") as worker:  # it beats every 3.3 s
+        until(lambda: workers.solo_alive() == {worker.name: ("celery",)})
+        site.app.send_task("tests.projects.claims.work", kwargs={"seconds": 60})
+        until(lambda: ask_workers(site.app, timeout=0.5) == {})
+        seen = workers.seen_since(0) and site.store.zscore(workers._keys.workers, worker.name)
+
+        until(lambda: site.store.zscore(workers._keys.workers, worker.name) > seen)
+
+        assert ask_workers(site.app, timeout=0.5) == {}
+        assert set(workers.solo_alive()) == {worker.name}
+        worker.kill()
+
+    workers.note_consumers({}, now=int(time.time() * 1000))
+    assert workers.solo_alive() != {}  # for some seconds
+    workers.leave(worker.name)
+    assert workers.solo_alive() == {}
+
+
 def test_what_is_remembered_of_workers_has_an_end(site: Site, workers: Workers) -> None:
     workers.record_alive("celery@with", ["celery", "old"])
     workers.note_consumers({"celery@other": ["images"]}, now=NOW)

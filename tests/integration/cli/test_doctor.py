@@ -13,6 +13,7 @@ from celery import Celery
 from celery.schedules import crontab
 
 from celery_catchup.beat.catchup_entry import CatchupEntry
+from celery_catchup.beat.unserved import Destination, find_unserved
 from celery_catchup.events.log_lines import logfmt
 from celery_catchup.model import RunState
 from celery_catchup.operations import Operator, fleet
@@ -284,6 +285,42 @@ def test_workers_that_were_seen_a_minute_ago_and_do_not_answer_are_dead(
     assert (found["verdict"], found["detail"]) == ("failure", "none answers: no run is executed")
     assert found["fix"] == "start one: celery -A YOUR_APP worker"
     assert "Workers: none answers" in told.splitlines()
+
+
+def test_a_solo_worker_that_executes_a_task_cannot_answer_and_is_not_called_absent(
+    redis_url: str, now_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = {
+        "hourly-etl": HOURLY,
+        "slow": {"task": "proj.etl", "schedule": 60.0, "options": {"queue": "slow"}},
+    }
+    project = Project(redis_url, now_clock, schedule)
+    with_workers(monkeypatch, {"w1": ["celery"]}, "proj.etl")
+    with project.operator() as operator, project.beat() as beat:
+        operator.workers.record_alive("w1", ["celery"])
+        operator.workers.record_alive("w2", ["slow"], solo=True)
+        beat.tick()
+
+        found = project.text("doctor")
+        told = project.text("status", code=0)
+        project.text("status", "--check", "--workers", code=0)
+        with_workers(monkeypatch, {})
+        alone = project.text("status", code=0)
+        operator.store.client.zadd(operator.store.keys.workers, {"w2": 1})  # killed a while ago
+        dead = project.text("status", code=0)
+
+    busy = "every queue is consumed; w2 cannot answer while executing a task (pool solo)"
+    assert f"ok: workers: 1 answers, with the plugin; {busy}" in found.splitlines()
+    executing = "1 executes a task and cannot answer (pool solo)"
+    assert f"Workers: 1 answers, 0 of them without the plugin; {executing}" in told.splitlines()
+    assert f"Workers: 0 answer, 0 of them without the plugin; {executing}" in alone.splitlines()
+    assert "Workers: none answers" in dead.splitlines()
+
+
+def test_tasks_of_celery_itself_are_not_called_unknown() -> None:
+    cleanup = Destination("celery.backend_cleanup", "celery.backend_cleanup", "celery")
+
+    assert list(find_unserved([cleanup], {"w1": ["celery"]}, {"w1": {"proj.etl"}})) == []
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,9 @@ def test_a_run_whose_workers_were_lost_tells_so_and_when_the_last_was_seen(
     found = project.json("dlq", "show", run.run_id)
 
     assert (found["decision"]["reason"], found["decision"]["losses"]) == ("lost", 4)
-    assert "Next attempt: none, its worker was lost 4 times" in project.text("dlq", "show", run.run_id)
+    assert "Next attempt: none, its worker or its message was lost 4 times" in project.text(
+        "dlq", "show", run.run_id
+    )
     # By its lease of a minute it was renewed a minute before that ended.
     assert project.json("runs", "show", run.run_id)["lastHeartbeat"] == "2001-09-09T01:46:40Z"
 
