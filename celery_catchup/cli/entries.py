@@ -92,7 +92,8 @@ def _group_row(group: str, views: Sequence[EntryView]) -> list[object]:
 def _row(one: EntryView) -> list[object]:
     catchup = "off" if one.catchup == "off" else " ".join(filter(None, (one.catchup, one.window)))
     overlap = one.overlap_policy or None
-    return [one.name, one.schedule, catchup or None, overlap, one.watermark, one.next, _state(one)]
+    zone = "" if one.timezone in (None, "UTC") else f" ({one.timezone})"
+    return [one.name, one.schedule + zone, catchup or None, overlap, one.watermark, one.next, _state(one)]
 
 
 def _state(one: EntryView) -> str:

@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, assert_never
 
+from celery.schedules import crontab
+
 from celery_catchup.beat.catchup_entry import CatchupEntry, ConfiguredSchedule, StoredScheduleEntry
+from celery_catchup.beat.celery_schedules import zone_of
 from celery_catchup.beat.fingerprints import describe
 from celery_catchup.beat.unserved import destinations
 from celery_catchup.config.durations import format_duration
@@ -28,6 +31,7 @@ from celery_catchup.store import StoredState
 from celery_catchup.store.states import OpenRuns
 from celery_catchup.store.store import read_json, stored_length, stored_time
 from celery_catchup.store.workers import LATELY as SEEN_LATELY
+from celery_catchup.timetables.cron_table import CronTable
 from celery_catchup.timetables.timetable import OneSlot
 
 WEEK = timedelta(days=7)
@@ -41,8 +45,9 @@ _SEPARATOR = re.compile(r"[/:.\[]")
 class EntryView:
     """One line of the beat schedule. ``catchup`` is ``all``, ``latest`` or ``off``, and ``window`` how far
     back; where schedules of a list differ, each of them in their order. Without a policy the entry runs as
-    under Celery's own scheduler, and that and the fields of a policy are null. ``stopped_by`` are the runs
-    for which its chain waits (`on_failure: stop`). ``active`` runs are ``queued`` or ``running``.
+    under Celery's own scheduler, and that and the fields of a policy are null. ``timezone`` is that of
+    its cron strings. ``stopped_by`` are the runs for which its chain waits (`on_failure: stop`). ``active``
+    runs are ``queued`` or ``running``.
     ``failing`` is why its slots cannot be decided at present, ``failing_since`` since when. ``held`` is the
     number of runs for which its catch-up waits for an approval (`hold_above`); it is paused until then. A
     ``stored`` entry was created at run time; it is ``finished`` if it runs once, and that time has passed.
@@ -52,6 +57,7 @@ class EntryView:
     name: str
     task: str
     schedule: str
+    timezone: str | None
     catchup: str | None
     overlap_policy: str | None
     window: str | None
@@ -324,6 +330,7 @@ def _view(
         name=name,
         task=str(declared.task),
         schedule=_describe(declared),
+        timezone=_zones(operator, declared, entry),
         catchup=None if policy is None else _selects(policy, entry),
         overlap_policy=None if policy is None else str(policy.overlap_policy),
         window=None if policy is None else format_windows(policy, entry),
@@ -391,6 +398,15 @@ def _slots_after(entry: Entry, instant: Instant, *, count: int) -> Iterable[Inst
                 at = None
             if at is not None:
                 yield at
+
+
+def _zones(operator: Operator, declared: CatchupEntry, entry: Entry | None) -> str | None:
+    """Name the zone in which the entry's cron strings are read; None if it has none."""
+    if entry is None:
+        plain = declared.schedule
+        return str(zone_of(plain, default=operator.app.timezone)) if isinstance(plain, crontab) else None
+    tables = (schedule.timetable for schedule in entry.schedules)
+    return _once(str(table.zone) for table in tables if isinstance(table, CronTable)) or None
 
 
 def _describe(entry: CatchupEntry) -> str:

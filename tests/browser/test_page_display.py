@@ -66,6 +66,20 @@ def test_every_page_fits_its_window_in_both_themes(browser: Browser, width: int,
             browser.screenshot(PICTURES[name, width, theme])
 
 
+def test_on_a_phone_a_run_is_one_line_and_its_slot_leads_to_it(browser: Browser) -> None:
+    browser.set_window(width=NARROW)
+
+    for path in ("/catchup/runs", "/catchup/entry?entry=hourly-etl"):
+        browser.go(path)
+        rows = "[...document.querySelectorAll('.cu-short tbody tr')]"
+        heights = browser.script(f"return {rows}.map(row => row.getBoundingClientRect().height)")
+        assert heights
+        assert max(heights) < 40, path
+        wide = f"return Math.max(...{rows}.map(row => row.scrollWidth - row.clientWidth))"
+        assert browser.script(wide) <= 0, path
+    assert "/catchup/run/" in str(browser.one(".cu-short .cu-phone").get_attribute("href"))
+
+
 def test_the_schedules_show_every_entry_with_its_lane_and_the_outage(browser: Browser) -> None:
     browser.go("/catchup")
 

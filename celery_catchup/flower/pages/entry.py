@@ -68,7 +68,6 @@ class EntryDetailsPage(Page):
             "row": page.entry,
             "notes": notes(summary.status, own, self.times, entry=name),
             "range": shown,
-            "app_timezone": operator.app.timezone,
             "triggers": _trigger_links(page, chosen, link),
             "runs": runs,
             "running": progress_of(operator, runs),

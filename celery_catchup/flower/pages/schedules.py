@@ -91,7 +91,6 @@ class SchedulesPage(Page):
             "attention": _attention_links(attention, here),
             "prefixes": _prefix_links(operator, prefix, here),
             "heads": _heads(names) if sort.removeprefix("-") == EntrySort.NAME else {},
-            "app_timezone": operator.app.timezone,
             "columns": {one.value: _column(one, sort, here) for one in EntrySort},
             "axis": hour_labels(axis),
             "rows": found.entries,
