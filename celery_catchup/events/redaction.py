@@ -16,11 +16,11 @@ _HIDDEN = "***"
 _DEEPEST = 30
 """Levels of a value that are shown; one that is deeper is for programs."""
 _SECRET_PARTS = (
-    "password", "passwd", "passphrase", "token", "secret", "cookie", "apikey", "privatekey", "accesskey",
-    "credential", "authorization", "sessionid", "signature",
+    "password", "passwd", "passphrase", "passcode", "token", "secret", "cookie", "apikey", "privatekey",
+    "accesskey", "credential", "authorization", "sessionid", "signature",
 )  # fmt: skip
 """A name with one of these in it, without dashes and underscores, has a secret value."""
-_SECRET_NAMES = {"pwd", "auth", "sig", "jwt"}
+_SECRET_NAMES = {"pwd", "pass", "auth", "sig", "jwt"}
 """The same for a whole name, or its last word."""
 
 _NAMED = re.compile(

@@ -127,6 +127,7 @@ def test_beyond_the_most_dead_letters_the_oldest_count_as_failed_and_dispatch_go
         ("passphrase='hun\\'ter2' private_key=hunter2", "passphrase=*** private_key=***"),
         ("curl -H Bearer hunter2 --password hunter2 -v", "curl -H Bearer *** --password *** -v"),
         ("blob?sig=hunter2&author=Ada session_id=hunter2", "blob?sig=***&author=Ada session_id=***"),
+        ("DB_PASS=hunter2 passcode: hunter2 bypass=1", "DB_PASS=*** passcode: *** bypass=1"),
         ("{'credentials': 'hunter2', 'jwt': \"hunter2\"}", "{'credentials': ***, 'jwt': ***}"),
     ],
 )

@@ -177,6 +177,7 @@ def test_the_status_in_json_has_the_documented_fields(redis_url: str, desk_clock
         "fleet": {
             "asked": True,
             "workers": [],
+            "busy": [],
             "withoutPlugin": [],
             "unserved": [
                 {"queue": "celery", "task": None, "entries": ["hourly-etl"], "workers": [], "entirely": True}
@@ -225,6 +226,25 @@ def test_the_table_of_entries(redis_url: str, desk_clock: FakeClock) -> None:
     )
 
 
+def test_the_zone_of_cron_strings_is_that_in_which_they_are_read(
+    redis_url: str, desk_clock: FakeClock
+) -> None:
+    entries: dict[str, Any] = {
+        "app's": HOURLY,
+        "own": {"task": "proj.etl", "schedule": "0 9 * * *"},
+        "unmanaged": {"task": "proj.etl", "schedule": crontab(minute=0, hour=9)},
+        "interval": {"task": "proj.etl", "schedule": 60.0},
+    }
+    policies = {"app's": ALL, "own": {**ALL, "timezone": "Asia/Tokyo"}}
+    project = Project(redis_url, desk_clock, entries, policies, timezone="Europe/Berlin")
+
+    found = {one["name"]: one["timezone"] for one in project.json("entries")["entries"]}
+
+    berlin = "Europe/Berlin"
+    assert found == {"app's": berlin, "own": "Asia/Tokyo", "unmanaged": berlin, "interval": None}
+    assert "0 9 * * * (Asia/Tokyo)" in project.text("entries")
+
+
 def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: FakeClock) -> None:
     project = Project(redis_url, desk_clock)
     project.tick()
@@ -236,6 +256,7 @@ def test_an_entry_in_json_has_the_documented_fields(redis_url: str, desk_clock: 
                 "name": "hourly-etl",
                 "task": "proj.etl",
                 "schedule": "0 * * * *",
+                "timezone": "UTC",
                 "catchup": "all",
                 "overlapPolicy": "all",
                 "window": "6h",
