@@ -101,9 +101,14 @@ class Times:
         stamp = written(value)
         return element("time", self.at(value).strftime(form), datetime=stamp, title=stamp)
 
-    def slot_time(self, value: datetime | None) -> Markup:
-        """Write the time of a slot, with seconds only where it has any."""
-        return self.timestamp(value, form="%Y-%m-%d %H:%M" + _seconds(value))
+    def slot_time(self, value: datetime | None, *, fold_year: bool = False) -> Markup:
+        """Write the time of a slot, with seconds only where it has any; a phone may hide the year."""
+        form = "%m-%d %H:%M" + _seconds(value)
+        if value is None or not fold_year:
+            return self.timestamp(value, form=f"%Y-{form}")
+        stamp, local = written(value), self.at(value)
+        year = element("span", local.strftime("%Y-"), class_="cu-year")
+        return element("time", join([year, local.strftime(form)]), datetime=stamp, title=stamp)
 
     def short(self, value: datetime | None) -> Markup:
         """Write a time without the parts that it shares with now: ``01:30``, ``11-18 01:30``."""

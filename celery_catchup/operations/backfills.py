@@ -136,12 +136,13 @@ class BackfillView:
 
 def preview_backfill(operator: Operator, request: BackfillRequest) -> Preview:
     """Preview each slot of the range. Raise `BackfillError` for an impossible range, and `TooManySlotsError`
-    for one of more slots than the operator's ``most_planned``."""
+    for one of more slots than the operator's ``most_planned``, or without that, than the request allows."""
     entry, state, scope = _read(operator, request)
-    most = operator.most_planned
-    if most is not None and (total := survey(entry, scope)) > most:
+    most = request.max_slots if operator.most_planned is None else operator.most_planned
+    if (total := survey(entry, scope)) > most:
+        more = f", or allow more: --max-slots {total}" if operator.most_planned is None else ""
         raise TooManySlotsError(
-            f"the range has {total:,} slots, and a preview may have {most:,}; ask for a part"
+            f"the range has {total:,} slots, and a preview may have {most:,}; ask for a part{more}"
         )
     planned, newest_first = plan(entry, state, scope), request.newest_first
     return preview_plan(operator, entry, planned, scope.now, paused=state.paused, newest_first=newest_first)

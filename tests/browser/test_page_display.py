@@ -77,7 +77,7 @@ def test_on_a_phone_a_run_is_one_line_and_its_slot_leads_to_it(browser: Browser)
         assert max(heights) < 40, path
         wide = f"return Math.max(...{rows}.map(row => row.scrollWidth - row.clientWidth))"
         assert browser.script(wide) <= 0, path
-    assert "/catchup/run/" in str(browser.one(".cu-short .cu-phone").get_attribute("href"))
+    assert "/catchup/run/" in str(browser.one(".cu-short .cu-slot").get_attribute("href"))
 
 
 def test_the_schedules_show_every_entry_with_its_lane_and_the_outage(browser: Browser) -> None:

@@ -164,10 +164,12 @@ def test_a_backfill_of_too_many_slots_has_to_be_allowed(project: Project) -> Non
     century = ("hourly-etl", "--start", "1970-01-01T00:00Z", "--end", "2026-02-06T23:00Z", "-f")
 
     refused = project.catchup("backfill", *century, code=1).output
+    preview = project.catchup("backfill", *century, "-n", code=1).stderr
     made = project.json("backfill", *century, "--max-slots", "500000")
 
     assert "the range has 491,784 slots, and the backfill may have 100,000" in refused
     assert "--max-slots 491784" in refused
+    assert "--max-slots 491784" in preview
     assert made["total"] == 491_784
 
 

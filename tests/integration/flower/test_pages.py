@@ -42,6 +42,7 @@ def project(redis_url: str, desk_clock: FakeClock) -> Project:
 
 def visible_text(page: str) -> str:
     """Return the text of a page without its markup."""
+    page = re.sub(r'<span class="cu-year">([^<]*)</span>', r"\1", page)  # no gap before the month
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
