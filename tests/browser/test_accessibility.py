@@ -43,6 +43,7 @@ def pages(scene: Scene) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(300)  # a hundred examinations; a busy machine needs more than two minutes
 def test_axe_finds_nothing(browser: Browser, pages: list[str]) -> None:
     found = []
     for path in pages:
