@@ -218,14 +218,9 @@ def backfill_buttons(one: BackfillView, why: str | None) -> Markup:
     if one.ended:
         return Markup("")
     path, name = f"/backfills/{one.id}", f"backfill {one.id}"
-    if one.state == "paused":
-        first = api_button(
-            "Resume", f"{path}/resume", why=why, label=f"Resume {name}", done="The backfill is resumed."
-        )
-    else:
-        first = api_button(
-            "Pause", f"{path}/pause", why=why, label=f"Pause {name}", done="The backfill is paused."
-        )
+    verb = "Resume" if one.state == "paused" else "Pause"
+    done = f"The backfill is {verb.lower()}d."
+    first = api_button(verb, f"{path}/{verb.lower()}", why=why, label=f"{verb} {name}", done=done)
     cancel = api_button(
         "Cancel",
         f"{path}/cancel",

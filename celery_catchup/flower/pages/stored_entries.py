@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
-from celery_catchup.config.field_descriptions import FieldDescription, describe_fields
+from celery_catchup.config.field_descriptions import describe_fields
 from celery_catchup.config.policy import MAIN_FIELDS, Policy
 from celery_catchup.flower.allowed_tasks import allowed_patterns, known_tasks, why_not_allowed
 from celery_catchup.flower.markup import Markup, element, join
@@ -102,7 +102,12 @@ class EntryFormPage(Page):
             why = why or why_not_allowed(operator, entry.task)
         kind, schedule = ("cron", "") if entry is None else schedule_text(entry.schedule)
         policy = {} if entry is None else policy_of(entry)
-        fields = [PolicyField.of(one, policy) for one in describe_fields(Policy)]
+        given = {name: value for name, value in policy.items() if value is not None}
+        fields = [
+            (one, one.to_text(given[one.name]) if one.name in given else "")
+            for one in describe_fields(Policy)
+        ]
+        more = [(one, text) for one, text in fields if one.name not in MAIN_FIELDS]
         return {
             "heading": f"Edit {name}" if name else "New entry",
             "of": name,
@@ -116,44 +121,15 @@ class EntryFormPage(Page):
             "schedule": schedule,
             "one_off_window": ONE_OFF_WINDOW,
             "recovers": bool(policy),
-            "main_fields": [one for one in fields if one.name in MAIN_FIELDS],
-            "more_fields": [one for one in fields if one.name not in MAIN_FIELDS],
-            "more_open": any(one.text for one in fields if one.name not in MAIN_FIELDS),
+            "main_fields": [(one, text) for one, text in fields if one.name in MAIN_FIELDS],
+            "more_fields": more,
+            "more_open": any(text for _, text in more),
             "meanings": {one.name: one.meaning for one in describe_fields(EntryFields)},
             "written": written_json,
             "app_timezone": str(operator.app.timezone),
             "then": link(ENTRIES),
             "buttons": entry_buttons(entry, why, link, edit=False) if entry is not None else "",
         }
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyField:
-    """A field of the form: its description, and its present text."""
-
-    description: FieldDescription
-    text: str
-
-    @classmethod
-    def of(cls, description: FieldDescription, policy: dict[str, object]) -> PolicyField:
-        """Return the field with its value in a policy; empty if it is not set."""
-        value = policy.get(description.name)
-        return cls(description, "" if value is None else description.to_text(value))
-
-    @property
-    def name(self) -> str:
-        """The name in the policy."""
-        return self.description.name
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values to choose from; none if the field is written."""
-        return self.description.options
-
-    @property
-    def hint(self) -> str:
-        """The placeholder of the field: its default."""
-        return self.description.default or ""
 
 
 def why_nothing_allowed(patterns: tuple[str, ...]) -> str | None:
@@ -179,29 +155,21 @@ def entry_buttons(entry: StoredEntry, why: str | None, link: Links, *, edit: boo
     if edit:
         words = "Look" if why else "Edit"
         parts.append(element("a", words, class_="cu-btn", href=link.edit(name), aria_label=f"{words} {name}"))
-    if entry.enabled:
-        parts.append(
-            change(
-                "Disable",
-                f"{path}/update",
-                {"enabled": False},
-                label=f"Disable {name}",
-                confirm=f"Disable “{name}”? Slots that come due meanwhile do not run, and are not caught up.",
-                done=f"“{name}” is disabled.",
-                then=again,
-            )
+    verb, on = ("Disable", False) if entry.enabled else ("Enable", True)
+    missed = "Slots that come due meanwhile do not run, and are not caught up."
+    parts.append(
+        change(
+            verb,
+            f"{path}/update",
+            {"enabled": on},
+            label=f"{verb} {name}",
+            confirm=None if on else f"Disable “{name}”? {missed}",
+            done=f"“{name}” is enabled; beat runs it from its next tick on."
+            if on
+            else f"“{name}” is disabled.",
+            then=again,
         )
-    else:
-        parts.append(
-            change(
-                "Enable",
-                f"{path}/update",
-                {"enabled": True},
-                label=f"Enable {name}",
-                done=f"“{name}” is enabled; beat runs it from its next tick on.",
-                then=again,
-            )
-        )
+    )
     parts.append(
         change(
             "Delete",
