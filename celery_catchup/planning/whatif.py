@@ -7,8 +7,10 @@ taken away. With the policy that was in force nothing is added or taken away, so
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from celery_catchup.model import Instant, SkipReason, Slot
 from celery_catchup.planning.entry import Entry
@@ -60,9 +62,13 @@ class DecisionReplay:
     skips: Sequence[PastSkip]
     catchups: Sequence[RecordedCatchup]
     duration: int = 0
-    _added: dict[Slot, tuple[Instant, Instant]] = field(default_factory=dict)
+    _added: list[Instant] = field(default_factory=list)
+    """The ends of runs that were not there, in order."""
     _dropped: list[PastRun] = field(default_factory=list)
+    """Runs that are not there any more, in the order of their decisions."""
+    _dropped_ends: list[Instant] = field(default_factory=list)
     _ends: list[Instant] = field(default_factory=list)
+    """The ends of all runs that are there, in order."""
 
     def __post_init__(self) -> None:
         self._past = dict(self._standing())
@@ -128,8 +134,9 @@ class DecisionReplay:
 
     def _busy(self, recorded: int, at: Instant) -> int:
         """Return how many runs have not ended under the other policy."""
-        added = sum(begin <= at < end for begin, end in self._added.values())
-        dropped = sum(run.decided < at < (run.ended or at) for run in self._dropped)
+        added = _later(self._added, at)
+        together = takewhile(lambda run: run.decided >= at, reversed(self._dropped))  # of the same decision
+        dropped = _later(self._dropped_ends, at) - sum((run.ended or at) > at for run in together)
         return max(0, recorded + added - dropped)
 
     def _decide(
@@ -140,21 +147,28 @@ class DecisionReplay:
         if reason is not None:
             if run is not None:
                 self._dropped.append(run)
+                if run.ended is not None:
+                    insort(self._dropped_ends, run.ended)
             return ReplayedSlot(slot, at, reason, catchup)
         if run is not None:
-            self._ends += [] if run.ended is None else [run.ended]
+            if run.ended is not None:
+                insort(self._ends, run.ended)
             return ReplayedSlot(slot, at, None, catchup, run.started, run.ended)
         starts = self._free_from(at)
         ends = starts + self.duration
-        self._added[slot] = (at, ends)
-        self._ends.append(ends)
+        insort(self._added, ends)
+        insort(self._ends, ends)
         return ReplayedSlot(slot, at, None, catchup, starts, ends)
 
     def _free_from(self, at: Instant) -> Instant:
         """Return when a run that is decided now may start, after the runs before it."""
         most = most_active(self.entry.policy)
-        ends = sorted(end for end in self._ends if end > at)
-        return at if most is None or len(ends) < most else ends[len(ends) - most]
+        return at if most is None or _later(self._ends, at) < most else self._ends[-most]
+
+
+def _later(ends: Sequence[Instant], at: Instant) -> int:
+    """Count the ends after an instant."""
+    return len(ends) - bisect_right(ends, at)
 
 
 def most_at_once(replayed: Iterable[ReplayedSlot]) -> int:

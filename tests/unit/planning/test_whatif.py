@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,3 +88,15 @@ def test_a_live_slot_after_a_successful_manual_run_is_skipped_only_if_the_policy
         (12, SkipReason.GUARD_BLOCKED)
     ]
     assert decisions(DecisionReplay(entry(), [], skips, [])) == [(12, None)]
+
+
+def test_the_most_slots_of_one_request_take_seconds_at_most() -> None:
+    """A request in Flower may play 20,000 slots again; the time must not grow with their square."""
+    minutely = Entry("etl", (Schedule(parse_cron("* * * * *")),), entry(overlap_policy="all").policy)
+    skips = [PastSkip(Slot(at(0) + number * MINUTE, 0), "guard_blocked", 1) for number in range(20_000)]
+
+    began = time.process_time()
+    found = list(DecisionReplay(minutely, [], skips, [], duration=2 * MINUTE).slots())
+
+    assert time.process_time() - began < 5
+    assert found[-1].ends == at(0) + 20_000 * 2 * MINUTE
