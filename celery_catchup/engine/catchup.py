@@ -204,7 +204,7 @@ class Catchup:
 
     def next_send(self, now: Instant) -> Instant:
         """Return when the next catch-up run may be sent."""
-        return earliest_send(self._last_sent, pause=self.pause or 0, now=now)
+        return earliest_send(self._last_sent, pause=self.pause, now=now) if self.pause else now
 
     def committed(self, plans: Sequence[PreparedPlan], *, now: Instant) -> None:
         """Count what was decided, and end the catch-ups that are complete."""
