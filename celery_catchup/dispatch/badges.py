@@ -30,8 +30,7 @@ def badged_name(task: str) -> str:
 def shown_kwargs(entry: ScheduleEntry, kwargsrepr: str, badge: MarkTasks) -> str:
     """Badge the keyword arguments as they are shown. A task with an argument of such a name gets no badge,
     nor does a text that the user has set."""
-    users = "kwargsrepr" in entry.options or _KEYS & set(entry.kwargs or ())
-    if badge not in _IN_KWARGS or users:
+    if badge not in _IN_KWARGS or "kwargsrepr" in entry.options or not _KEYS.isdisjoint(entry.kwargs or ()):
         return kwargsrepr
     return badged_kwargs(kwargsrepr, placeholder("scheduled_time"))
 

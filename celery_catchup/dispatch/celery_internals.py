@@ -56,7 +56,7 @@ def can_share_template(app: Any, entry: ScheduleEntry) -> bool:
 def is_hooked(app: Any, task: Any) -> bool:
     """Tell whether code of the user's sees each message of the task. Asked at each run."""
     for signal in _SIGNALS:
-        if any(map(_is_users, signal.receivers)):
+        if signal.receivers and any(map(_is_users, signal.receivers)):
             return True
     routes = app.amqp.routes
     if routes and any(type(route) is not MapRoute for route in routes):

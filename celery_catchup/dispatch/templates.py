@@ -93,14 +93,15 @@ class Templates:
         """
         task = self._app.tasks.get(entry.task)
         try:
-            content = _content((entry.task, entry.args, entry.kwargs, entry.options))
+            args, kwargs, options = _content(entry.args), _content(entry.kwargs), _content(entry.options)
         except (_UnknownContentError, RecursionError):
             return self._compare(entry, task, (entry.name, named, badge), make)
-        key = id(task), named, badge, content  # a task need not be hashable
+        kind = id(task), entry.task, named, badge, options  # a task need not be hashable
+        key = kind, args, kwargs
         cached, template = self._cached.get(key, (None, None))
         if template is not None and cached is task:
             return None if is_hooked(self._app, task) else template
-        form = self._form(entry, task, named=named, badge=badge)
+        form = self._form(entry, task, kind)
         if form is None or is_hooked(self._app, task):
             return None
         if len(self._cached) >= _MOST:
@@ -125,10 +126,10 @@ class Templates:
             self._compared[key] = task, (deepcopy(content), repr(content)), template
         return template
 
-    def _form(self, entry: ScheduleEntry, task: Any, *, named: bool, badge: MarkTasks) -> _Form | None:
-        """Return what the entry has in common with others; None when each run needs its own message."""
-        place = id(task), entry.task, named, badge, repr(entry.options)
-        form = self._forms.get(place)
+    def _form(self, entry: ScheduleEntry, task: Any, kind: tuple[Hashable, ...]) -> _Form | None:
+        """Return what the entry has in common with others of its ``kind``; None when each run needs its own
+        message."""
+        form = self._forms.get(kind)
         if form is None or form.task is not task:
             if not can_share_template(self._app, entry):
                 return None
@@ -137,8 +138,8 @@ class Templates:
             with suppress(Exception):  # Celery raises it as well, and explains it better
                 added = message_options(task)
                 if added is not None:
-                    form.key = named, badge, _content((entry.options, added, self._route(entry)))
-            self._forms[place] = form
+                    form.key = kind[2:], _content((added, self._route(entry)))
+            self._forms[kind] = form
         return form
 
     def _made(
@@ -150,7 +151,10 @@ class Templates:
             fixed, inputs = split_inputs(entry, self._fields(entry, form), badge)
         except Exception:  # noqa: BLE001 - Celery raises it as well, and explains it better
             return make()
-        similar = self._similar.setdefault((form.key, *fixed.values()), _Similar())
+        place = form.key, *fixed.values()
+        similar = self._similar.get(place)
+        if similar is None:
+            similar = self._similar[place] = _Similar()
         if similar.proven and similar.base is not None:
             return similar.base.with_inputs(inputs)
         template = make()
@@ -176,20 +180,19 @@ class Templates:
         if None in shown.values():
             headers = amqp.create_task_message("", entry.task, args, kwargs, **shown).headers
             shown = {name: headers[name] for name in shown}
-        return {"task": entry.task, **shown, "body": _body((args, kwargs, _EMBEDDED), form.serializer)}
+        return {"task": entry.task, **shown, "body": _body(args, kwargs, form.serializer)}
 
     def _route(self, entry: ScheduleEntry) -> Any:
         found = (route(entry.task) for route in self._app.amqp.routes or ())
         return next((route for route in found if route is not None), None)
 
 
-def _body(content: tuple[Any, Any, Any], serializer: str) -> str:
+def _body(args: Any, kwargs: dict[str, Any], serializer: str) -> str:
     """Serialise arguments as kombu does; plain ones in a third of the time, because kombu creates an encoder
     for each call."""
-    args, kwargs, _ = content
     if serializer == "json" and _SCALARS.issuperset(map(type, (*args, *kwargs, *kwargs.values()))):
-        return base64_body(_encode(content), "utf-8")
-    _, encoding, body = _dumps(content, serializer=serializer)
+        return base64_body(_encode((args, kwargs, _EMBEDDED)), "utf-8")
+    _, encoding, body = _dumps((args, kwargs, _EMBEDDED), serializer=serializer)
     return base64_body(body, encoding)
 
 
@@ -223,9 +226,9 @@ def _is_comparable(value: Any) -> bool:
     """Tell whether the text of a value says everything that a message can have of it."""
     kind = type(value)
     if kind is dict:
-        return not value or (_are_comparable(value) and _are_comparable(value.values()))
+        return _are_comparable((*value, *value.values()))
     if kind in (list, tuple):
-        return not value or _are_comparable(value)
+        return _are_comparable(value)
     return kind in _SCALARS or kind in _OTHERS
 
 

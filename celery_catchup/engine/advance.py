@@ -168,6 +168,7 @@ class Advance:
                 result,
                 namespace=self.namespace,
                 dispatch=self.services.dispatch,
+                parts=self._plans.parts(result),
                 now=now,
                 busy=0 if tracked.limits_runs and not fixed else None,
                 after=None if asked else result.replay_from,
@@ -210,7 +211,7 @@ class Advance:
             progress=self.catchup.upcoming(writing, now=now),
         )
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
-        if any(one.batch.ends for one in writing):
+        if any(one.batch.more is not None and one.batch.more.ends for one in writing):
             self.revocations.expect()
         outcome = self.services.ledger.commit(self.services.leadership, batch, now=now)
         for index, key in outcome.damaged.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from celery_catchup.config.durations import format_duration
-from celery_catchup.engine.prepared_plan import PreparedPlan
+from celery_catchup.engine.prepared_plan import PlanParts, PreparedPlan
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import CatchupCompleted, CatchupPlanned, CatchupStarted, Events
 from celery_catchup.model import Instant, Plan
@@ -29,6 +31,7 @@ class SharedPlans:
     def __init__(self, watermark: Instant, now: Instant) -> None:
         self._watermark, self._now = watermark, now
         self._found: dict[Hashable, Any] = {}
+        self._parts: dict[int, PlanParts] = {}
 
     def plan(self, tracked: TrackedEntry, *, limit: int | None = None) -> Plan:
         """Plan the entry; see `plan`."""
@@ -38,6 +41,13 @@ class SharedPlans:
             return found
         found = plan(tracked.entry, tracked.state, tracked.scope(self._watermark, self._now), limit=limit)
         return self._keep("plan", tracked, found) if found.complete else found
+
+    def parts(self, plan: Plan) -> PlanParts:
+        """Return what entries with this plan have in common in a commit."""
+        found = self._parts.get(id(plan))  # kept with its plan, so that no other plan gets the id
+        if found is None:
+            found = self._parts[id(plan)] = PlanParts(plan)
+        return found
 
     def survey(self, tracked: TrackedEntry) -> tuple[int, Instant]:
         """Count the entry's slots to decide, and return where they begin; see `survey`."""
@@ -72,10 +82,12 @@ class Progress:
     def with_plans(self, plans: Iterable[Plan]) -> Progress:
         """Return the progress after these plans are committed."""
         after, ends = replace(self), set(self.slots or ())
-        for one in plans:
-            after.dispatched += len(one.runs)
-            after.skipped += one.skipped
-            after.late += sum(run.trigger.is_catchup for run in one.runs)
+        several = list(plans)
+        times = Counter(map(id, several))  # most entries share a plan with others
+        for one in {id(one): one for one in several}.values():
+            after.dispatched += len(one.runs) * times[id(one)]
+            after.skipped += one.skipped * times[id(one)]
+            after.late += sum(run.trigger.is_catchup for run in one.runs) * times[id(one)]
             ends.update(run.slot.at for run in one.runs)
             ends.update(at for skip in one.skips for at in (skip.first, skip.last))
         after.slots = (min(ends), max(ends)) if ends else None
@@ -193,9 +205,10 @@ class Catchup:
         else:
             self.progress.total += total
         self.events.emit(CatchupStarted(len(behind), total, start, now))
+        shown = lru_cache(format_duration)
         for tracked, count in zip(behind, counts, strict=True):
             policy = tracked.entry.policy
-            window = "none" if policy.window is None else format_duration(policy.window)
+            window = "none" if policy.window is None else shown(policy.window)
             self.events.emit(CatchupPlanned(tracked.entry.name, str(policy.overlap_policy), count, window))
 
     def allowed(self, now: Instant) -> int | None:
@@ -235,7 +248,7 @@ class Catchup:
         own = [one for one in plans if one.in_catchup]
         ending = {one.tracked.entry.name for one in own if one.plan.complete}
         ahead = self.progress.with_plans(one.plan for one in own)
-        return ahead.fields(running=bool(set(self._running) - ending), now=now)
+        return ahead.fields(running=any(name not in ending for name in self._running), now=now)
 
     def report_if_done(self) -> None:
         """Report the end of the catch-up when everything missed is decided."""

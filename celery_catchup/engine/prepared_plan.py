@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from celery_catchup.config.overlap_policy import Replaces
@@ -14,7 +15,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntry
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, Plan, PlannedRun, Skip, SkipReason, Trigger
 from celery_catchup.planning.entry import Entry
-from celery_catchup.store import CatchupRecord, Ends, EntryBatch, NewRun, Template
+from celery_catchup.store import CatchupRecord, Ends, EntryBatch, More, NewRun, Template
 from celery_catchup.store.batches import MOST_BYTES
 from celery_catchup.store.templates import render
 
@@ -51,34 +52,62 @@ class PreparedPlan:
         return self.size + sum(len(part.encoded) for part in fresh)
 
 
+class PlanParts:
+    """The parts of a commit that entries with the same plan have in common; the first of them builds them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._runs: list[tuple[str, dict[str, Any]]] | None = None
+        self._more: More | None = None
+
+    def runs(self, entry: Entry) -> list[tuple[str, dict[str, Any]]]:
+        """Return, for each run, the end of its record and the fields that its message needs."""
+        if self._runs is None:
+            self._runs = list(_common_fields(entry, self.plan))
+        return self._runs
+
+    def more(self, tracked: TrackedEntry, now: Instant | None) -> More:
+        """Return the decisions beside the runs."""
+        if self._more is None:
+            entry, plan = tracked.entry, self.plan
+            self._more = More(
+                skips=[
+                    (skip, entry.schedules[skip.schedule].timetable.previous_before(skip.first))
+                    for skip in plan.skips
+                ],
+                resumes=plan.complete and tracked.state.paused_at is not None,
+                missed=_missed(plan) if tracked.catchup_until is not None else 0,
+                ends=_ends(entry, plan),
+                catchup=_catchup(tracked, plan, now),
+            )
+        return self._more
+
+
 def prepare(
     tracked: TrackedEntry,
     plan: Plan,
     *,
     namespace: str,
     dispatch: Dispatch,
+    parts: PlanParts | None = None,
     now: Instant | None = None,
     busy: int | None = None,
     after: Instant | None = None,
     most_bytes: float = MOST_BYTES,
 ) -> PreparedPlan:
-    """Build the messages and records of a plan.
+    """Build the messages and records of a plan; ``parts`` are those that another entry has built.
 
     Raises `DispatchFailedError` when a message cannot be built, and `OversizeError` when the messages are
     too large for one commit. A run that its task's own guard holds back, or that cannot be followed,
     becomes a skip. Runs that may start at ``now`` are committed together with their message. ``busy`` and
     ``after`` are the assumptions of the plan, as in `EntryBatch`.
     """
+    parts = parts or PlanParts(plan)
     entry, messages, runs = tracked.entry, _Messages(tracked.entry, plan, dispatch), list[NewRun]()
     held_back: dict[PlannedRun, SkipReason] = {}
-    size, last = 0, None
-    ascending = len(entry.schedules) == 1 and not plan.skips
-    for number, planned in enumerate(plan.runs):
-        run_id, at = entry.run_id(namespace, planned.slot, first=planned.first), planned.slot.at
-        # The slot before that of the run: of one schedule without skips it is the slot of the run before.
-        if not ascending or last is None or last >= at:
-            last = entry.schedules[planned.slot.schedule].timetable.previous_before(planned.first or at)
-        record, last = _record(tracked, planned, last), at
+    size, head = 0, _head(tracked)
+    for number, (planned, (tail, common)) in enumerate(zip(plan.runs, parts.runs(entry), strict=True)):
+        run_id = entry.run_id(namespace, planned.slot, first=planned.first)
         try:
             template = messages.of(planned, run_id)
         except DispatchFailedError as error:
@@ -86,12 +115,19 @@ def prepare(
                 raise
             held_back[planned] = SkipReason.GUARD_BLOCKED if error.guarded else SkipReason.NOT_FOLLOWED
             continue
-        record["template"] = template.id
-        free = tracked.capacity < 0 or len(runs) < tracked.capacity
-        starts = now if now is not None and planned.send_at <= now and free else None
-        runs.append(_new_run(run_id, record, planned.send_at, template, starts))
+        new = NewRun(
+            run_id, planned.slot, planned.trigger, f'{head},"template":"{template.id}"{tail}', planned.send_at
+        )
+        runs.append(new)
         # A template that runs share is sent once.
-        added = len(runs[-1].message) + (len(template.encoded) if template.run is not None else 0)
+        added = len(template.encoded) if template.run is not None else 0
+        if (
+            now is not None
+            and planned.send_at <= now
+            and (tracked.capacity < 0 or len(runs) <= tracked.capacity)
+        ):
+            _start(new, template, {**common, "entry": entry.name}, now)
+            added += len(new.message)
         size += added
         if added and number and size > most_bytes:
             raise OversizeError(number)
@@ -99,25 +135,46 @@ def prepare(
         plan = _without(plan, held_back)
     if any(planned.first is not None for planned in plan.runs):
         plan = _with_covering_runs(plan, entry, namespace)
+    more = (parts if plan is parts.plan else PlanParts(plan)).more(tracked, now)
+    if tracked.declared.moving:
+        more = replace(more, anchor=_moved_anchors(tracked, plan))
     batch = EntryBatch(
         name=entry.name,
         expected=tracked.state.decided,
         decided=plan.watermark,
         capacity=tracked.capacity,
         runs=runs,
-        skips=[
-            (skip, entry.schedules[skip.schedule].timetable.previous_before(skip.first))
-            for skip in plan.skips
-        ],
-        anchor=_moved_anchors(tracked, plan) if tracked.declared.moving else None,
-        resumes=plan.complete and tracked.state.paused_at is not None,
-        missed=_missed(plan) if tracked.catchup_until is not None else 0,
+        more=more or None,
         busy=busy,
         after=after,
-        ends=_ends(entry, plan),
-        catchup=_catchup(tracked, plan, now),
     )
     return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup_until is not None)
+
+
+def _common_fields(entry: Entry, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the fields of each run's record that do not depend on the entry, as JSON and as a mapping that
+    has those of a first sending, too."""
+    ascending, last = len(entry.schedules) == 1 and not plan.skips, None
+    for planned in plan.runs:
+        at = planned.slot.at
+        # The slot before that of the run: of one schedule without skips it is the slot of the run before.
+        if not ascending or last is None or last >= at:
+            last = entry.schedules[planned.slot.schedule].timetable.previous_before(planned.first or at)
+        record = {
+            "schedule": planned.slot.schedule,
+            "slot": at,
+            "trigger": str(planned.trigger),
+            **({} if planned.first is None else {"first": planned.first, "slots": planned.slots}),
+            **({} if last is None else {"previous": last}),
+        }
+        yield "," + json.dumps(record, separators=(",", ":"))[1:-1], record | {"attempt": 1, "sends": 1}
+        last = at
+
+
+def _head(tracked: TrackedEntry) -> str:
+    """Return the fields of the record that all runs of the entry have, as the beginning of JSON."""
+    versions = "".join(f',"{name}":{_quoted(text)}' for name, text in tracked.entry.version_fields.items())
+    return f'{{"entry":{_quoted(tracked.entry.name)},"task":{_quoted(tracked.declared.task)}{versions}'
 
 
 def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:
@@ -152,23 +209,15 @@ class _Messages:
         return template
 
 
-def _new_run(
-    run_id: str, record: dict[str, Any], send_at: Instant, template: Template, now: Instant | None
-) -> NewRun:
-    """Return the run. When it may start ``now``, it has its message if the broker is the store's server, and
-    is for the outbox on others."""
-    if now is None or template.queue is None or template.db is None:
-        return NewRun(run_id, record, send_at, outbox=now is not None)
-    message = render(vars(template), run_id, {**record, "attempt": 1, "sends": 1}, now)
-    return NewRun(
-        run_id,
-        record,
-        send_at,
-        message,
-        (template.queue, template.db),
-        countdown_ms=template.countdown_ms,
-        expires_ms=template.expires_ms,
-    )
+def _start(new: NewRun, template: Template, run: Mapping[str, Any], now: Instant) -> None:
+    """Give a run that may start ``now`` its message, or mark it for the outbox if the broker is not the
+    store's server."""
+    if template.queue is None or template.db is None:
+        new.outbox = True
+        return
+    new.message = render(vars(template), new.id, run, now)
+    new.route = template.queue, template.db
+    new.countdown_ms, new.expires_ms = template.countdown_ms, template.expires_ms
 
 
 def _catchup(tracked: TrackedEntry, plan: Plan, now: Instant | None) -> CatchupRecord | None:
@@ -214,17 +263,3 @@ def _with_covering_runs(plan: Plan, entry: Entry, namespace: str) -> Plan:
         return skip.run_id
 
     return replace(plan, skips=tuple(replace(skip, run_id=covering(skip)) for skip in plan.skips))
-
-
-def _record(tracked: TrackedEntry, planned: PlannedRun, previous: Instant | None) -> dict[str, Any]:
-    """Return the part of the ledger's record that is known before the message is built."""
-    return {
-        "entry": tracked.entry.name,
-        "task": tracked.declared.task,
-        "schedule": planned.slot.schedule,
-        "slot": planned.slot.at,
-        "trigger": str(planned.trigger),
-        **tracked.entry.version_fields,
-        **({} if planned.first is None else {"first": planned.first, "slots": planned.slots}),
-        **({} if previous is None else {"previous": previous}),
-    }

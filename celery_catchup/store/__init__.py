@@ -8,7 +8,7 @@ Start with `Store` (`store.py`), which calls the scripts, and `Keys` (`keys.py`)
 from celery_catchup.store.active_limit import ActiveCatchup, ActiveLimit
 from celery_catchup.store.audit import Actor, AuditAction, AuditTrail, Change, Origin
 from celery_catchup.store.backfills import Backfill, Backfills
-from celery_catchup.store.batches import Batch, CatchupRecord, Ends, EntryBatch, NewRun, UnmanagedBatch
+from celery_catchup.store.batches import Batch, CatchupRecord, Ends, EntryBatch, More, NewRun, UnmanagedBatch
 from celery_catchup.store.connection import connect
 from celery_catchup.store.controls import Controls, Replay
 from celery_catchup.store.deadlines import DeadlineRecords
@@ -49,6 +49,7 @@ __all__ = [
     "Leadership",
     "Leases",
     "Ledger",
+    "More",
     "NewRun",
     "Notes",
     "Notices",

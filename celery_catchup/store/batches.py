@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from celery_catchup.model import Instant, Skip
+from celery_catchup.model import Instant, Skip, Slot, Trigger
 from celery_catchup.store.templates import Template
 
 MOST_BYTES = 1_000_000
@@ -21,17 +21,25 @@ _OUTBOX = -1
 
 @dataclass(slots=True)
 class NewRun:
-    """A new run; ``run`` is its record in the ledger. A run that may start at once has its message
-    and destination, or is for the outbox."""
+    """A new run; ``record`` is its record in the ledger, as JSON without the closing brace; the script adds
+    its state. A run that may start at once has its message and destination, or is for the outbox."""
 
     id: str
-    run: Mapping[str, Any]
+    slot: Slot
+    trigger: Trigger
+    record: str
     send_at: Instant
     message: str = ""
     route: tuple[str, int] | None = None
     countdown_ms: int | None = None
     expires_ms: int | None = None
     outbox: bool = False
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Decode the record."""
+        fields: dict[str, Any] = json.loads(f"{self.record}}}")
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +59,26 @@ class CatchupRecord:
     facts: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class More:
+    """Decisions that a live slot does not have; entries with the same plan share one. Each skip comes with
+    the slot before it. ``missed`` is the number of late slots, run or skipped; ``catchup`` is there if slots
+    were missed."""
+
+    skips: Sequence[tuple[Skip, Instant | None]] = ()
+    anchor: str | None = None
+    resumes: bool = False
+    missed: int = 0
+    ends: Ends | None = None
+    catchup: CatchupRecord | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.skips or self.anchor or self.resumes or self.missed or self.ends or self.catchup)
+
+
 @dataclass(slots=True)
 class EntryBatch:
-    """The decisions on one entry. ``expected`` is the watermark at which its plan started; ``missed``
-    is the number of late slots, run or skipped; ``catchup`` is there if slots were missed.
+    """The decisions on one entry. ``expected`` is the watermark at which its plan started.
 
     ``busy`` is the number of active and waiting runs that the plan assumed, None if it does not
     matter. ``after`` is the instant after which the plan assumed no run in the ledger, None if it has
@@ -66,14 +90,9 @@ class EntryBatch:
     decided: Instant
     capacity: int
     runs: Sequence[NewRun] = ()
-    skips: Sequence[tuple[Skip, Instant | None]] = ()
-    anchor: str | None = None
-    resumes: bool = False
-    missed: int = 0
+    more: More | None = None
     busy: int | None = None
     after: Instant | None = None
-    ends: Ends | None = None
-    catchup: CatchupRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +136,33 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
     runs = [new for entry in batch.entries for new in entry.runs]
     fresh = [name for name in batch.templates if name not in stored]
     routes: dict[tuple[str, int] | None, int] = {None: 0}  # queues by number
+    more = {id(one.more): one.more for one in batch.entries if one.more is not None}
+    numbers = {identity: number for number, identity in enumerate(more, 1)}
     encoded = {
         "templates": fresh,
         "stored": [name for name in batch.templates if name in stored],
-        "entries": _entry_columns(batch.entries),
+        "entries": {
+            "name": [one.name for one in batch.entries],
+            # Instants of hashes are text in the script.
+            "expected": ["" if one.expected is None else str(one.expected) for one in batch.entries],
+            "decided": [str(one.decided) for one in batch.entries],
+            "capacity": [one.capacity for one in batch.entries],
+            "busy": [-1 if one.busy is None else one.busy for one in batch.entries],
+            "after": ["" if one.after is None else str(one.after) for one in batch.entries],
+            "runs": [len(one.runs) for one in batch.entries],
+            "more": [numbers.get(id(one.more), 0) for one in batch.entries],
+        },
+        "more": [_present(one) for one in more.values()],
         "runs": {
             "id": [new.id for new in runs],
-            "slot": [str(new.run["slot"]) for new in runs],
-            "score": [_score(new.run) for new in runs],
+            "slot": [str(new.slot.at) for new in runs],
+            "score": [_score(new.slot) for new in runs],
             "send_at": [new.send_at for new in runs],
-            "trigger": [new.run["trigger"] for new in runs],
+            "trigger": [new.trigger for new in runs],
             "route": [_OUTBOX if new.outbox else routes.setdefault(new.route, len(routes)) for new in runs],
+            "countdown": [new.countdown_ms or False for new in runs],
+            "expires": [False if new.expires_ms is None else new.expires_ms for new in runs],
         },
-        "timing": {
-            str(number): _present(countdown=new.countdown_ms, expires=new.expires_ms)
-            for number, new in enumerate(runs, 1)
-            if new.countdown_ms is not None or new.expires_ms is not None
-        },
-        "more": {str(i): more for i, one in enumerate(batch.entries, 1) if (more := _more(one))},
         "unmanaged": {
             "name": [one.name for one in batch.unmanaged],
             "expected": [one.expected for one in batch.unmanaged],
@@ -148,55 +176,25 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
         "progress": dict(batch.progress),
         "routes": list(routes)[1:],
     }
-    # A record comes without its closing brace: the script appends the run's state.
-    texts = [text for new in runs for text in (_dumps(new.run)[:-1], new.message)]
+    texts = [text for new in runs for text in (new.record, new.message)]
     return _dumps(encoded), texts + [batch.templates[name].encoded for name in fresh]
 
 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _entry_columns(entries: Sequence[EntryBatch]) -> dict[str, list[Any]]:
-    """Encode entries; instants of hashes are text in the script."""
-    return {
-        "name": [one.name for one in entries],
-        "expected": ["" if one.expected is None else str(one.expected) for one in entries],
-        "decided": [str(one.decided) for one in entries],
-        "capacity": [one.capacity for one in entries],
-        "busy": [-1 if one.busy is None else one.busy for one in entries],
-        "after": ["" if one.after is None else str(one.after) for one in entries],
-        "runs": [len(one.runs) for one in entries],
-    }
-
-
-def _score(run: Mapping[str, Any]) -> str:
+def _score(slot: Slot) -> str:
     """Return the place in the chain; the fraction keeps slots of the same instant in the order of
     declaration."""
-    return f"{run['slot']}.{run['schedule']:03}" if run["schedule"] else str(run["slot"])
+    return f"{slot.at}.{slot.schedule:03}" if slot.schedule else str(slot.at)
 
 
-_SKIP = tuple(one.name for one in fields(Skip))
+def _present(more: More) -> dict[str, Any]:
+    """Encode the decisions that are there. A span of skips that ends at the slot before is extended."""
+    found = asdict(more) | {"skips": [_some(asdict(skip) | {"previous": at}) for skip, at in more.skips]}
+    return {"skips": found.pop("skips"), **{name: value for name, value in found.items() if value}}
 
 
-def _more(entry: EntryBatch) -> dict[str, Any] | None:
-    """Encode the decisions that most entries do not have."""
-    many = (entry.skips, entry.resumes, entry.missed, entry.ends, entry.catchup, entry.anchor is not None)
-    if not any(many):
-        return None
-    return _present(
-        # A span that ends at the slot before is extended.
-        skips=[
-            _present(**{name: getattr(skip, name) for name in _SKIP}, previous=previous)
-            for skip, previous in entry.skips
-        ],
-        missed=entry.missed or None,
-        resumes=entry.resumes or None,
-        ends=entry.ends and asdict(entry.ends),
-        anchor=entry.anchor,
-        catchup=entry.catchup and asdict(entry.catchup),
-    )
-
-
-def _present(**fields: Any) -> dict[str, Any]:
+def _some(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out fields without a value."""
     return {name: value for name, value in fields.items() if value is not None}

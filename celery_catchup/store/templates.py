@@ -78,7 +78,10 @@ class Template:
     def encoded(self) -> str:
         """The JSON that is stored."""
         if self.base is not None:
-            return json.dumps({"base": self.base.id, "inputs": self.inputs})
+            inputs = ",".join(
+                f'"{name}":{encode_basestring_ascii(text)}' for name, text in self.inputs.items()
+            )
+            return f'{{"base":"{self.base.id}","inputs":{{{inputs}}}}}'
         names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name", "priority")
         place = {name: getattr(self, name) for name in names}
         given = {

@@ -37,9 +37,10 @@
 -- KEYS ...                five per entry: its runs, active, chain (zsets by slot), skips (zset by last slot), hours
 -- ARGV owner, epoch, db   the fence of the leader, and the number of this database
 -- ARGV now_ms             slot time of the tick
--- ARGV batch              JSON: {templates, stored, routes, entries, runs, timing, more, unmanaged, progress}; entries and
---                         runs are columns: one list for each field, all of the same length;
---                         timing has countdown and expiry (ms) of the runs that have them, by number
+-- ARGV batch              JSON: {templates, stored, routes, entries, runs, more, unmanaged, progress}; entries and
+--                         runs are columns: one list for each field, all of the same length; `entries.more` is the
+--                         position of an entry's further decisions in `more`, 0 if it has none;
+--                         countdown and expiry (ms) of a run are false if it has none
 -- ARGV ...                for each run its record (JSON without the last brace), and its message or "";
 --                         then the templates as JSON, in the order of their ids
 -- RETURNS {"ok", JSON {changed: positions of entries to plan again, existing: run ids,
@@ -70,19 +71,17 @@ write('ZADD', keys.template_uses, used)
 -- Record a span of skipped slots with the epoch of the leader, and how many runs of the entry had not ended. A span
 -- that ends at the slot before is extended if everything else is the same.
 local function record_skip(skip, busy)
-  local key = keys.skips
-  skip.run_id = skip.run_id or ''
-  local last = redis.call('ZRANGE', key, -1, -1)[1]
-  if last and skip.previous then
+  local key, run_id, first, count = keys.skips, skip.run_id or '', skip.first, skip.count
+  local last = skip.previous and redis.call('ZRANGE', key, -1, -1)[1]
+  if last then
     local before = read_json(last) -- a list; version 0.1 stored a mapping, which is not extended
-    local same = before[5] == skip.reason and before[6] == skip.run_id and before[7] == epoch and before[8] == busy
+    local same = before[5] == skip.reason and before[6] == run_id and before[7] == epoch and before[8] == busy
     if same and before[1] == skip.schedule and before[3] == skip.previous then
       redis.call('ZREM', key, last)
-      skip.first, skip.count = before[2], before[4] + skip.count
+      first, count = before[2], before[4] + count
     end
   end
-  local span = cjson.encode({ skip.schedule, skip.first, skip.last, skip.count, skip.reason, skip.run_id, epoch, busy })
-  redis.call('ZADD', key, skip.last, span)
+  redis.call('ZADD', key, skip.last, cjson.encode({ skip.schedule, first, skip.last, count, skip.reason, run_id, epoch, busy }))
 end
 
 -- collect writes to keys of all entries, and send many of them at a time
@@ -106,8 +105,8 @@ end
 local OUTBOX = -1 -- the route of a run that may start at once, on a broker that is not this server
 local lease = look_at(sent, 1)
 local decision = string.format('"created":%d,"epoch":%d', now, epoch)
-local queued = string.format(',"state":"queued","attempt":1,"sends":1,%s,"queued":%d,"sent":%d', decision, now, sent)
 local posted = string.format(',"state":"queued","attempt":1,"sends":1,%s,"queued":%d', decision, now)
+local queued = string.format('%s,"sent":%d', posted, sent)
 local waiting = string.format(',"state":"waiting","attempt":1,"sends":0,%s', decision)
 local held = waiting .. ',"delayed":true'
 local changed, existing, damaged, watermarks, total = {}, {}, {}, {}, {}
@@ -128,12 +127,12 @@ local function damage(active, chained, known, more)
 end
 
 -- State and lease of a run that starts later than it is sent (a countdown), or expires.
-local function timed(timing)
-  local run = {
-    state = 'queued', attempt = 1, sends = 1, created = now, epoch = epoch, queued = now,
-    sent = sent + (timing.countdown or 0), countdown = timing.countdown, expires = timing.expires and sent + timing.expires or nil,
-  }
-  return ',' .. string.sub(cjson.encode(run), 2, -2), look_at(run.sent, 1, run.expires)
+local function timed(countdown, expires)
+  local starts, ends = sent + (countdown or 0), expires and sent + expires or nil
+  local state = string.format('%s,"sent":%d', posted, starts)
+  if countdown then state = string.format('%s,"countdown":%d', state, countdown) end
+  if ends then state = string.format('%s,"expires":%d', state, ends) end
+  return state, look_at(starts, 1, ends)
 end
 
 -- End the entry's active runs, but not those from `first` to `last`, one of which may be a manual run. Each takes
@@ -196,8 +195,8 @@ local function join(first, last, capacity, active, chained, doubtful)
           -- without a lease: a message that was not sent cannot be lost
           state, unpublished[#unpublished + 1] = posted, id
         else
-          local timing, look = batch.timing[tostring(j)], lease
-          if timing then state, look = timed(timing) end
+          local countdown, expires, look = new.countdown[j], new.expires[j], lease
+          if countdown or expires then state, look = timed(countdown, expires) end
           claims[#claims + 1] = look
           claims[#claims + 1] = id
           outgoing[route] = outgoing[route] or {}
@@ -227,17 +226,19 @@ end
 -- Record a catch-up once, with its first part: [at, after, epoch, active, waiting, other facts of its plan]. The last
 -- 50 of an entry are kept.
 local MOST_CATCHUPS = 50
-local function record_catchup(name, catchup, active, chained)
-  local known = read_json(redis.call('HGET', keys.catchups, name))
+local caught_up = {}
+local function record_catchup(name, catchup, stored, active, chained)
+  local known = read_json(stored)
   local last = known[#known]
   if last and last[1] == catchup.at then return end
   known[#known + 1] = { catchup.at, catchup.after, epoch, active, chained, catchup.facts }
   if #known > MOST_CATCHUPS then table.remove(known, 1) end
-  redis.call('HSET', keys.catchups, name, cjson.encode(known))
+  caught_up[#caught_up + 1] = name
+  caught_up[#caught_up + 1] = cjson.encode(known)
 end
 
-local function settle(more, name, counts, active, chained)
-  if more.catchup then record_catchup(name, more.catchup, active, chained) end
+local function settle(more, name, stored, counts, active, chained)
+  if more.catchup then record_catchup(name, more.catchup, stored, active, chained) end
   for _, skip in ipairs(more.skips) do
     local reason = 'skipped:' .. skip.reason
     counts[reason] = (counts[reason] or 0) + skip.count
@@ -248,21 +249,22 @@ local function settle(more, name, counts, active, chained)
   if more.anchor then redis.call('HSET', keys.anchors, name, more.anchor) end
 end
 
--- The first count of an hour is most often one scheduled run.
-local place, alone = math.floor(now / 3600000) % 192, cjson.encode({ hour = math.floor(now / 3600000), scheduler = 1 })
-local function tally_first(counts)
-  local key = keys.entry_hours
-  local what, count = next(counts)
-  if not what then return end
-  local lone = what == 'scheduler' and count == 1 and next(counts, what) == nil
-  if not lone or redis.call('HSETNX', key, place, alone) == 0 then tally(key, now, counts) end
+-- Count for the entry; the first counts of an hour are written as they are.
+local hour = math.floor(now / 3600000)
+local function tally_entry(counts)
+  if not next(counts) then return end
+  counts.hour = hour
+  local text = cjson.encode(counts)
+  counts.hour = nil
+  if redis.call('HSETNX', keys.entry_hours, hour % 192, text) == 0 then tally(keys.entry_hours, now, counts) end
 end
 
+local catchups = #batch.more > 0 and fields_of(keys.catchups, entries.name) or {}
 local halted = redis.call('EXISTS', keys.stopped) == 1 and fields_of(keys.stopped, entries.name) or {}
 local last = 0
 for i, name in ipairs(entries.name) do
   local base, capacity, busy, after = first_key + (i - 1) * 5, entries.capacity[i], entries.busy[i], entries.after[i]
-  local more = batch.more[tostring(i)]
+  local more = batch.more[entries.more[i]]
   keys.lane, keys.own, keys.active, keys.chain = name, KEYS[base], KEYS[base + 1], KEYS[base + 2]
   keys.skips, keys.entry_hours = KEYS[base + 3], KEYS[base + 4]
   if halted[i] then capacity = 0 end -- new runs join the chain, and wait
@@ -287,8 +289,8 @@ for i, name in ipairs(entries.name) do
       active, chained = redis.call('ZCARD', keys.active), redis.call('ZCARD', keys.chain)
     end
     active, chained, counts = join(first, last, capacity, active, chained, after == '')
-    if more then settle(more, name, counts, active_before, chained_before) end
-    tally_first(counts)
+    if more then settle(more, name, catchups[i], counts, active_before, chained_before) end
+    tally_entry(counts)
     for what, count in pairs(counts) do total[what] = (total[what] or 0) + count end
     watermarks[#watermarks + 1] = name
     watermarks[#watermarks + 1] = entries.decided[i]
@@ -300,6 +302,7 @@ for i, name in ipairs(entries.name) do
 end
 flush()
 write('HSET', keys.decided, watermarks)
+write('HSET', keys.catchups, caught_up)
 if next(total) then
   tally(keys.hours, now, total)
   count_up(total)

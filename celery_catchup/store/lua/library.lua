@@ -215,16 +215,17 @@ end
 -- Store shared templates, and mark them as used. Templates of single runs come back by run: they are stored with
 -- their run, or not at all.
 local function store_templates(ids, texts)
-  local own, used, now = {}, {}, server_now('0')
+  local own, shared, used, now = {}, {}, {}, server_now('0')
   for i, id in ipairs(ids) do
     local run = run_of_template(id)
     if run then
       own[run] = { id, texts[i] }
     else
-      redis.call('HSETNX', keys.templates, id, texts[i])
+      shared[#shared + 1], shared[#shared + 2] = id, texts[i]
       used[#used + 1], used[#used + 2] = now, id
     end
   end
+  write('HSET', keys.templates, shared)
   write('ZADD', keys.template_uses, used)
   return own
 end
