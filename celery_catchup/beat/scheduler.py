@@ -17,6 +17,7 @@ from celery_catchup.beat.assembly import Assembly, assemble
 from celery_catchup.beat.catchup_entry import (
     CatchupEntry,
     StoredScheduleEntry,
+    begun_at,
     build_entries,
 )
 from celery_catchup.beat.celery_internals import build_entry, missing_internals
@@ -148,7 +149,10 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def _fill(self, entries: Mapping[str, Any], *, lenient: bool = False) -> None:
         """Fill the schedule. When ``lenient``, leave out entries that cannot be used; these fail alone."""
         refused: dict[str, str] | None = {} if lenient else None
-        built = build_entries(entries, partial(build_entry, self), refused=refused)
+        now = self.app.now()
+        built = build_entries(
+            entries, lambda name, fields: build_entry(self, name, begun_at(now, fields)), refused=refused
+        )
         self._refused = refused or {}
         self._with_last_run = {
             name for name, one in entries.items() if isinstance(one, Mapping) and one.get("last_run_at")

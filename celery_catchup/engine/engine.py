@@ -221,19 +221,20 @@ class Engine:
             events=services.events,
             remembered=self._loss.remembered(fresh=stored.fresh),
         )
+        accepted = services.states.accepted(by_script=True) if new_term else {}
         if new_term:
             check_drift(
                 loaded.entries,
                 stored,
                 self.records,
-                accepted=services.states.accepted(),
+                accepted=accepted,
                 on_drift=self.settings.on_drift,
                 events=services.events,
             )
         adopted = adopt(services.states, services.leadership, loaded, stored, declares=self._declares)
         # Entries that change during a term come from a source that was changed on purpose.
         if adopted and (new_term or self._redeclared):
-            adopted = services.states.accept(self.records, by=services.leadership)
+            adopted = accepted == self.records or services.states.accept(self.records, by=services.leadership)
             self._redeclared = False
         if not adopted:
             self._stand_by("another beat")

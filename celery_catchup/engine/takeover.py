@@ -46,7 +46,7 @@ class LoadedEntries:
 def read_store(states: States, *, resign: Callable[[], None]) -> StoredState:
     """Read the stored state; resign when this version cannot use it, so that a beat that can takes over."""
     try:
-        return states.load()
+        return states.load(by_script=True)
     except UnfitStoreError:
         resign()
         raise
