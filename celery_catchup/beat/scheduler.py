@@ -76,7 +76,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._refused: dict[str, str] = {}
         self._with_last_run: set[str] = set()
         self._ticking, self._interrupted, self._exit_code = False, False, 0
-        self._term, self._started = -1, False
+        self._term, self._started, self._ticked_at = -1, False, 0
         self._problems = BeatProblems(self._emit, logger=logger, monotonic=self.clock.monotonic)
         with _garbage_collector_paused():
             super().__init__(app, *args, lazy=lazy, **kwargs)
@@ -310,7 +310,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self._apply_changes(source, work)
         assert self._unmanaged is not None
         unmanaged = self._unmanaged
-        now = engine.now()
+        self._ticked_at = now = engine.now()
         if not self._started:
             work.check_namespace()
         revision = work.stored_entries.revision
@@ -392,7 +392,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             if event.run.trigger is Trigger.SCHEDULER:
                 self._log_sent(event.entry)
             assert self._source is not None
-            self._source.record_sent(event.entry, to_instant(self.clock.now()))
+            self._source.record_sent(event.entry, self._ticked_at)
 
     def _log_sent(self, name: str) -> None:
         """Log the line of Celery's own scheduler, unless that has logged it already for sentry-sdk."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any
 
 from celery_catchup.config.overlap_policy import Replaces
 from celery_catchup.config.policy import Select
@@ -57,11 +56,11 @@ class PlanParts:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._runs: list[tuple[str, dict[str, Any]]] | None = None
+        self._runs: list[tuple[str, Instant | None]] | None = None
         self._more: More | None = None
 
-    def runs(self, entry: Entry) -> list[tuple[str, dict[str, Any]]]:
-        """Return, for each run, the end of its record and the fields that its message needs."""
+    def runs(self, entry: Entry) -> list[tuple[str, Instant | None]]:
+        """Return, for each run, the end of its record and the slot before its own."""
         if self._runs is None:
             self._runs = list(_common_fields(entry, self.plan))
         return self._runs
@@ -106,7 +105,7 @@ def prepare(
     entry, messages, runs = tracked.entry, _Messages(tracked.entry, plan, dispatch), list[NewRun]()
     held_back: dict[PlannedRun, SkipReason] = {}
     size, head = 0, _head(tracked)
-    for number, (planned, (tail, common)) in enumerate(zip(plan.runs, parts.runs(entry), strict=True)):
+    for number, (planned, (tail, previous)) in enumerate(zip(plan.runs, parts.runs(entry), strict=True)):
         run_id = entry.run_id(namespace, planned.slot, first=planned.first)
         try:
             template = messages.of(planned, run_id)
@@ -126,7 +125,7 @@ def prepare(
             and planned.send_at <= now
             and (tracked.capacity < 0 or len(runs) <= tracked.capacity)
         ):
-            _start(new, template, {**common, "entry": entry.name}, now)
+            _start(new, planned, template, entry.name, previous, now)
             added += len(new.message)
         size += added
         if added and number and size > most_bytes:
@@ -151,24 +150,20 @@ def prepare(
     return PreparedPlan(tracked, plan, batch, messages.templates, size, tracked.catchup_until is not None)
 
 
-def _common_fields(entry: Entry, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the fields of each run's record that do not depend on the entry, as JSON and as a mapping that
-    has those of a first sending, too."""
+def _common_fields(entry: Entry, plan: Plan) -> Iterator[tuple[str, Instant | None]]:
+    """Yield the fields of each run's record that do not depend on the entry, as the end of JSON without its
+    brace, and the slot before that of the run."""
     ascending, last = len(entry.schedules) == 1 and not plan.skips, None
     for planned in plan.runs:
-        at = planned.slot.at
-        # The slot before that of the run: of one schedule without skips it is the slot of the run before.
-        if not ascending or last is None or last >= at:
-            last = entry.schedules[planned.slot.schedule].timetable.previous_before(planned.first or at)
-        record = {
-            "schedule": planned.slot.schedule,
-            "slot": at,
-            "trigger": str(planned.trigger),
-            **({} if planned.first is None else {"first": planned.first, "slots": planned.slots}),
-            **({} if last is None else {"previous": last}),
-        }
-        yield "," + json.dumps(record, separators=(",", ":"))[1:-1], record | {"attempt": 1, "sends": 1}
-        last = at
+        slot, first = planned.slot, planned.first
+        # Of one schedule without skips, it is the slot of the run before.
+        if not ascending or last is None or last >= slot.at:
+            last = entry.schedules[slot.schedule].timetable.previous_before(first or slot.at)
+        fields = f',"schedule":{slot.schedule},"slot":{slot.at},"trigger":"{planned.trigger}"'
+        if first is not None:
+            fields = f'{fields},"first":{first},"slots":{planned.slots}'
+        yield (fields if last is None else f'{fields},"previous":{last}'), last
+        last = slot.at
 
 
 def _head(tracked: TrackedEntry) -> str:
@@ -209,12 +204,23 @@ class _Messages:
         return template
 
 
-def _start(new: NewRun, template: Template, run: Mapping[str, Any], now: Instant) -> None:
+def _start(
+    new: NewRun, planned: PlannedRun, template: Template, entry: str, previous: Instant | None, now: Instant
+) -> None:
     """Give a run that may start ``now`` its message, or mark it for the outbox if the broker is not the
     store's server."""
     if template.queue is None or template.db is None:
         new.outbox = True
         return
+    run = {
+        "entry": entry,
+        "slot": planned.slot.at,
+        "trigger": planned.trigger,
+        "previous": previous,
+        "slots": planned.slots,
+        "attempt": 1,
+        "sends": 1,
+    }
     new.message = render(vars(template), new.id, run, now)
     new.route = template.queue, template.db
     new.countdown_ms, new.expires_ms = template.countdown_ms, template.expires_ms

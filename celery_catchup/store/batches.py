@@ -160,8 +160,8 @@ def encode(batch: Batch, *, stored: Collection[str]) -> tuple[str, list[str]]:
             "send_at": [new.send_at for new in runs],
             "trigger": [new.trigger for new in runs],
             "route": [_OUTBOX if new.outbox else routes.setdefault(new.route, len(routes)) for new in runs],
-            "countdown": [new.countdown_ms or False for new in runs],
-            "expires": [False if new.expires_ms is None else new.expires_ms for new in runs],
+            "countdown": _some([new.countdown_ms for new in runs]),
+            "expires": _some([new.expires_ms for new in runs]),
         },
         "unmanaged": {
             "name": [one.name for one in batch.unmanaged],
@@ -191,10 +191,11 @@ def _score(slot: Slot) -> str:
 
 def _present(more: More) -> dict[str, Any]:
     """Encode the decisions that are there. A span of skips that ends at the slot before is extended."""
-    found = asdict(more) | {"skips": [_some(asdict(skip) | {"previous": at}) for skip, at in more.skips]}
-    return {"skips": found.pop("skips"), **{name: value for name, value in found.items() if value}}
+    skips = [asdict(skip) | {"previous": previous} for skip, previous in more.skips]
+    found = {name: value for name, value in asdict(more).items() if value}
+    return found | {"skips": [{k: v for k, v in skip.items() if v is not None} for skip in skips]}
 
 
-def _some(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out fields without a value."""
-    return {name: value for name, value in fields.items() if value is not None}
+def _some(column: list[int | None]) -> list[int | bool]:
+    """Encode a column that most runs have no value in."""
+    return [False if value is None else value for value in column] if column.count(None) < len(column) else []

@@ -186,5 +186,6 @@ def _format(message: str, placeholders: re.Pattern[str]) -> str:
     return placeholders.sub(lambda found: f"%({found[found.lastgroup or 0]})s", message.replace("%", "%%"))
 
 
+@lru_cache(maxsize=64)
 def _later(milliseconds: int | None, now: Instant) -> str:
     return "" if milliseconds is None else to_rfc3339(now + milliseconds)
