@@ -66,7 +66,7 @@ def test_a_script_builds_no_key_by_itself(name: str) -> None:
 
 BY_ITSELF = {
     "claim", "confirm_published", "lead", "mark_templates", "read_outbox", "record_standby", "record_worker",
-    "rejoin", "renew", "retry", "settle_notice", "stage_entries", "survey", "write_note",
+    "rejoin", "renew", "retry", "scan_column", "settle_notice", "stage_entries", "survey", "write_note",
 }  # fmt: skip
 """Scripts of beat and workers themselves without a fence, or that change nothing that is in force."""
 
