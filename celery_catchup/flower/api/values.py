@@ -43,7 +43,9 @@ def _parse_time(
     return parse_time(value, **info.context, whole_day=whole_day, since=since)
 
 
-def _parse_duration(value: str) -> timedelta:
+def _parse_duration(value: object) -> timedelta:
+    if not isinstance(value, str):
+        raise ValueError("expected a duration such as '6h'")
     if len(value) > _LONGEST_DURATION:
         raise ValueError(f"expected a duration such as 6h, got {len(value)} characters")
     return parse_duration(value, units=FINE_UNITS)
