@@ -15,7 +15,7 @@ def test_a_span_of_skips_is_extended_for_each_entry_by_its_own_slots(
     redis_url: str, desk_clock: FakeClock
 ) -> None:
     desk_clock.set("2026-02-07T03:30:00Z")
-    policy = {"window": "1d", "select": False}
+    policy = {"window": "1d", "exclude": "* * * * *"}  # its plan is shared, and every slot is skipped
     project = Project(redis_url, desk_clock, dict.fromkeys(NAMES, HOURLY), {"*": policy})
 
     with project.beat() as beat:
