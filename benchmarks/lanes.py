@@ -113,7 +113,7 @@ def _drain(stage: Stage, *, live: int) -> _Drained:
     lags = [(slot, at - slot) for at, slot, _ in lines(diary)]
     idle, busy = (
         quantiles([lag for slot, lag in lags if low <= slot < high], n=100, method="inclusive")
-        for low, high in ((begin, ran[0] - 1), (ran[0], ran[-1]))
+        for low, high in ((begin, ran[0] - 1), (ran[0], max(ran[-1], ran[0] + 1)))
     )
     return _Drained(rate, (idle[49], idle[98]), (busy[49], busy[98]))
 

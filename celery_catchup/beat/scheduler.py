@@ -14,12 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from celery import beat
 
 from celery_catchup.beat.assembly import Assembly, assemble
-from celery_catchup.beat.catchup_entry import (
-    CatchupEntry,
-    StoredScheduleEntry,
-    begun_at,
-    build_entries,
-)
+from celery_catchup.beat.catchup_entry import CatchupEntry, StoredScheduleEntry, begun_at, build_entries
 from celery_catchup.beat.celery_internals import build_entry, missing_internals
 from celery_catchup.beat.config_cache import load_entries
 from celery_catchup.beat.entry_sources import EntrySource, ExpandingSource, SettingsSource, open_source

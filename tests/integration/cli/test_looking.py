@@ -230,7 +230,7 @@ def test_the_zone_of_cron_strings_is_that_in_which_they_are_read(
     redis_url: str, desk_clock: FakeClock
 ) -> None:
     entries: dict[str, Any] = {
-        "app's": HOURLY,
+        "app's": {"task": "proj.etl", "schedule": crontab(minute=0)},  # a crontab belongs to its first app
         "own": {"task": "proj.etl", "schedule": "0 9 * * *"},
         "unmanaged": {"task": "proj.etl", "schedule": crontab(minute=0, hour=9)},
         "interval": {"task": "proj.etl", "schedule": 60.0},

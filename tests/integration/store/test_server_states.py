@@ -476,7 +476,7 @@ def test_a_loss_that_cannot_be_dealt_with_at_once_is_not_forgotten(
     beat.run_for(seconds=3)
     states = beat.engine.services.states
 
-    def gone(_: object) -> None:
+    def gone(_: object, **__: object) -> None:
         raise redis.ConnectionError("gone")
 
     site.admin.flushall()
