@@ -1,14 +1,14 @@
 """Deadlines: report slots whose run has not succeeded within `expect_within`, and those that recover.
 
 Only the leader judges. Until a deadline passes, that costs one comparison a tick; then the store decides in
-one step by what the ledger has, so that each slot is reported once, whichever beat leads.
+one step by what the ledger has. A slot is reported once, whichever beat leads, and also if the answer to that
+step is lost: the leader repeats the step, and knows what it has reported.
 """
 
 from __future__ import annotations
 
 import heapq
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -72,7 +72,8 @@ class Deadlines:
         self._stored: dict[str, str] = {}
         self._watched: dict[str, _Watched] = {}
         self._heap: list[tuple[Instant, str]] = []
-        self._overdue: deque[OverdueSlot] = deque()
+        self._overdue: dict[tuple[str, int, Instant], OverdueSlot] = {}
+        """Overdue slots that were reported, by entry, schedule and slot; first those to look at next."""
         self._look_at: Instant = 0
         self.changes = 0
         """Grows whenever a slot becomes overdue, or is not overdue any more."""
@@ -81,7 +82,7 @@ class Deadlines:
         """Read what the leaders before have judged; `track` follows."""
         self.changes += 1
         self._stored, self._watched = self._records.records(), {}
-        self._overdue = deque(self._records.overdue())
+        self._overdue = {one.place: one for one in self._records.overdue()}
 
     def track(self, entries: Iterable[TrackedEntry], declared: Iterable[str], *, now: Instant) -> None:
         """Watch those of these entries that have a deadline, in place of those that were watched."""
@@ -97,22 +98,23 @@ class Deadlines:
             name: one.record for name, one in watched.items() if self._stored.get(name) != one.record
         }
         changes |= {name: None for name in self._stored if name not in kept}
-        settled = [one for one in self._overdue if one.entry not in kept]
+        settled = [one for one in self._overdue.values() if one.entry not in kept]
         if changes or settled:
             self._records.set(self._leadership, changes, settled=settled)
             self._stored = {name: text for name, text in self._stored.items() if name in kept} | {
                 name: text for name, text in changes.items() if text is not None
             }
-            self._overdue = deque(one for one in self._overdue if one.entry in kept)
+            for one in settled:
+                del self._overdue[one.place]
             self.changes += bool(settled)
-        self._watched, self._heap = watched, []
+        self._watched, self._heap, self._look_at = watched, [], 0  # the clock may have been put back
         for name in watched:
             self._wait(name, now)
 
     def overdue_entries(self) -> dict[str, tuple[OverdueSlot, int]]:
         """Return the entries that have overdue slots: the first of these, and their number."""
         found: dict[str, tuple[OverdueSlot, int]] = {}
-        for one in self._overdue:
+        for one in self._overdue.values():
             first, count = found.get(one.entry, (one, 0))
             found[one.entry] = min(first, one, key=lambda slot: slot.slot), count + 1
         return found
@@ -144,30 +146,38 @@ class Deadlines:
         if not looks and not (self._heap and self._heap[0][0] <= now):
             return
         due = self._take_due(now)
-        again = self._take_overdue() if looks else []
-        self._look_at = now + _LOOK_EVERY if looks else self._look_at
+        again = self._to_look_at() if looks else []
         try:
             changes = self._judge([*due, *again], now) if due or again else []
         except BaseException:
             for one in due:
                 heapq.heappush(self._heap, (now, one.entry))
-            self._overdue.extend(slot for one in again for slot in one.slots)
             raise
-        self.changes += bool(changes)
-        self._follow(due, again, changes, now)
-        for change in changes:
+        self._look_at = now + _LOOK_EVERY if looks else self._look_at
+        for slot in (slot for one in again for slot in one.slots):
+            self._overdue[slot.place] = self._overdue.pop(slot.place)  # the next look is at others
+        news = [change for change in changes if self._note(change)]
+        self.changes += bool(news)
+        self._follow(due, changes, now)
+        for change in news:
             self._report(change, now)
 
-    def _follow(
-        self, due: list[Judgement], again: list[Judgement], changes: list[Judged], now: Instant
-    ) -> None:
-        """Follow what the store has decided."""
-        left = {
-            one.slot for one in changes if one.outcome in (DeadlineOutcome.RECOVERED, DeadlineOutcome.SETTLED)
-        }
+    def _note(self, change: Judged) -> bool:
+        """Note which slots are overdue; return False for what was reported, or ended before it was."""
+        slot, reported = change.slot, change.slot.place in self._overdue
+        match change.outcome:
+            case DeadlineOutcome.OVERDUE:
+                self._overdue[slot.place] = slot
+                return not reported
+            case DeadlineOutcome.RECOVERED | DeadlineOutcome.SETTLED:
+                self._overdue.pop(slot.place, None)
+                return reported
+            case DeadlineOutcome.DAMAGED:
+                return False
+
+    def _follow(self, due: list[Judgement], changes: list[Judged], now: Instant) -> None:
+        """Continue after the slots that the store has judged."""
         damaged = {one.slot.entry for one in changes if one.outcome is DeadlineOutcome.DAMAGED}
-        self._overdue.extend(slot for one in again for slot in one.slots if slot not in left)
-        self._overdue.extend(one.slot for one in changes if one.outcome is DeadlineOutcome.OVERDUE)
         for one in due:
             if one.entry in damaged:
                 heapq.heappush(self._heap, (now + _RETRY, one.entry))
@@ -219,11 +229,10 @@ class Deadlines:
                 newest = schedule.timetable.slots(one.judged, until, newest_first=True)
                 one.judged = max(one.judged, next(islice(newest, _MOST_BEHIND - 1, None)) - 1)
 
-    def _take_overdue(self) -> list[Judgement]:
-        """Take overdue slots to look at again, those first that were not looked at for longest."""
-        taken = [self._overdue.popleft() for _ in range(min(_AT_ONCE, len(self._overdue)))]
+    def _to_look_at(self) -> list[Judgement]:
+        """Return overdue slots to look at again, those first that were not looked at for longest."""
         by_entry: dict[str, list[OverdueSlot]] = {}
-        for slot in taken:
+        for slot in islice(self._overdue.values(), _AT_ONCE):
             by_entry.setdefault(slot.entry, []).append(slot)
         decided = {
             name: self._watched[name].tracked.state.decided or 0 for name in by_entry if name in self._watched

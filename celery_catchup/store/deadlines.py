@@ -14,7 +14,7 @@ from celery_catchup.store.listing import OverdueSlot
 from celery_catchup.store.store import AT_ONCE, StorePart, portions, stored_instant, texts
 
 MOST_OVERDUE = 100_000
-"""Overdue slots that are kept; further ones are reported, but not their recovery."""
+"""Overdue slots that are kept; the next leader does not know of further ones."""
 _LOST = json.dumps([reason for reason in SkipReason if reason.breaks_deadline])
 
 
@@ -99,8 +99,9 @@ class DeadlineRecords(StorePart):
     def judge(
         self, leadership: Leadership, several: Sequence[Judgement], *, lost_before: Instant
     ) -> list[Judged]:
-        """Judge slots in one step; return those whose state has changed, and one slot of each entry with a
-        damaged key. `FencedError` if another beat leads."""
+        """Judge slots in one step, those with a record for the first time. Return which of these are overdue,
+        which others are not any more, and one slot of each entry with a damaged key. `FencedError` if
+        another beat leads."""
         batch = [
             {
                 "name": one.entry,

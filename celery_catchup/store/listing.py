@@ -101,9 +101,14 @@ class OverdueSlot(NamedTuple):
     deadline: Instant
 
     @property
+    def place(self) -> tuple[str, int, Instant]:
+        """Which slot it is, whatever its deadline."""
+        return self.entry, self.schedule, self.slot
+
+    @property
     def member(self) -> str:
         """The slot as the store keeps it; the same text every time."""
-        return json.dumps([self.entry, self.schedule, self.slot], separators=(",", ":"))
+        return json.dumps(self.place, separators=(",", ":"))
 
 
 class Listing(StorePart):

@@ -63,7 +63,7 @@ class Accounts:
             if process.alive:
                 self.oracle.fail("a loss of state was not said", life)
         if not self.oracle.rolled_back_at:
-            self.oracle.deadlines.conclude(until=until)
+            self.oracle.deadlines.conclude(since=self.oracle.first_seen, until=until)
         if self.oracle.hub.failure is not None:
             raise self.oracle.hub.failure
 

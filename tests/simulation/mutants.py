@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any
 
 from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
 from celery_catchup.engine import Reaper, advance, deadlines, reaper, tracked_entries
 from celery_catchup.planning import planner, scope
-from celery_catchup.store import Evidence, leadership, ledger, opening
+from celery_catchup.store import DeadlineRecords, Evidence, leadership, ledger, opening
 from celery_catchup.store.store import Script
 from celery_catchup.worker_plugin import deliveries, heartbeat, worker_process
 from tests.simulation.shims import replaced
@@ -96,6 +98,23 @@ def _covered_slots_are_not_recorded(_: Any) -> list[Change]:
 
 def _deadlines_are_not_judged(_: Any) -> list[Change]:
     return [(deadlines.Deadlines, "step", lambda self, now: None)]
+
+
+def _everything_is_news(_: Any) -> list[Change]:
+    return [(deadlines.Deadlines, "_note", lambda self, change: True)]
+
+
+def _judgements_unanswered(_: Any) -> list[Change]:
+    """The misfortune that the guard is for: every other answer with news is lost."""
+    judge, turns = DeadlineRecords.judge, cycle((True, False))
+
+    def mutated(self: Any, *args: Any, **options: Any) -> Any:
+        news = judge(self, *args, **options)
+        if news and next(turns):
+            raise ConnectionError("simulated: the answer was lost")
+        return news
+
+    return [(DeadlineRecords, "judge", mutated)]
 
 
 def _no_heartbeat(_: Any) -> list[Change]:
@@ -427,13 +446,20 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "overdue_repeated": Mutant(
         "a slot that is known to be overdue is reported again",
-        (("judge_slots", r"outcome == 'overdue' and not known", "outcome == 'overdue'"),),
+        (("judge_slots", r"told = judges and 'overdue'", "told = 'overdue'"),),
+        changes=_everything_is_news,
         stress="all_beats_away",
     ),
     "recovery_unsaid": Mutant(
         "a slot that was overdue stays so when its run succeeds",
-        (("judge_slots", r"elseif known and outcome ~= 'overdue' then", "elseif false then"),),
+        (("judge_slots", r"elseif redis.call\('ZREM', keys.overdue, [^\n]*", "elseif false then"),),
         stress="all_beats_away",
+    ),
+    "overdue_answer_lost": Mutant(
+        "a slot whose judgement got no answer is not reported",
+        (("judge_slots", r"told = judges and", "told = not redis.call('ZSCORE', keys.overdue, one[4]) and"),),
+        changes=_judgements_unanswered,
+        stress="workers_stopped",
     ),
     "overdue_unsaid": Mutant(
         "no slot is ever overdue",

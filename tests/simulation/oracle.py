@@ -396,6 +396,7 @@ class Oracle:
                 self.rules.expired(record)
             case b"unreported" | b"assumed":
                 record.closed = True
+                self.deadlines.settled[record.entry, record.slot_ms] = self.hub.now
                 self.rules.assumed(record, natives=self.natives, strangers=self.strangers)
 
     def _on_replay(self, process: Process, args: list[str], answer: Any) -> None:
@@ -453,6 +454,13 @@ class Oracle:
                 process.notes["until"] = min(until, event.window_end)
             case events.CatchupCompleted() | events.Leading() | events.StandingBy():
                 process.notes["until"] = 0
+                if isinstance(event, events.Leading):
+                    self.deadlines.took_over(process)
+            case events.SlotOverdue() | events.SlotRecovered() if not self.rolled_back_at:
+                outcome = "overdue" if isinstance(event, events.SlotOverdue) else "recovered"
+                self.deadlines.told(process, (event.entry, event.slot), outcome)
+            case events.Ticked(_, leading=True) if not self.rolled_back_at:
+                self.deadlines.ticked(process)
             case events.StateSuspect():
                 process.notes["suspect"] = process.notes["tick"]
             case events.StateLost():

@@ -2,7 +2,10 @@
 --
 -- A slot is overdue if no run of it has succeeded, unless a person or the policy decided that it should not run. It stays
 -- among the overdue ones until a run of it succeeds, or that is decided. A slot that was lost (outside the window, beyond
--- a cap) will not run by itself, so it leaves them after a while. A slot that is known to be overdue is not reported again.
+-- a cap) will not run by itself, so it leaves them after a while.
+--
+-- A call whose answer was lost may be repeated: slots that are judged are all reported, and those that are looked at again
+-- as soon as they are not overdue. The leader knows what it has reported.
 --
 -- KEYS leader     hash  owner, epoch
 -- KEYS ledger     hash  run id -> run as JSON
@@ -63,23 +66,22 @@ end
 
 for i, entry in ipairs(cjson.decode(args.batch)) do
   local own, skips = KEYS[first_key + 2 * i - 2], KEYS[first_key + 2 * i - 1]
+  local judges = type(entry.record) == 'string'
   if type(redis.pcall('ZCARD', own)) ~= 'number' or type(redis.pcall('ZCARD', skips)) ~= 'number' then
     found[#found + 1] = { i - 1, 0, 'damaged', '', '' }
   else
     for j, one in ipairs(entry.slots) do
       local outcome, id, word = outcome_of(own, skips, one, entry.decided)
-      local known = redis.call('ZSCORE', keys.overdue, one[4])
       local told
-      if outcome == 'overdue' and not known then
-        told = 'overdue'
+      if outcome == 'overdue' then
+        told = judges and 'overdue'
         if redis.call('ZCARD', keys.overdue) < tonumber(args.most) then redis.call('ZADD', keys.overdue, one[3], one[4]) end
-      elseif known and outcome ~= 'overdue' then
+      elseif redis.call('ZREM', keys.overdue, one[4]) == 1 or not judges then
         told = outcome == 'succeeded' and 'recovered' or 'settled'
-        redis.call('ZREM', keys.overdue, one[4])
       end
       if told then found[#found + 1] = { i - 1, j - 1, told, id, word } end
     end
-    if type(entry.record) == 'string' then redis.call('HSET', keys.deadlines, entry.name, entry.record) end
+    if judges then redis.call('HSET', keys.deadlines, entry.name, entry.record) end
   end
 end
 return #found > 0 and cjson.encode(found) or '[]'

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import redis
 
 from celery_catchup.engine import deadlines as engine_deadlines
 from celery_catchup.events import SlotOverdue, SlotRecovered
@@ -56,6 +57,22 @@ def overdue(*beats: Beat) -> list[tuple[str, str]]:
 
 def recovered(*beats: Beat) -> list[str]:
     return [to_rfc3339(one.slot) for beat in beats for one in beat.told(SlotRecovered)]
+
+
+def lose_the_next_answer(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server judges, and its answer does not arrive; the tick after it gets its answers again."""
+    records = beat.engine.services.deadlines
+    judge = records.judge
+
+    def lost(*args: Any, **options: Any) -> Any:
+        judge(*args, **options)
+        monkeypatch.setattr(records, "judge", judge)
+        raise redis.ConnectionError("no answer")
+
+    monkeypatch.setattr(records, "judge", lost)
+    beat.clock.advance(seconds=5)
+    with pytest.raises(redis.ConnectionError):
+        beat.tick()
 
 
 def stored(beat: Beat) -> list[Any]:
@@ -108,6 +125,69 @@ def test_the_next_leader_neither_repeats_nor_forgets(redis_url: str, clock: Fake
     at(third, "2026-02-07T09:55:00Z")
 
     assert recovered(first, second, third) == [NINE]
+
+
+def test_a_slot_is_overdue_once_when_the_answer_is_lost(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = started(redis_url, clock)
+    at(beat, NINE)
+    clock.set("2026-02-07T09:20:00Z")
+    lose_the_next_answer(beat, monkeypatch)
+    at(beat, "2026-02-07T09:30:00Z")
+    assert overdue(beat) == [(NINE, "queued")]
+
+    end(beat)
+    at(beat, "2026-02-07T09:40:00Z")
+
+    assert (overdue(beat), recovered(beat)) == ([(NINE, "queued")], [NINE])
+
+
+def test_a_slot_recovers_once_when_the_answer_is_lost(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = started(redis_url, clock)
+    at(beat, NINE)
+    at(beat, "2026-02-07T09:30:00Z")
+    end(beat)
+    lose_the_next_answer(beat, monkeypatch)
+    assert stored(beat) == []
+
+    at(beat, "2026-02-07T09:40:00Z")
+    at(beat, "2026-02-07T09:50:00Z")
+
+    assert (recovered(beat), beat.engine.deadlines.overdue_entries()) == ([NINE], {})
+
+
+def test_a_slot_that_succeeds_before_it_could_be_reported_is_reported_by_neither_event(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = started(redis_url, clock)
+    at(beat, NINE)
+    clock.set("2026-02-07T09:20:00Z")
+    lose_the_next_answer(beat, monkeypatch)
+    end(beat)
+
+    at(beat, "2026-02-07T09:30:00Z")
+
+    assert (overdue(beat), recovered(beat), stored(beat)) == ([], [], [])
+
+
+def test_a_clock_that_is_put_back_repeats_no_report(redis_url: str, clock: FakeClock) -> None:
+    beat = started(redis_url, clock)
+    at(beat, NINE)
+    at(beat, "2026-02-07T09:30:00Z")
+    at(beat, "2026-02-07T08:50:00Z")
+    at(beat, "2026-02-07T09:30:00Z")
+    assert overdue(beat) == [(NINE, "queued")]
+
+    at(beat, "2026-02-07T08:50:00Z")
+    end(beat)
+    at(beat, "2026-02-07T08:51:00Z")
+    assert recovered(beat) == [NINE], "an hour that the clock repeats is not waited for"
+    at(beat, "2026-02-07T09:50:00Z")
+
+    assert (overdue(beat), recovered(beat)) == ([(NINE, "queued")], [NINE])
 
 
 def test_slots_of_an_outage_are_overdue_when_a_leader_is_back(redis_url: str, clock: FakeClock) -> None:
