@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ MOST_REPORTS = 10_000
 
 _TICK = 2.0
 """Seconds between two checks of the thread: a chain may wait for a late report."""
+
+_LAST_WAIT = 10.0
+"""Seconds that a process with undelivered reports waits for the store before it ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +144,15 @@ class Heartbeat:
                 self._backlog.append(report)
                 raise
 
+    def flush_before_exit(self) -> None:
+        """Deliver the reports that wait, before the process ends; wait a little for a store that is down.
+
+        Without its report a run that has ended is executed again.
+        """
+        deadline = self._clock.monotonic() + _LAST_WAIT
+        while not self.attempt(self.flush) and self._clock.monotonic() < deadline:
+            time.sleep(min(_TICK, self.interval))
+
     # -- beating ---------------------------------------------------------------------------
 
     def beat(self, others: Sequence[tuple[str, str]] = ()) -> None:
@@ -163,8 +176,10 @@ class Heartbeat:
         return True
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, and wait until it has put back a report that it cannot deliver."""
         self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_WAIT)
 
     def _renew(self, held: list[Execution]) -> None:
         begun = self._clock.monotonic()

@@ -83,7 +83,8 @@ class WorkerProcess:
 
     def leave(self, worker: str) -> None:
         """Deliver the reports that wait, and unregister the worker."""
-        self.heartbeat.attempt(self.heartbeat.flush, partial(self.workers.leave, worker))
+        self.heartbeat.flush_before_exit()
+        self.heartbeat.attempt(partial(self.workers.leave, worker))
 
     def warn_once(self, about: str, line: str) -> None:
         """Warn once about what a thousand messages may repeat; afterwards log at debug level."""
@@ -171,7 +172,8 @@ def worker_process(app: Any) -> WorkerProcess:
 
 
 def flush_reports() -> None:
-    """Deliver the reports that wait in this process, before it ends."""
+    """Deliver the reports that wait in this process, before it ends; it executes nothing any more."""
     for pid, process in list(_processes.values()):
         if pid == os.getpid():
-            process.heartbeat.attempt(process.heartbeat.flush)
+            process.heartbeat.stop()
+            process.heartbeat.flush_before_exit()

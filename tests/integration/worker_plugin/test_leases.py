@@ -165,6 +165,25 @@ def test_a_report_waits_for_the_store(apart: Site, store: EmbeddedServer, pool: 
     assert len(apart.lines("start")) == 1
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_a_worker_that_stops_during_an_outage_waits_to_report(
+    apart: Site, store: EmbeddedServer, pool: str
+) -> None:
+    with Worker(apart, pool=pool) as worker:
+        run_id = apart.send_run(kwargs={"seconds": 1})
+        apart.wait_for("start")
+        store.kill()
+        apart.wait_for("end")
+        until(lambda: worker.said("Redis cannot be used"))
+
+        worker.process.terminate()
+        time.sleep(2)  # without the wait its processes have ended
+        store.start()
+
+        assert apart.ended(run_id) == ["succeeded"]
+        assert worker.process.wait(timeout=20) == 0
+
+
 def test_the_main_process_keeps_its_reports_for_the_store(apart: Site, store: EmbeddedServer) -> None:
     with Worker(apart, pool="prefork", **SHORT) as worker:
         run_id = apart.send_run(kwargs={"seconds": 60})

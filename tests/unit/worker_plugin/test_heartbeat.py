@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -78,6 +79,41 @@ def test_a_report_waits_while_the_store_is_away(
 
     assert sorted(store.delivered) == ["a", "b", "c"]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]  # said once
+
+
+def test_a_process_that_ends_waits_for_the_store_with_its_reports(
+    heartbeat: Heartbeat, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.advance(seconds=seconds)
+        store.away = RedisConnectionError("refused") if len(pauses) < 3 else None
+
+    monkeypatch.setattr(time, "sleep", pause)
+    store.away = RedisConnectionError("refused")
+    heartbeat.report(report("a"))
+
+    heartbeat.flush_before_exit()
+
+    assert store.delivered == ["a"]
+    assert len(pauses) == 3
+
+
+def test_a_process_that_ends_gives_up_after_ten_seconds_and_without_reports_at_once(
+    heartbeat: Heartbeat, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = clock.monotonic()
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.advance(seconds=seconds))
+    store.away = RedisConnectionError("refused")
+
+    heartbeat.flush_before_exit()
+    assert clock.monotonic() == begun
+
+    heartbeat.report(report("a"))
+    heartbeat.flush_before_exit()
+    assert clock.monotonic() == begun + 10
 
 
 def test_a_report_that_is_interrupted_is_not_lost(heartbeat: Heartbeat, store: Store) -> None:
