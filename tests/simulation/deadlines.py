@@ -19,7 +19,8 @@ Place = tuple[str, int]
 @dataclass
 class DeadlineRules:
     """Hears the answers of the script that judges slots, the events that report them, and when runs are
-    completed. A beat that dies between the two takes the event with it; no other excuse is known."""
+    completed. A beat that dies or loses the lead between the two takes the event with it; no other excuse
+    is known."""
 
     hub: Hub
     entries: Mapping[str, Expected]

@@ -75,7 +75,7 @@ for i, entry in ipairs(cjson.decode(args.batch)) do
       local told
       if outcome == 'overdue' then
         told = judges and 'overdue'
-        if redis.call('ZCARD', keys.overdue) < tonumber(args.most) then redis.call('ZADD', keys.overdue, one[3], one[4]) end
+        if judges and redis.call('ZCARD', keys.overdue) < tonumber(args.most) then redis.call('ZADD', keys.overdue, one[3], one[4]) end
       elseif redis.call('ZREM', keys.overdue, one[4]) == 1 or not judges then
         told = outcome == 'succeeded' and 'recovered' or 'settled'
       end
