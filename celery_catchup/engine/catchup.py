@@ -295,7 +295,7 @@ def find_held(
     late: Sequence[TrackedEntry], states: States, namespace: str, *, watermark: Instant, now: Instant
 ) -> dict[str, int]:
     """Return the entries whose catch-up needs an approval, with the number of runs that it would have."""
-    limited = [one for one in late if one.entry.policy.hold_above is not None and one.state.paused_at is None]
+    limited = [one for one in late if one.entry.policy.hold_above is not None]
     if limited:
         look_up(limited, states, namespace, watermark=watermark, now=now)
     held = {}

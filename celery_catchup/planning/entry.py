@@ -322,6 +322,13 @@ class EntryState:
         """Whether a plan covers more than the time since the last tick: after a pause, or a removal."""
         return self.paused_at is not None or self.removed is not None
 
+    @property
+    def catchup_wanted(self) -> bool:
+        """Whether a person has resumed the entry and wants what it missed: that is an approval. A resume that
+        discards approves nothing of what is missed after it."""
+        discards = bool(self.pauses) and self.pauses[-1].discard
+        return self.paused_at is not None and not discards
+
     def facts(self) -> dict[str, object]:
         """Return what a catch-up depends on beside the time and the open runs, as values of JSON;
         `from_facts` reads it."""

@@ -247,7 +247,7 @@ class _Planning:
     def _is_held(self) -> bool:
         """Whether a catch-up that starts now has more runs than it may have without an approval."""
         most, running = self.entry.policy.hold_above, self.sections[1]
-        begins = self.state.used is None and self.state.paused_at is None and not self.scope.backfill
+        begins = self.state.used is None and not self.state.catchup_wanted and not self.scope.backfill
         return most is not None and begins and running.stop - running.start > most and self._catches_up
 
     @cached_property

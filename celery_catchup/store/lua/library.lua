@@ -65,6 +65,17 @@ local known_states = {
   waiting = true, queued = true, running = true, succeeded = true, failed = true, revoked = true, dead = true,
 }
 
+-- Return the pauses of an entry whose resume no beat has seen yet, each with both of its ends, from its record.
+local function unseen_pauses(before)
+  local earlier = before.earlier
+  if before.at then
+    earlier = earlier or {}
+    table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false,
+      held = before.held })
+  end
+  return earlier
+end
+
 -- Decode a run of the ledger; nil if it is missing or unreadable: scripts leave such a run alone, and the leader
 -- buries it.
 local function read_run(stored)

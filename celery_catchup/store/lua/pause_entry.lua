@@ -15,15 +15,8 @@ if before.paused then return 0 end
 record_change()
 local at = tonumber(args.now_ms)
 local decided = before.decided or before.at or decided_until(at)
--- No beat has seen the last resume yet: keep the pause before it, with both of its ends.
-local earlier = before.earlier
-if before.at then
-  earlier = earlier or {}
-  table.insert(earlier, { at = before.at, resumed = before.resumed or before.at, discard = before.discard or false,
-    held = before.held })
-end
 redis.call('HSET', keys.paused, args.entry, cjson.encode({
-  paused = true, at = at, decided = decided, reason = args.reason, by = args.by, earlier = earlier,
+  paused = true, at = at, decided = decided, reason = args.reason, by = args.by, earlier = unseen_pauses(before),
   held_at = before.held_at,
 }))
 redis.call('INCR', keys.version)

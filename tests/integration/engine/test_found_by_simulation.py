@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from celery_catchup.events import EntryHeld
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import Beat
 
@@ -81,3 +82,35 @@ def test_a_tick_that_fails_after_the_server_went_back_loses_no_slot(
 
 def _unreachable(*_: Any, **__: Any) -> None:
     raise redis.ConnectionError("unreachable")
+
+
+@pytest.mark.parametrize("then", ["approve", "discard"])
+def test_what_is_missed_after_held_runs_were_discarded_is_held_by_itself(
+    redis_url: str, clock: FakeClock, then: str
+) -> None:
+    """A discard comes while no beat runs, and the outage goes on: those runs nobody has approved."""
+    entries = {"etl": ("0 * * * *", {"window": "1d", "overlap_policy": "allow", "hold_above": 3})}
+    first = Beat(redis_url, clock, entries)
+    first.tick()
+    first.engine.resign()
+    clock.advance(hours=5)  # 10:00 to 14:00
+    second = Beat(redis_url, clock, entries)
+    second.tick()
+    second.engine.resign()
+    clock.advance(minutes=30)
+    first.controls.resume("etl", discard=True, now=first.engine.now())
+    clock.advance(hours=4)  # 15:00 to 18:00
+    third = Beat(redis_url, clock, entries)
+    third.run_for(seconds=120)
+
+    assert first.sent("etl") == []
+    assert third.told(EntryHeld) == [EntryHeld("etl", 4)]
+
+    clock.advance(minutes=10)
+    third.controls.resume("etl", discard=then == "discard", now=third.engine.now())
+    third.run_for(seconds=120)
+
+    hours = [f"2026-02-07T{hour}:00:00Z" for hour in range(15, 19)]
+    assert first.sent("etl") == (hours if then == "approve" else [])
+    assert third.skipped("etl")[0] == ("2026-02-07T10:00:00Z", "2026-02-07T14:00:00Z", 5, "discarded")
+    assert len(third.skipped("etl")) == (1 if then == "approve" else 2)
