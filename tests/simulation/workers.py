@@ -45,7 +45,11 @@ class Task:
                 **delivery.headers,
                 "retries": delivery.retries,
                 "hostname": post.process.name if post else "",
-                "delivery_info": {"routing_key": QUEUE, "exchange": ""},
+                "delivery_info": {
+                    "routing_key": QUEUE,
+                    "exchange": "",
+                    "priority": delivery.headers.get("priority"),
+                },
                 "properties": {TOKEN: token} if token else {},
             }
         )
