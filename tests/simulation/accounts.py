@@ -81,14 +81,27 @@ class Accounts:
     def _judge_end(self, run_id: str, run: Mapping[str, Any], ledger: Mapping[str, Any], until: int) -> None:
         """Every run of a time that is over has ended, in a way that it may end."""
         still_open = run["state"] in ("waiting", "queued", "running") and not run.get("unreported")
-        # Without the plugin a chain goes on at the pace of the leader's looks.
-        slow = not self.oracle.natives and self.oracle.entries[run["entry"]].chained
+        # Without the plugin a chain, or the next place, goes on at the pace of the leader's looks.
+        slow = not self.oracle.natives and (
+            self.oracle.entries[run["entry"]].chained or self._waits_for_place(run, ledger, until)
+        )
         if still_open and run["slot"] < until and not slow:
             self.oracle.fail("never ended", run["entry"], run["slot"], run["state"], run_id)
         if run["state"] == "dead" and not self.oracle.runs[run_id].executions:
             self.oracle.fail("dead without an execution", run["entry"], run["slot"], run_id)
         if run["state"] == "revoked":
             self._justify_revocation(run, ledger)
+
+    def _waits_for_place(self, run: Mapping[str, Any], ledger: Mapping[str, Any], until: int) -> bool:
+        """Whether ``catchup_max_active`` delays the run: others that were sent lately have all places."""
+        late = ("catchup", "backfill")
+        busy = [
+            other
+            for other in ledger.values()
+            if other["trigger"] in late and other["state"] in ("queued", "running") and other["sent"] > until
+        ]
+        limit = self.oracle.max_active
+        return limit is not None and run["trigger"] in late and len(busy) >= limit
 
     def _justify_revocation(self, run: Mapping[str, Any], ledger: Mapping[str, Any]) -> None:
         """A run was not executed: it expired, or a newer one of its entry has replaced it."""
