@@ -432,7 +432,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "hold_forgets_slots": Mutant(
         "the watermark of a held entry does not stay",
-        (("hold_entries", r"decided = one\[2\]", "decided = tonumber(args.now_ms)"),),
+        (("hold_entries", r"decided = before[^,]*", "decided = tonumber(args.now_ms)"),),
         stress="all_beats_away",
     ),
     "exclusions_ignored": Mutant(
