@@ -316,9 +316,11 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             return max(_MOMENT, min(self._longest_sleep, engine.services.leadership.until_stale()))
         self._start_term(work, unmanaged, now)
         engine.advance(now)
-        engine.release(now)
-        if work.notifier is not None:
-            work.notifier.step(engine, now)
+        try:
+            engine.release(now)
+        finally:  # receivers hear of overdue slots while the broker is down, too
+            if work.notifier is not None:
+                work.notifier.step(engine, now)
         send = partial(self._send, work, source, now=now)
         prepare = self._send_as_celery if self._overridden(*_SENDING) else work.sender.unmanaged_messages
         unmanaged.send_due(now, prepare, send, limit=self._batch_size, has_time=engine.has_time)

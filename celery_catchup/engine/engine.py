@@ -15,7 +15,7 @@ from celery_catchup.engine.failures import Failures, describe
 from celery_catchup.engine.housekeeping import Housekeeping
 from celery_catchup.engine.releases import Releases
 from celery_catchup.engine.revocations import Revocations
-from celery_catchup.engine.services import Services, StoredChanges
+from celery_catchup.engine.services import DispatchFailedError, Services, StoredChanges
 from celery_catchup.engine.standby import Standby
 from celery_catchup.engine.state_loss import ELSEWHERE, EMPTIED, WENT_BACK, StateLoss
 from celery_catchup.engine.takeover import (
@@ -334,7 +334,12 @@ class Engine:
             self._revocations.send()
             self._backfills.advance(self.entries.by_name, now)
             entries, posted = self.entries.names, self._advance.posted
-            self._releases.release(self._term, entries, now, outbox=self._advance.unpublished, posted=posted)
+            outbox = self._advance.unpublished
+            try:
+                self._releases.release(self._term, entries, now, outbox=outbox, posted=posted)
+            except DispatchFailedError:
+                self.deadlines.step(now)  # while the broker is down, slots become overdue
+                raise
             self._advance.unpublished = False
             self.housekeeping.step(self.server_ms, now, entries=self.entries.names)
             self.deadlines.step(now)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import redis
 
+from celery_catchup.engine import DispatchFailedError
 from celery_catchup.engine import deadlines as engine_deadlines
 from celery_catchup.events import SlotOverdue, SlotRecovered
 from celery_catchup.model import RunState, to_rfc3339
 from celery_catchup.testing import FakeClock
-from tests.integration.beats import Beat
+from tests.integration.beats import Beat, Broker
 
 POLICY = {"window": "6h", "overlap_policy": "all", "expect_within": "20m"}
 NINE, TEN = "2026-02-07T09:00:00Z", "2026-02-07T10:00:00Z"
@@ -188,6 +189,21 @@ def test_a_clock_that_is_put_back_repeats_no_report(redis_url: str, clock: FakeC
     at(beat, "2026-02-07T09:50:00Z")
 
     assert (overdue(beat), recovered(beat)) == ([(NINE, "queued")], [NINE])
+
+
+def test_a_slot_is_overdue_while_the_broker_is_down(redis_url: str, clock: FakeClock) -> None:
+    beat = Beat(redis_url, clock, {"etl": ("0 * * * *", POLICY)}, broker=Broker(atomic=False))
+    beat.tick()
+    beat.broker.down = True
+    clock.set(NINE)
+    with pytest.raises(DispatchFailedError):
+        beat.tick()
+
+    clock.set("2026-02-07T09:20:01Z")
+    with pytest.raises(DispatchFailedError):
+        beat.tick()
+
+    assert overdue(beat) == [(NINE, "queued")]
 
 
 def test_slots_of_an_outage_are_overdue_when_a_leader_is_back(redis_url: str, clock: FakeClock) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from celery_catchup.beat import scheduler as beat
+from celery_catchup.engine import DispatchFailedError
+from celery_catchup.engine.releases import Releases
 from celery_catchup.model import RunState
 from celery_catchup.notifications.delivery import DeliveryError
 from celery_catchup.notifications.sender import Sender
@@ -162,6 +164,21 @@ def test_a_leader_that_was_killed_before_it_queued_leaves_that_to_the_next(
     assert kinds(project) == []
 
     project.tick()
+
+    assert kinds(project) == [("overdue", "etl")]
+
+
+def test_an_entry_is_overdue_while_the_broker_is_down(
+    redis_url: str, desk_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object, **__: object) -> None:
+        raise DispatchFailedError("the broker is down")
+
+    project = project_of(redis_url, desk_clock, {"etl": {**ALL, "expect_within": "20m"}})
+    with leading(project) as scheduler:
+        at(project, scheduler, TEN)
+        monkeypatch.setattr(Releases, "release", down)
+        at(project, scheduler, "2026-02-07T10:20:00Z")
 
     assert kinds(project) == [("overdue", "etl")]
 
