@@ -105,7 +105,9 @@ def _drain(stage: Stage, *, live: int) -> _Drained:
         _miss(stage, shared)
         until(lambda: len(lines(late)) >= stage.scale.backlog, what="the backlog", patience=900, every=0.5)
         time.sleep(1)
-    ran = sorted(at for at, _, _ in lines(late))
+        ran = sorted(at for at, _, _ in lines(late))
+        if live:
+            until(lambda: sum(slot >= ran[0] for _, slot, _ in lines(diary)) > live // 2, what="live runs")
     first, last = ran[len(ran) // 20], ran[-1 - len(ran) // 20]
     rate = (len(ran) * 0.9) / (last - first)
     if not live:
