@@ -68,7 +68,7 @@ def _calls(samples: dict[tuple[str, str], Sample]) -> Table:
     ]
     rate = samples["stored", "cpu_rate"].shown()
     note = f"`apply` stores {rate} entries a second, by the processor time of client and server together."
-    return Table("Calls with so many stored entries", ("call", "ms", "ms of processor time"), rows, note)
+    return Table("Calls with all entries stored", ("call", "ms", "ms of processor time"), rows, note)
 
 
 def _bars(samples: dict[tuple[str, str], Sample], count: int) -> list[Row]:
