@@ -53,6 +53,7 @@ class Outcome:
 class Snapshot:
     stored: list[tuple[bytes, bytes]]
     held: dict[int, Delivery]
+    held_entries: frozenset[str]
     leader: str | None
     led_at: int
     at: int
@@ -140,8 +141,8 @@ class World:
     def take_snapshot(self) -> None:
         oracle = self.oracle
         stored = self.network.server.snapshot()
-        held = dict(self.broker.held)
-        self.snapshots.append(Snapshot(stored, held, oracle.leader, oracle.led_at, self.hub.now))
+        held, entries = dict(self.broker.held), frozenset(oracle.held)
+        self.snapshots.append(Snapshot(stored, held, entries, oracle.leader, oracle.led_at, self.hub.now))
 
     def roll_back(self) -> None:
         """The server goes back to one of the last snapshots; on an atomic broker its queue does, too."""
@@ -153,7 +154,7 @@ class World:
         self.accounts.archive()
         self.network.server.restore(one.stored)
         oracle.rolled_back_at, oracle.leader, oracle.led_at = self.hub.now, one.leader, 0
-        oracle.watermarks, oracle.paused = {}, {}
+        oracle.watermarks, oracle.paused, oracle.held = {}, {}, set(one.held_entries)
         oracle.leases.clear()
         oracle.holders.clear()
         for record in oracle.runs.values():  # a leader that was ahead may have decided slots of the future
