@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.measuring import Findings, Row, bars_table, printed
-from benchmarks.page import write
+from benchmarks.page import keep, kept, write
 from benchmarks.scales import SCALES
 from benchmarks.stage import Stage
 from celery_catchup.testing.embedded_server import EmbeddedServer
@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     rest is shown and written all the same."""
     options = _parser().parse_args(arguments)
     scale = SCALES["quick" if options.quick else options.scale]
+    writes = options.write or not (options.only or options.no_write or scale.name != "full")
     found, begun, failed = Findings(), time.monotonic(), False
     with EmbeddedServer(password="") as server, tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         stage = Stage(scale, server, Path(folder))
@@ -49,14 +50,16 @@ def main(arguments: list[str]) -> int:
             except (RuntimeError, TimeoutError) as error:
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 part, failed = Findings(bars=[Row.unknown(BENCHMARKS[name], "failed")]), True
+            if writes:
+                keep(name, part, scale)
             for table in part.tables:
                 print(printed(table), flush=True)
             found.extend(part)
         stage.close()
     print(printed(bars_table("Bars", found.bars)))
     print(f"\n{_summary(found)}; {time.monotonic() - begun:.0f} s in all.")
-    if options.write or not (options.only or options.no_write or scale.name != "full"):
-        print(f"Written to {write(found, scale)}.")
+    if writes:
+        print(f"Written to {write(kept(BENCHMARKS))}.")
     return int(failed)
 
 
@@ -72,7 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="smaller, once, without slow peers where they are slow"
     )
     parser.add_argument("--scale", choices=SCALES, default="full", help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="write the page after a partial run too")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the page after a partial run too; the other benchmarks keep their figures",
+    )
     parser.add_argument("--no-write", action="store_true", help="leave the page as it is")
     return parser
 

@@ -14,7 +14,7 @@ from benchmarks.__main__ import BENCHMARKS
 from benchmarks.counting import CountingProxy, Traffic
 from benchmarks.growth import growth
 from benchmarks.measuring import Findings, Row, Sample, Table, ratio_bar
-from benchmarks.page import BEGIN, END, PAGE, write
+from benchmarks.page import BEGIN, END, PAGE, keep, kept, write
 from benchmarks.plot import ratios
 from benchmarks.scales import TINY
 from benchmarks.stage import Stage, installed
@@ -92,7 +92,7 @@ def test_only_what_is_between_the_markers_of_the_page_is_replaced(tmp_path: Path
     found = Findings([Table("Ticks", ("who", "ms"), [["ours", "1"]])], bars)
     drawing = tmp_path / "drawing.svg"
 
-    write(found, TINY, page, drawing)
+    write({"Measured by a test.": found}, page, drawing)
     once = page.read_text()
 
     assert "old figures" not in once
@@ -100,9 +100,25 @@ def test_only_what_is_between_the_markers_of_the_page_is_replaced(tmp_path: Path
     assert once.endswith(f"{END}\nafter\n")
     assert "| ours  | 1    |" in once
     assert "met" in once
+    assert "Measured by a test." in once
     # Ratios are drawn, with what is wanted; other bars are not.
     assert ratios(bars) == {"ours against <theirs>": (3.0, 4.0)}
     assert "ours against <theirs>" in list(ElementTree.parse(drawing).getroot().itertext())
+
+
+def test_a_run_of_one_benchmark_leaves_the_figures_of_the_others(tmp_path: Path) -> None:
+    ticks, chains = (
+        Findings([Table(title, ("who",), [["ours"]])], [Row(title, "1 ms", "≤ 2 ms", True)])
+        for title in ("Ticks", "Chains")
+    )
+    keep("ticks", Findings(), TINY, tmp_path)
+    keep("chains", chains, TINY, tmp_path)
+
+    keep("ticks", ticks, TINY, tmp_path)
+
+    parts = list(kept(["slots", "ticks", "chains"], tmp_path).values())
+    assert [table.title for part in parts for table in part.tables] == ["Ticks", "Chains"]
+    assert [bar for part in parts for bar in part.bars] == [*ticks.bars, *chains.bars]
 
 
 def test_the_page_of_the_documentation_has_a_place_for_the_figures() -> None:
