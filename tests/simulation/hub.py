@@ -157,6 +157,15 @@ class Hub:
             raise self.failure
         self.now = max(self.now, until)
 
+    def wake(self, process: Process) -> None:
+        """Let a stopped process go on now, with all of its threads."""
+        until, process.stopped_until = process.stopped_until, 0
+        self._events = [
+            (self.now if one is process and at == until else at, number, one, work)
+            for at, number, one, work in self._events
+        ]
+        heapq.heapify(self._events)
+
     def abandon(self) -> None:
         """The end: whoever still waits is let go without another word."""
         self._loop = getcurrent()

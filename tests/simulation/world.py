@@ -192,7 +192,8 @@ class World:
         self.set_server_clock(0)
         for one in (*self.beats, *self.workers):
             self.set_clock(one.clock, 0)
-            one.process.stopped_until = one.process.cut_off_until = 0
+            one.process.cut_off_until = 0
+            self.hub.wake(one.process)
             one.process.traps.clear()
             one.process.notes.pop("to_end", None)
         self.fleet.calm, self.fleet.slow_until, self.broker.slow_until = True, 0, 0
