@@ -247,7 +247,7 @@ class Advance:
         tracked, result, name = one.tracked, one.plan, one.tracked.entry.name
         tracked.state.decided = result.watermark
         if result.complete:
-            tracked.state.paused_at, tracked.state.pauses, tracked.state.removed = None, (), None
+            tracked.state.end_pauses()
             self.entries.wake(name, result.wake_at)
         else:
             tracked.wake_at = now

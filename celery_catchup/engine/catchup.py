@@ -260,13 +260,14 @@ class Catchup:
     def carry_over(
         self, entries: TrackedEntries, now: Instant, *, only: Collection[str] | None = None
     ) -> None:
-        """Continue with entries that were read again, all or only these; one that is gone or paused leaves
-        the catch-up."""
+        """Continue with entries that were read again, all or only these; one that is gone, paused or begins
+        again leaves the catch-up."""
         for name, former in list(self._running.items()):
             if only is not None and name not in only:
                 continue
             tracked = entries.by_name.get(name)
-            if tracked is None or tracked.state.paused:
+            # After another pause, or as a new entry of the same name, it has another catch-up.
+            if tracked is None or tracked.state.paused or _begins_again(tracked, former):
                 del self._running[name]
                 self._unshared = True
                 continue
@@ -309,6 +310,11 @@ def find_held(
         if result.held:
             held[tracked.entry.name] = result.held
     return held
+
+
+def _begins_again(tracked: TrackedEntry, former: TrackedEntry) -> bool:
+    """Tell whether an entry was resumed, created or given a new schedule since its catch-up started."""
+    return tracked.state.resumes and tracked.state.pause_record != former.state.pause_record
 
 
 def _fix_room(tracked: TrackedEntry) -> None:

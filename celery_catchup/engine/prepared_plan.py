@@ -74,7 +74,7 @@ class PlanParts:
                     (skip, entry.schedules[skip.schedule].timetable.previous_before(skip.first))
                     for skip in plan.skips
                 ],
-                resumes=plan.complete and tracked.state.paused_at is not None,
+                resumes=tracked.state.pause_record if plan.complete and tracked.state.resumes else "",
                 missed=_missed(plan) if tracked.catchup_until is not None else 0,
                 ends=_ends(entry, plan),
                 catchup=_catchup(tracked, plan, now),

@@ -280,6 +280,7 @@ class _Reader:
                 paused=bool(pause.get("paused")),
                 paused_at=pause.get("decided", pause.get("at")),
                 pauses=_pauses(pause) if pause else (),
+                pause_record=stored.paused.get(name, ""),
                 held_at=pause.get("held_at"),
                 removed=self._removed(name, decided),
                 changed_at=self._changed(declared, entry),

@@ -288,6 +288,7 @@ class EntryState:
     paused          nothing is planned; ``paused_at`` stays set until the resume is planned
     paused_at       up to here everything was decided when the entry was paused
     pauses          the pauses whose resume is still to be planned; none: one since ``paused_at``
+    pause_record    the stored record of these pauses, which is removed when their resume is decided
     held_at         when its catch-up was held, for its window; the wait for an approval expires no slot
     removed         ``(after, until]`` in which the entry was not declared, still to be recorded
     changed_at      when a changed schedule was first seen, if the time before is not to be replayed
@@ -307,6 +308,7 @@ class EntryState:
     paused: bool = False
     paused_at: Instant | None = None
     pauses: tuple[Pause, ...] = ()
+    pause_record: str = ""
     held_at: Instant | None = None
     removed: tuple[Instant, Instant] | None = None
     changed_at: Instant | None = None
@@ -328,6 +330,10 @@ class EntryState:
         discards approves nothing of what is missed after it."""
         discards = bool(self.pauses) and self.pauses[-1].discard
         return self.paused_at is not None and not discards
+
+    def end_pauses(self) -> None:
+        """Forget pauses and a removal whose end is decided."""
+        self.paused_at, self.pauses, self.pause_record, self.removed = None, (), "", None
 
     def facts(self) -> dict[str, object]:
         """Return what a catch-up depends on beside the time and the open runs, as values of JSON;

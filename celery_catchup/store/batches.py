@@ -62,12 +62,13 @@ class CatchupRecord:
 @dataclass(frozen=True, slots=True)
 class More:
     """Decisions that a live slot does not have; entries with the same plan share one. Each skip comes with
-    the slot before it. ``missed`` is the number of late slots, run or skipped; ``catchup`` is there if slots
-    were missed."""
+    the slot before it. ``resumes`` is the record of the pause whose end is decided; a record that was written
+    since stays. ``missed`` is the number of late slots, run or skipped; ``catchup`` is there if slots were
+    missed."""
 
     skips: Sequence[tuple[Skip, Instant | None]] = ()
     anchor: str | None = None
-    resumes: bool = False
+    resumes: str = ""
     missed: int = 0
     ends: Ends | None = None
     catchup: CatchupRecord | None = None

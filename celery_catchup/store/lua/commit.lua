@@ -245,7 +245,8 @@ local function settle(more, name, stored, counts, active, chained)
     record_skip(skip, active + chained)
   end
   counts.missed = more.missed
-  if more.resumes then redis.call('HDEL', keys.paused, name) end
+  -- The plan knows nothing of a pause that was written since.
+  if more.resumes and redis.call('HGET', keys.paused, name) == more.resumes then redis.call('HDEL', keys.paused, name) end
   if more.anchor then redis.call('HSET', keys.anchors, name, more.anchor) end
 end
 

@@ -77,8 +77,15 @@ for i, name in ipairs(names) do
       if not first_seen[i] then put(seen, name, instants[i]) end
       local pause = instants[i] == args.now_ms and begun or resumed(instants[i])
       if not (pauses[i] and read_json(pauses[i]).paused) then put(pausing, name, pause) end
-    elseif effect == 'reschedule' and not pauses[i] then
-      put(pausing, name, rescheduled)
+    elseif effect == 'reschedule' then
+      local pause = read_json(pauses[i])
+      if not pause.at then
+        put(pausing, name, rescheduled)
+      elseif not pause.paused then
+        -- A commit under way, of the old schedule, removes the record that it has read, and must leave this one.
+        pause.revision = revision
+        put(pausing, name, cjson.encode(pause))
+      end
     end
   end
 end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -388,3 +388,100 @@ def test_a_mistake_that_alike_entries_share_is_reported_for_each(
     assert sorted(failing) == ["a", "a.b", "c"]
     assert "entries.a.b.schedule" in failing["a.b"]
     assert slots(client, "good") == ["09:06:00", "09:07:00"]
+
+
+# -- changes while the leader decides ----------------------------------------------------------
+
+
+def during_the_next_commit(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
+    """Do something between the leader's plan and its commit."""
+    stock, left = Ledger.commit, list(actions)
+
+    def commit(self: Ledger, *args: Any, **more: Any) -> Any:
+        while left:
+            left.pop(0)()
+        return stock(self, *args, **more)
+
+    monkeypatch.setattr(Ledger, "commit", commit)
+
+
+def test_a_pause_holds_that_comes_while_the_first_slot_of_a_new_entry_is_decided(
+    project: Project,
+    beat: Scheduler,
+    stored: Entries,
+    clock: FakeClock,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    clock.advance(seconds=31)
+    during_the_next_commit(monkeypatch, lambda: project.catchup("pause", "sync"))
+    beat.tick()
+
+    run_for(beat, clock, seconds=120)
+
+    assert slots(client, "sync") == ["09:06:00"]
+
+
+def test_a_pause_holds_that_comes_while_a_resume_is_decided(
+    project: Project, beat: Scheduler, clock: FakeClock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.catchup("pause", "hourly-etl")
+    beat.tick()
+    clock.advance(hours=1)
+    project.catchup("resume", "hourly-etl")
+    during_the_next_commit(monkeypatch, lambda: project.catchup("pause", "hourly-etl"))
+    beat.tick()
+
+    clock.advance(hours=1)
+    beat.tick()
+
+    assert slots(client, "hourly-etl") == ["10:00:00"]
+
+
+def test_a_new_schedule_that_comes_while_a_new_entry_is_decided_loses_no_slot(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.create("sync", task="proj.etl", schedule="0 0 1 1 *")
+    clock.advance(seconds=29, milliseconds=900)  # 09:05:59.9
+    during_the_next_commit(monkeypatch, lambda: stored.update("sync", schedule="* * * * *"))
+    beat.tick()
+    clock.advance(seconds=1)
+    beat.tick()
+
+    assert slots(client, "sync") == ["09:06:00"]
+
+
+def test_an_entry_that_is_created_again_during_its_catch_up_has_no_slots_from_before(
+    redis_url: str, clock: FakeClock, client: redis.Redis
+) -> None:
+    project = Project(redis_url, clock, catchup_ledger_ttl="30d", catchup_rate_limit="10s")
+    stored, fields = entries(project.app), {**EVERY_MINUTE, "catchup": ALL}
+    stored.create("sync", **fields)
+    clock.advance(minutes=10)  # 09:15:30; slots from 09:06 on
+    with project.beat() as beat:
+        beat.tick()
+        clock.advance(minutes=5)
+        stored.delete("sync")
+        stored.create("sync", **fields)
+        run_for(beat, clock, seconds=60)
+
+    assert slots(client, "sync") == ["09:06:00", "09:21:00"]
+
+
+def test_a_pause_during_a_catch_up_that_no_tick_has_seen_is_discarded(
+    redis_url: str, clock: FakeClock, client: redis.Redis
+) -> None:
+    project = Project(redis_url, clock, catchup_ledger_ttl="30d", catchup_rate_limit="10s")
+    policy = {**ALL, "on_resume": "discard"}
+    entries(project.app).create("sync", **EVERY_MINUTE, catchup=policy)
+    clock.advance(minutes=3)  # 09:08:30
+    with project.beat() as beat:
+        beat.tick()
+        clock.advance(seconds=1)
+        project.catchup("pause", "sync")
+        clock.advance(minutes=5)
+        project.catchup("resume", "sync")
+        run_for(beat, clock, seconds=60)
+
+    assert slots(client, "sync") == ["09:06:00", "09:07:00", "09:08:00", "09:14:00"]
