@@ -104,14 +104,24 @@ class EntryRecords(StorePart):
         return [name for lowest, highest in ranges for name in self._between(lowest, highest)]
 
     def _between(self, lowest: str | int, highest: str | int) -> list[str]:
-        names: list[str] = []
+        """Read the names in a range of revisions, some at a time.
+
+        A record that is changed meanwhile leaves the range, so that the following ones move up, and one of
+        them would be passed over: then the range is read again.
+        """
+        key, names = self._keys.revisions, dict[bytes, None]()
         while True:
-            some: Any = self._client.zrangebyscore(
-                self._keys.revisions, lowest, highest, start=len(names), num=AT_ONCE
-            )
-            names += [name.decode(errors="replace") for name in some]
-            if len(some) < AT_ONCE:
-                return names
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.zcount(key, lowest, highest)
+                pipe.zrangebyscore(key, lowest, highest, start=0, num=AT_ONCE)
+                count, some = pipe.execute()
+            found = list[bytes](some)
+            while len(found) < count and some:
+                some = self._client.zrangebyscore(key, lowest, highest, start=len(found), num=AT_ONCE)
+                found += some
+            names |= dict.fromkeys(found)
+            if len(found) >= count or count <= AT_ONCE:
+                return [name.decode(errors="replace") for name in names]
 
     def write(self, changes: Sequence[RecordChange], *, change: Change | None, now: Instant) -> int:
         """Write all changes in one step, and return their revision; `ConflictError` if any is in conflict.

@@ -12,7 +12,7 @@ import redis
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import to_datetime
 from celery_catchup.operations import Operator
-from celery_catchup.store import EntryRecords, Keys, Ledger, States, Store
+from celery_catchup.store import EntryRecords, Keys, Ledger, States, Store, entry_records
 from celery_catchup.store.entry_records import RecordChange
 from celery_catchup.stored_entries.entries import Entries, entries
 from celery_catchup.testing import FakeClock
@@ -485,3 +485,22 @@ def test_a_pause_during_a_catch_up_that_no_tick_has_seen_is_discarded(
         run_for(beat, clock, seconds=60)
 
     assert slots(client, "sync") == ["09:06:00", "09:07:00", "09:08:00", "09:14:00"]
+
+
+def test_a_change_of_many_entries_is_read_whole_while_one_of_them_changes_again(
+    stored: Entries, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_records, "AT_ONCE", 2)
+    names = [f"sync-{i}" for i in range(7)]
+    stored.apply([{**EVERY_MINUTE, "name": name} for name in names])
+    stock, changes = client.zrangebyscore, [*names[:2]]
+
+    def zrangebyscore(*args: Any, **more: Any) -> Any:
+        if changes:
+            stored.update(changes.pop(), description="changed")
+        return stock(*args, **more)
+
+    monkeypatch.setattr(client, "zrangebyscore", zrangebyscore)
+    found = EntryRecords(Store(client, "proj")).changed(0, 1)
+
+    assert set(found) >= set(names[2:])
