@@ -60,6 +60,8 @@ class Engine:
         self.services, self.settings, self.namespace = services, settings, namespace
         self._declared = {one.name: one for one in declared}
         self._stored: dict[str, Declared] = {}
+        self._reload_stored = False
+        """Whether the server has lost writes since the stored entries were read."""
         self._refused: dict[str, str] = {}
         self.records, self._destination, self._redeclared = records, destination, False
         self._declares = digest(records, destination)
@@ -132,12 +134,13 @@ class Engine:
         if known:
             watermark = now if self.entries.settled(now) else self._settled_at
         term = self.services.leadership.lead(now=now, watermark=watermark)
-        changes = self._read_stored_entries(term)
         if term.lost:
             self._loss.notice(self.entries, self._advance.watermark, leading=self.leading)
             # Until everything is read again, the store may be behind what this beat has decided.
             self.epoch = self._version = -1
             self._settled_at = watermark = None
+            self._reload_stored = True
+        changes = self._read_stored_entries(term)
         if not term.leads:
             self._loss.report(ELSEWHERE)
             self._stand_by(term.owner)
@@ -164,9 +167,10 @@ class Engine:
         """Read the stored entries that changed since the last tick; a standby does, too, so that it can take
         over at once. Return None without changes."""
         source = self.services.stored_entries
-        if term.entries == source.revision and not term.lost:
+        if term.entries == source.revision and not self._reload_stored:
             return None
-        changes = source.read_changes(term.entries, reload=term.lost)
+        changes = source.read_changes(term.entries, reload=self._reload_stored)
+        self._reload_stored = False
         self._stored |= {one.name: one for one in changes.declared}
         for name in (*changes.gone, *changes.refused):
             self._stored.pop(name, None)

@@ -393,6 +393,13 @@ def test_a_mistake_that_alike_entries_share_is_reported_for_each(
 # -- changes while the leader decides ----------------------------------------------------------
 
 
+def raises(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
 def during_the_next_commit(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
     """Do something between the leader's plan and its commit."""
     stock, left = Ledger.commit, list(actions)
@@ -504,3 +511,25 @@ def test_a_change_of_many_entries_is_read_whole_while_one_of_them_changes_again(
     found = EntryRecords(Store(client, "proj")).changed(0, 1)
 
     assert set(found) >= set(names[2:])
+
+
+def test_a_loss_of_state_is_noticed_if_the_entries_cannot_be_read_at_that_moment(
+    project: Project,
+    beat: Scheduler,
+    stored: Entries,
+    clock: FakeClock,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    run_for(beat, clock, seconds=40)
+    client.flushall()
+    with monkeypatch.context() as broken:
+        broken.setattr(EntryRecords, "read_all", raises(redis.ConnectionError("reset")))
+        stored.create("other", **EVERY_MINUTE)
+        run_for(beat, clock, seconds=1)
+    run_for(beat, clock, seconds=1)
+
+    assert "the server has forgotten what it had acknowledged" in caplog.text
+    assert set(beat._work.engine.services.stored_entries.entries) == {"other"}
