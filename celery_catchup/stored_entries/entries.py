@@ -41,6 +41,7 @@ from celery_catchup.stored_entries.stored_entry import EntryFields, StoredEntry,
 from celery_catchup.stored_entries.validation import (
     PLACE,
     parse_entries,
+    parse_schedules,
     schedule_mistakes,
     too_long,
 )
@@ -223,7 +224,7 @@ class Entries:
             )
             pairs = [(known.get(name), one) for name, one in wanted.items()]
             changes = [change for before, after in pairs if (change := compare(before, after))]
-            self._check(parsed, pairs, mistakes)
+            self._check(parsed, pairs, mistakes, raws)
             changes += [change for one in gone if (change := compare(one, None))]
             if dry_run or not changes:
                 return Applied(
@@ -245,16 +246,18 @@ class Entries:
         """Return what is wrong with each of these entries, by name; those without mistakes are left out."""
         given = builtins.list(entries)
         parsed, mistakes = parse_entries(given)
-        mistakes += schedule_mistakes(self._app, parsed, new=(), now=self._now())
+        examined = [*parsed, *parse_schedules(given, parsed=parsed)]
+        mistakes += schedule_mistakes(self._app, examined, new=(), now=self._now())
         return mistakes_by_entry(mistakes, [str(one.get("name")) for one in given], place=PLACE)
 
     def take_over(self, entries: Mapping[str, tuple[Mapping[str, object], Instant | None]]) -> Applied:
         """Create the entries of another scheduler, all or none; each counts from its last run there."""
-        parsed, mistakes = parse_entries([fields for fields, _ in entries.values()])
+        raws = [fields for fields, _ in entries.values()]
+        parsed, mistakes = parse_entries(raws)
         pairs: builtins.list[tuple[StoredEntry | None, StoredEntry]] = [
             (None, self._with(None, one)) for one in parsed
         ]
-        self._check(parsed, pairs, mistakes)
+        self._check(parsed, pairs, mistakes, raws)
         writes = [replace(_write_of(None, one), since=entries[one.name][1]) for _, one in pairs]
         names = tuple(one.name for _, one in pairs)
         change = Change(
@@ -268,7 +271,7 @@ class Entries:
     def _change(self, before: StoredEntry | None, raw: Mapping[str, object], *, dry_run: bool) -> StoredEntry:
         parsed, mistakes = parse_entries([raw])
         pairs = [(before, self._with(before, one)) for one in parsed]
-        self._check(parsed, pairs, mistakes)
+        self._check(parsed, pairs, mistakes, [raw])
         ((_, entry),) = pairs
         if entry is before or dry_run:
             return entry
@@ -297,12 +300,15 @@ class Entries:
         parsed: Sequence[EntryFields],
         pairs: Sequence[tuple[StoredEntry | None, StoredEntry]],
         found: Sequence[Mistake],
+        raws: Sequence[object],
     ) -> None:
         """Raise every mistake of the entries that change, after those found already."""
         effects = {after.name: effect_of(before, after) for before, after in pairs if after is not before}
         changed = [one for one in parsed if one.name in effects]
         new = {name for name, effect in effects.items() if effect is not Effect.NONE}
         mistakes = Mistakes(found)
+        if mistakes:
+            changed += parse_schedules(raws, parsed=parsed)
         mistakes += schedule_mistakes(self._app, changed, new=new, now=self._now())
         mistakes += too_long(after for _, after in pairs if after.name in effects)
         mistakes.raise_if_any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +45,18 @@ def parse_entries(raws: Sequence[object]) -> tuple[list[EntryFields], Mistakes]:
                 mistakes.add(where, "another entry of this set has the same name; keep one of them")
             found[one.name] = one
     return list(found.values()), mistakes
+
+
+def parse_schedules(raws: Iterable[object], *, parsed: Iterable[EntryFields]) -> list[EntryFields]:
+    """Parse only schedule and policy of entries that are not ``parsed`` because another field is wrong: their
+    mistakes are reported with it."""
+    known, found = {one.name for one in parsed}, list[EntryFields]()
+    for raw in raws:
+        if isinstance(raw, Mapping) and "schedule" in raw and raw.get("name") not in known:
+            alone = {name: raw[name] for name in ("name", "schedule", "catchup") if name in raw}
+            with suppress(ConfigurationError):
+                found.append(EntryFields.read({**alone, "task": "-"}, where=PLACE))
+    return found
 
 
 def schedule_mistakes(

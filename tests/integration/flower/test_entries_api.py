@@ -85,10 +85,15 @@ def test_every_mistake_is_listed_at_once_also_beside_a_task_that_is_not_allowed(
     wrong = site.post("/entries", {**every, "options": {"task_id": "1"}})
 
     assert (wrong.status, wrong.json["code"]) == (403, "task_not_allowed")
-    # A schedule can be judged only when the entry can be parsed.
+    # A schedule can be judged only of an entry with a name.
     assert [one["where"] for one in wrong.json["mistakes"]] == ["task", "name", "options"]
     again = site.post("/entries", {**every, "name": "a.b c", "labels": {"": "x"}})
-    assert [one["where"] for one in again.json["mistakes"]] == ["task", "labels"]
+    assert [one["where"] for one in again.json["mistakes"]] == [
+        "task",
+        "labels",
+        "catchup.window",
+        "schedule",
+    ]
     last = site.post("/entries", {**every, "name": "a.b c", "task": "proj.sync"})
     assert [one["where"] for one in last.json["mistakes"]] == ["catchup.window", "schedule"]
 

@@ -109,7 +109,7 @@ def test_every_mistake_is_reported_at_once_and_nothing_is_written(
     before = state(client)
     wrong = [
         {"name": "a", "task": "t", "schedule": "61 * * * *", "catchup": "6x"},
-        {"name": "b", "task": "", "schedule": "0 * * * *", "lables": {}},
+        {"name": "b", "task": "", "schedule": "0 25 * * *", "catchup": "6y", "lables": {}},
         {"name": "c", "task": "t", "schedule": {"every": "10ms"}},
         {"name": "d", "task": "t", "schedule": {"at": "2026-02-07T09:00Z"}},
         {"name": "e", "task": "t", "schedule": "0 * * * *", "kwargs": {"x": object()}},
@@ -132,6 +132,8 @@ def test_every_mistake_is_reported_at_once_and_nothing_is_written(
         "entries.sync",
         "entries.a.catchup.window",
         "entries.a.schedule",
+        "entries.b.catchup.window",
+        "entries.b.schedule",
         "entries.c.schedule",
         "entries.d.schedule.at",
     ]
