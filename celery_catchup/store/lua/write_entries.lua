@@ -11,6 +11,9 @@
 -- KEYS meta             hash    schema version of the stored state
 -- KEYS scheduler        hash    the scheduler's watermark
 -- KEYS first_seen       hash    entry -> instant (ms)
+-- KEYS anchors          hash    entry -> phase of its intervals (ms)
+-- KEYS fingerprints     hash    entry -> what its schedule looked like
+-- KEYS changed          hash    entry -> since when the current schedule holds (ms)
 -- KEYS paused           hash    entry -> {paused, at, …} as JSON
 -- KEYS left_off, removed
 -- KEYS audit, audit_times   the audit trail: records by id, ids by time (ms)
@@ -63,6 +66,7 @@ local function resumed(at) return cjson.encode({ paused = false, at = tonumber(a
 local begun, rescheduled = resumed(args.now_ms), resumed(decided_until(tonumber(args.now_ms)))
 local pauses, first_seen = fields_of(keys.paused, names), fields_of(keys.first_seen, names)
 local texts, revisions, gone, back, seen, pausing, resuming = {}, {}, {}, {}, {}, {}, {}
+local again, anchors = {}, {}
 local function put(list, name, value) list[#list + 1], list[#list + 2] = name, value end
 for i, name in ipairs(names) do
   local effect = effects[i]
@@ -74,7 +78,13 @@ for i, name in ipairs(names) do
     put(texts, name, records[i])
     if effect == 'begin' then
       back[#back + 1] = name
-      if not first_seen[i] then put(seen, name, instants[i]) end
+      if not first_seen[i] then
+        put(seen, name, instants[i])
+      elseif expected[i] == 0 then
+        -- Another entry of a known name: its intervals count from now on, and its schedule has not changed.
+        again[#again + 1] = name
+        put(anchors, name, instants[i])
+      end
       local pause = instants[i] == args.now_ms and begun or resumed(instants[i])
       if not (pauses[i] and read_json(pauses[i]).paused) then put(pausing, name, pause) end
     elseif effect == 'reschedule' then
@@ -93,6 +103,9 @@ write('HSET', keys.entries, texts)
 write('HDEL', keys.entries, gone)
 write('ZADD', keys.revisions, revisions)
 write('HSET', keys.first_seen, seen)
+write('HSET', keys.anchors, anchors)
+write('HDEL', keys.fingerprints, again)
+write('HDEL', keys.changed, again)
 write('HSET', keys.paused, pausing)
 write('HDEL', keys.paused, resuming)
 write('HDEL', keys.left_off, back)

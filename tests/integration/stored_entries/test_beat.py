@@ -196,6 +196,37 @@ def test_an_entry_that_is_created_again_has_no_slots_from_before(
     assert slots(client, "sync") == ["09:06:00", "09:09:00"]
 
 
+def test_an_interval_that_is_created_again_counts_from_its_creation(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    fields: dict[str, Any] = {"task": "proj.etl", "schedule": {"every": "1m"}, "catchup": ALL}
+    stored.create("sync", **fields)
+    run_for(beat, clock, seconds=70)
+    stored.delete("sync")
+    run_for(beat, clock, seconds=30)  # 09:07:10
+
+    stored.create("sync", **fields)
+    run_for(beat, clock, seconds=70)
+
+    assert slots(client, "sync") == ["09:06:30", "09:08:10"]
+
+
+def test_another_schedule_of_an_entry_that_is_created_again_is_no_change(
+    project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    policy = {**ALL, "on_schedule_change": "from_now"}
+    stored.create("sync", task="proj.etl", schedule="0 0 1 1 *", catchup=policy)
+    project.tick()
+    stored.delete("sync")
+    project.tick()
+
+    stored.create("sync", task="proj.etl", schedule="*/10 * * * *", catchup=policy)
+    clock.advance(minutes=30)
+    project.tick()
+
+    assert slots(client, "sync") == ["09:10:00", "09:20:00", "09:30:00"]
+
+
 def test_a_disabled_entry_rests_until_it_is_enabled(
     beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis
 ) -> None:
