@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,9 +69,10 @@ def compare(before: StoredEntry | None, after: StoredEntry | None) -> EntryChang
 
 def changed_values(change: EntryChange | None) -> dict[str, Any]:
     """Return the new value of each field that changes, for the audit trail; arguments and options may hold
-    secrets, so that only their names are kept."""
+    secrets, so that only their names are kept. The trail leaves out empty parameters, so that empty values
+    are texts: ``enabled`` becomes ``"false"``."""
     fields = () if change is None else change.fields
-    return {one.field: "***" if one.field in _UNSEEN else one.now for one in fields}
+    return {one.field: "***" if one.field in _UNSEEN else one.now or json.dumps(one.now) for one in fields}
 
 
 def effect_of(before: StoredEntry | None, after: StoredEntry) -> Effect:

@@ -506,6 +506,15 @@ def test_a_change_of_several_things_leaves_one_record_that_counts_them(world: Wo
     assert (world.count(), world.records()[0]["outcome"]) == (before + 2, "done")
 
 
+def test_a_field_that_is_switched_off_or_emptied_is_on_record(world: World) -> None:
+    fields = ("--task", "proj.sync", "--schedule", "0 * * * *", "--description", "x")
+    world.project.catchup("entries", "add", "sync", *fields)
+
+    world.project.catchup("entries", "edit", "sync", "--disable", "--description", "")
+
+    assert world.records()[0]["parameters"] == {"description": '""', "enabled": "false"}
+
+
 def test_a_change_that_changes_nothing_leaves_no_record(world: World) -> None:
     world.project.catchup("pause", "hourly-etl")
     before = world.count()
