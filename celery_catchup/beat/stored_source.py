@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 _Part = TypeVar("_Part")
 
 _LEDGER_TTL = PREFIX + "ledger_ttl"
+_ROUNDS = 5
+"""How often changes are looked for that were made meanwhile; the next tick reads what is left."""
 _WARNINGS = 20
 """Warnings about stored entries that are logged at once; there may be one for each of thousands."""
 
@@ -64,14 +66,14 @@ class StoredSource:
         self._shadowed: set[str] = set()
 
     def read_changes(self, revision: int, *, reload: bool) -> StoredChanges:
-        """Read what has changed up to this revision; with ``reload``, or after the server went back, read
-        everything again."""
+        """Read what has changed up to this revision or a later one; with ``reload``, or after the server went
+        back, read everything again."""
         known = self.revision
         if known < 0 or reload or revision < known:
             records = self._records.read_all() if revision or known > 0 else {}
             touched = {*records, *self.entries}
         else:
-            touched = set(self._records.changed(known, revision))
+            touched, revision = self._changed(known, revision)
             records = self._records.read(touched)
         found, refused = resolve_stored(self._app, records, taken=self._taken)
         self._shadowed = (self._shadowed - touched) | {name for name in refused if self._taken(name)}
@@ -85,6 +87,20 @@ class StoredSource:
         if touched and known >= 0:
             logger.info(logfmt("Entries changed", stored=len(self.entries), changed=len(touched)))
         return StoredChanges(tuple(found.declared.values()), gone, refused, found.longest_window)
+
+    def _changed(self, known: int, revision: int) -> tuple[set[str], int]:
+        """Return the names of the entries that have changed since a revision, and up to which one.
+
+        An entry that changes again while its name is looked for has a later revision, and would be left as it
+        was before both changes: those are looked for, too.
+        """
+        touched = set[str]()
+        for _ in range(_ROUNDS):
+            touched.update(self._records.changed(known, revision))
+            known, revision = revision, self._records.version()
+            if revision <= known:
+                break
+        return touched, known
 
     def rejoin(self) -> None:
         """Let the stored entries join a schedule that was filled again."""

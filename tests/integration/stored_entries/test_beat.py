@@ -525,6 +525,25 @@ def test_a_pause_during_a_catch_up_that_no_tick_has_seen_is_discarded(
     assert slots(client, "sync") == ["09:06:00", "09:07:00", "09:08:00", "09:14:00"]
 
 
+def test_a_change_is_in_force_although_the_entry_changes_again_while_it_is_read(
+    beat: Scheduler, stored: Entries, clock: FakeClock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.create("sync", **EVERY_MINUTE)
+    run_for(beat, clock, seconds=29)  # 09:05:59
+    stored.update("sync", enabled=False)
+    stock, again = EntryRecords.changed, [lambda: stored.update("sync", description="x")]
+
+    def changed(self: EntryRecords, after: int, until: int) -> list[str]:
+        while again:
+            again.pop()()
+        return stock(self, after, until)
+
+    monkeypatch.setattr(EntryRecords, "changed", changed)
+    run_for(beat, clock, seconds=2)
+
+    assert slots(client, "sync") == []
+
+
 def test_a_change_of_many_entries_is_read_whole_while_one_of_them_changes_again(
     stored: Entries, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
