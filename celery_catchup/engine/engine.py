@@ -170,7 +170,8 @@ class Engine:
         if term.entries == source.revision and not self._reload_stored:
             return None
         changes = source.read_changes(term.entries, reload=self._reload_stored)
-        self._reload_stored = False
+        if self._reload_stored:
+            self._refused, self._reload_stored = {}, False
         self._stored |= {one.name: one for one in changes.declared}
         for name in (*changes.gone, *changes.refused):
             self._stored.pop(name, None)

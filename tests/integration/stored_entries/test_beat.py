@@ -424,6 +424,19 @@ def test_a_mistake_that_alike_entries_share_is_reported_for_each(
 # -- changes while the leader decides ----------------------------------------------------------
 
 
+def test_an_entry_that_is_lost_with_the_state_does_not_fail_any_more(
+    beat: Scheduler, project: Project, stored: Entries, clock: FakeClock, client: redis.Redis
+) -> None:
+    EntryRecords(Store(client, "proj")).write([RecordChange("torn", 0, "{")], change=None, now=0)
+    run_for(beat, clock, seconds=2)
+    assert [one["entry"] for one in project.json("status")["failing"]] == ["torn"]
+
+    client.flushall()
+    run_for(beat, clock, seconds=2)
+
+    assert project.json("status")["failing"] == []
+
+
 def raises(error: Exception) -> Callable[..., Any]:
     def fail(*_: Any, **__: Any) -> Any:
         raise error
