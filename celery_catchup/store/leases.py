@@ -32,10 +32,12 @@ class ClaimOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """The answer to a claim; ``run`` is the ledger's record if it was granted."""
+    """The answer to a claim; ``run`` is the ledger's record if it was granted. ``limited``: the run has one of
+    the places of ``catchup_max_active``, which its end passes on."""
 
     answer: ClaimOutcome
     run: Mapping[str, Any] = field(default_factory=dict)
+    limited: bool = False
 
 
 class ReportResult(NamedTuple):
@@ -98,7 +100,9 @@ class Leases(StorePart):
             self._rejoin(run_id, lane=answer[1].decode())
             answer = self._checked("claim", args, entry=entry)
         kind = ClaimOutcome(answer[0].decode())
-        return Claim(kind, json.loads(answer[1]) if kind is ClaimOutcome.GRANTED else {})
+        if kind is not ClaimOutcome.GRANTED:
+            return Claim(kind)
+        return Claim(kind, json.loads(answer[1]), limited=bool(answer[2]))
 
     def _checked(self, script: str, args: Mapping[str, object], **keys: str) -> Any:
         """Run a script that refuses a stored state of a newer version."""

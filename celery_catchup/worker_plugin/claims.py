@@ -85,7 +85,7 @@ def _take(task: Any, process: WorkerProcess, delivery: Delivery) -> None:
         case ClaimOutcome.GRANTED:
             notebook = Notebook(process.notes, delivery.run_id, owner=delivery.token)
             run = RunContext.of(delivery.run_id, claim.run, lease=lease, notebook=notebook)
-            _start(process, delivery, run, owner=delivery.token)
+            _start(process, delivery, run, owner=delivery.token, limited=claim.limited)
             process.events.emit(
                 RunStarted(run.entry, run.run_id, run.slot, run.trigger, run.attempt, run.started)
             )
@@ -146,8 +146,10 @@ def _replaces(request: Any) -> bool:
     return bool(request.replaced_task_nesting)
 
 
-def _start(process: WorkerProcess, delivery: Delivery, run: RunContext, *, owner: str) -> None:
-    execution = Execution(run, owner)
+def _start(
+    process: WorkerProcess, delivery: Delivery, run: RunContext, *, owner: str, limited: bool = False
+) -> None:
+    execution = Execution(run, owner, limited=limited)
     process.heartbeat.hold(delivery.token, execution)
     enter_run(run)
     if process.settings.export_env:

@@ -42,6 +42,8 @@ class Execution:
     """Environment variables that were set for it, with their values before."""
     replaced: bool = False
     """Whether another task was sent to go on with the run."""
+    limited: bool = False
+    """Whether its end passes one of the places of ``catchup_max_active`` on."""
 
     @property
     def renewable(self) -> bool:

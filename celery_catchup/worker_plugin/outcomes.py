@@ -71,6 +71,7 @@ def _report_of(
         letter=dead_letter_of(outcome, process.categories) if went_wrong else "",
         delay_ms=0 if final else _delay_ms(outcome, now=process.clock.now()),
         lane=run._lane,
+        limited=execution.limited,
     )
 
 

@@ -34,7 +34,7 @@ class Report:
 
     Without a state the run is tried again, ``delay_ms`` from now. ``even_unclaimed``: it counts also when
     its owner had not claimed the run yet, as long as no other worker has. ``lane`` is that of a backfill's
-    run; other runs are in the lane of their entry.
+    run; other runs are in the lane of their entry. ``limited``: the end of the run passes a place on.
     """
 
     run_id: str
@@ -46,6 +46,7 @@ class Report:
     delay_ms: int = 0
     even_unclaimed: bool = False
     lane: str = ""
+    limited: bool = False
 
 
 def error_line(error: object) -> str:

@@ -108,8 +108,9 @@ class WorkerProcess:
 
     def _send(self, report: Report) -> Callable[[], object] | None:
         """Send a success, which is read later: the next message is fetched meanwhile. None for reports that
-        are delivered at once, because runs or errors may have to be published after them."""
-        if report.state is not RunState.SUCCEEDED or self._publishes:
+        are delivered at once, because runs or errors may have to be published after them, or a place passed
+        on: this process may have no next message before that."""
+        if report.state is not RunState.SUCCEEDED or self._publishes or report.limited:
             return None
         answer = self.leases.send_finish(
             report.run_id, entry=report.lane or report.entry, owner=report.owner, state=report.state

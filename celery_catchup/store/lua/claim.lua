@@ -17,7 +17,7 @@
 -- ARGV ttl_ms        how long the lease lasts without a renewal
 -- ARGV now_ms        0 for the server's clock; tests pass a time
 -- ARGV schema        the newest schema that the worker knows
--- RETURNS {"granted", run as JSON}, {"held"}, {"ended", state}, {"later"} if it is held and only this message
+-- RETURNS {"granted", run as JSON, 1 if it has one of the places of `catchup_max_active`, else 0}, {"held"}, {"ended", state}, {"later"} if it is held and only this message
 --         can start it, {"assumed", lane} if its chain has gone on without it (see rejoin.lua), {"unknown"} if
 --         there is no readable run, {"foreign"} if the message belongs to another task, or {"newer", schema}
 local id, owner, task, message = args.run_id, args.owner, args.task, args.task_id
@@ -68,4 +68,4 @@ end
 run.started, run.unreported = run.started or now, nil
 run.attempt_started, run.lease_ms = now, ttl
 redis.call('ZADD', keys.leases, now + ttl, id)
-return { 'granted', store_run(id, run) }
+return { 'granted', store_run(id, run), takes_place(run) and limit() and 1 or 0 }

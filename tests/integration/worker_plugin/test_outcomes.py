@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery import Task
 
-from tests.integration.workers import Site, Worker, until
+from tests.integration.workers import SLOT, Site, Worker, until
 
 
 @pytest.fixture
@@ -198,3 +198,20 @@ def test_a_message_that_no_task_understands_has_failed(site: Site, solo: Worker)
     site.push(message)
 
     assert site.ended(run_id) == ["dead"]
+
+
+def test_the_end_of_a_catch_up_run_starts_that_of_another_entry_at_once(site: Site) -> None:
+    site.store.hset(site.keys.meta, "max_active", 1)
+    others = [f"waiting-{number}" for number in range(3)]
+    runs = [site.record(entry=entry, state="waiting") for entry in others]
+    site.store.zadd(site.keys.catchup_waiting, {entry: number for number, entry in enumerate(others)})
+
+    with Worker(site, pool="solo"):
+        first = site.send_run(entry="first")
+        site.store.zadd(site.keys.catchup_active, {first: SLOT})
+        assert site.ended(first, *runs) == ["succeeded"] * 4
+
+    ended = [site.run(run_id)["finished"] for run_id in (first, *runs)]
+    sent = [site.run(run_id)["queued"] for run_id in runs]
+    waits = [begun - end for end, begun in zip(ended, sent, strict=False)]
+    assert max(waits) < 1000, "neither the next message of this process nor its heartbeat is waited for"
