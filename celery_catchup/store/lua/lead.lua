@@ -30,11 +30,20 @@
 -- ARGV now_ms             slot time of this tick
 -- ARGV run_ttl_ms         how long a run's lease lasts
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
---          when the first delayed run may go (0 while a lane is unreleased, or can have a place) or -1, number of runs that are lost or to retry,
+--          when the first delayed run may go (0 while a lane is unreleased, or can have a place that no worker passes on) or -1,
+--          number of runs that are lost or to retry,
 --          the latest revision of stored entries, the number of runs that ever died}
 local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
 local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
 local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
+
+-- Whether a free place is left to the leader. The worker whose run has ended passes it on a moment later, so that one
+-- is free in many ticks while a backlog drains; the leader takes over what stays free for a second.
+local HANDOVER = 1000
+local function is_left(server)
+  local last = redis.call('ZRANGE', keys.catchup_active, -1, -1, 'WITHSCORES')
+  return not last[1] or math.abs(server - tonumber(last[2])) > HANDOVER
+end
 
 local kind = redis.call('TYPE', leader).ok
 local strange = kind ~= 'hash' and kind ~= 'none'
@@ -49,7 +58,7 @@ local died = tonumber(redis.call('HGET', keys.hours, 'ever:ended:dead') or '0') 
 note_contact(server, tonumber(args.run_ttl_ms))
 local outbox = redis.call('ZCARD', keys.outbox)
 local first = redis.call('ZRANGE', keys.delayed, 0, 0, 'WITHSCORES')
-local crowded = redis.call('ZCARD', keys.catchup_waiting) > 0 and free_places() > 0
+local crowded = redis.call('ZCARD', keys.catchup_waiting) > 0 and free_places() > 0 and is_left(server)
 local delayed = (crowded or redis.call('ZCARD', keys.unreleased) > 0) and 0 or tonumber(first[2] or '-1')
 local overdue = redis.call('ZCOUNT', keys.leases, '-inf', server) + redis.call('ZCOUNT', keys.retries, '-inf', server)
 

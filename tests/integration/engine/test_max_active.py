@@ -124,6 +124,25 @@ def test_the_leader_passes_a_place_on_if_the_worker_dies(
     assert [run["entry"] for run in active(beat)] == ["b"]
 
 
+def test_the_leader_leaves_a_place_to_the_worker_that_is_about_to_pass_it_on(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = outage(redis_url, clock, {key: {"window": "6h"} for key in NAMES}, max_active=2)
+    monkeypatch.setattr(beat.leases, "_pass_on", lambda lanes: ([], []))
+    first, second = active(beat)
+    end(beat, first)
+    entries = dict[int, list[str]]()
+
+    for age in (0, 1100):  # milliseconds since a run got the place that is not free
+        seconds, micros = beat.client.time()  # type: ignore[misc]
+        taken = seconds * 1000 + micros // 1000 - age
+        beat.client.zadd(beat.keys.catchup_active, {second["id"]: taken})
+        beat.tick()
+        entries[age] = sorted(run["entry"] for run in active(beat))
+
+    assert entries == {0: ["b"], 1100: ["b", "c"]}
+
+
 def test_live_runs_of_other_entries_and_of_allow_do_not_wait(redis_url: str, clock: FakeClock) -> None:
     beat = outage(redis_url, clock, {"a": ALLOW, "b": ALLOW}, max_active=1)
     beat.client.delete("celery")
