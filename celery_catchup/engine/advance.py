@@ -14,7 +14,7 @@ from celery_catchup.engine.revocations import Revocations
 from celery_catchup.engine.services import Missed, Services
 from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
-from celery_catchup.model import Instant, Skip
+from celery_catchup.model import Instant, Skip, to_instant
 from celery_catchup.planning.entry import NOTHING, Entry
 from celery_catchup.store import Batch, FencedError, OutboxRun
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
@@ -24,6 +24,8 @@ _PART = 100
 _BESIDE_LIVE = 100
 """Catch-up runs that one tick decides where few of them may run at once (`catchup_max_active`): a larger part
 would only keep live slots waiting."""
+_STEP = 20
+"""Runs of such a part that are committed together: a live slot that becomes due meanwhile waits for these."""
 _DAMAGED = "key {} does not have the type that is stored there; rename or delete it"
 _FEW = 100
 """Skipped slots of one span that are reported one by one."""
@@ -66,10 +68,22 @@ class Advance:
         left -= self._decide(self.entries.live, left, now)
         allowed = self.catchup.allowed(now)
         self.catchup.share(self.watermark, now)
-        part = left if self.settings.max_active is None else min(left, _BESIDE_LIVE)
-        self._decide(self.entries.behind, part if allowed is None else min(part, allowed), now)
+        self._decide_behind(left if allowed is None else min(left, allowed), now)
         self.entries.behind_at = self.catchup.next_send(now)
         self.catchup.report_if_done()
+
+    def _decide_behind(self, limit: int, now: Instant) -> None:
+        """Decide a part of the catch-up. Where it is limited, nobody waits for its decisions, and live slots
+        come first: they end the part as soon as one is due."""
+        if self.settings.max_active is None:
+            self._decide(self.entries.behind, limit, now)
+            return
+        left = min(limit, _BESIDE_LIVE)
+        while left > 0:
+            decided = self._decide(self.entries.behind, min(left, _STEP), now)
+            left -= decided
+            if not decided or self.entries.oldest_due(to_instant(self.services.clock.now())) is not None:
+                break
 
     def _start_catchups(self, several: list[TrackedEntry], now: Instant) -> list[TrackedEntry]:
         """Start to catch up those that have missed slots; return all whose schedules do not fail."""

@@ -143,6 +143,29 @@ def test_the_leader_leaves_a_place_to_the_worker_that_is_about_to_pass_it_on(
     assert entries == {0: ["b"], 1100: ["b", "c"]}
 
 
+@pytest.mark.parametrize(("milliseconds", "decided"), [(0, 100), (20, 20)], ids=["idle", "a live slot is due"])
+def test_a_live_slot_that_becomes_due_ends_the_part_of_a_catch_up(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, milliseconds: int, decided: int
+) -> None:
+    clock.set("2026-02-07T06:00:30Z")
+    beat = outage(redis_url, clock, {"a": ALLOW | {"window": "1d"}, "live": ALLOW}, minutes=0, max_active=1)
+    beat.controls.move_watermarks(["a"], beat.engine.now() - 300 * 60_000, scheduler=False)
+    beat.client.hset(beat.keys.first_seen, "a", beat.engine.now() - 86_400_000)
+    clock.set("2026-02-07T06:00:59.990Z")
+    before, commit = len(beat.ledger.runs_of("a")), beat.ledger.commit
+
+    def slow(*args: Any, **given: Any) -> Any:
+        clock.advance(milliseconds=milliseconds)
+        return commit(*args, **given)
+
+    monkeypatch.setattr(beat.ledger, "commit", slow)
+    beat.tick()
+
+    assert len(beat.ledger.runs_of("a")) - before == decided
+    beat.tick()
+    assert len(beat.sent("live")) == (1 if milliseconds else 0)
+
+
 def test_live_runs_of_other_entries_and_of_allow_do_not_wait(redis_url: str, clock: FakeClock) -> None:
     beat = outage(redis_url, clock, {"a": ALLOW, "b": ALLOW}, max_active=1)
     beat.client.delete("celery")
