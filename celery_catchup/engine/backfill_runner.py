@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -48,14 +48,22 @@ class BackfillRunner:
             if one.id not in self._running:
                 self._failures.over(one.lane)
 
-    def advance(self, by_name: Mapping[str, TrackedEntry], now: Instant) -> None:
+    def advance(
+        self,
+        by_name: Mapping[str, TrackedEntry],
+        now: Instant,
+        *,
+        live_is_due: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Decide the next part of each, and complete those without slots left. Of many, each tick continues
-        some: those whose turn was longest ago.
+        some: those whose turn was longest ago. The rest waits for the next tick if a live slot is due.
 
         One that fails is retried with back-off, and the others continue.
         """
-        for one in list(islice(self._running.values(), _AT_ONCE)):
-            if len(self._running) > _AT_ONCE and one.id in self._running:
+        for count, one in enumerate(list(islice(self._running.values(), _AT_ONCE))):
+            if count and live_is_due():
+                break
+            if one.id in self._running:
                 self._running[one.id] = self._running.pop(one.id)
             if self._failures.waits(one.lane, now):
                 continue

@@ -332,23 +332,27 @@ class Engine:
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
-        """Continue backfills, and send what was decided but is not with the broker yet."""
+        """Send what was decided but is not with the broker yet, live runs among it, then continue backfills."""
         if not self.leading:
             return
         with self._until_fenced():
             self._revocations.send()
-            self._backfills.advance(self.entries.by_name, now)
             entries, posted = self.entries.names, self._advance.posted
             outbox = self._advance.unpublished
             try:
                 self._releases.release(self._term, entries, now, outbox=outbox, posted=posted)
-            except DispatchFailedError:
-                self.deadlines.step(now)  # while the broker is down, slots become overdue
+            except DispatchFailedError:  # while the broker is down, slots become overdue
+                self._backfills.advance(self.entries.by_name, now)
+                self.deadlines.step(now)
                 raise
             self._advance.unpublished = False
+            self._backfills.advance(self.entries.by_name, now, live_is_due=self._live_is_due)
             self.housekeeping.step(self.server_ms, now, entries=self.entries.names)
             self.deadlines.step(now)
             self._report(now)
+
+    def _live_is_due(self) -> bool:
+        return self.entries.oldest_due(self.now()) is not None
 
     def has_decided(self, name: str) -> bool:
         """Tell whether an entry has no slot left, missed or to come; one without a policy has none."""

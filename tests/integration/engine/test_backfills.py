@@ -10,7 +10,7 @@ from celery_catchup.engine import backfill_runner
 from celery_catchup.model import RunState, to_instant, to_rfc3339
 from celery_catchup.store import Backfill
 from celery_catchup.testing import FakeClock
-from tests.integration.beats import Beat
+from tests.integration.beats import Beat, Broker
 from tests.integration.ledgers import new_backfill
 
 HOURLY = "0 * * * *"
@@ -77,6 +77,31 @@ def test_many_backfills_take_turns_and_a_tick_continues_a_bounded_number(
         counts.append(sum((beat.backfills.get(one.id) or one).dispatched for one in asked))
 
     assert counts == [2, 4, 5]
+
+
+def test_a_live_run_is_published_before_backfills_go_on_and_ends_their_part_of_the_tick(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(atomic=False)
+    policy = {"window": "6h", "overlap_policy": "allow"}
+    beat = Beat(redis_url, clock, {"etl": (HOURLY, policy), "live": ("* * * * *", policy)}, broker=broker)
+    beat.tick()
+    several = [ask(beat, DAY[hour], DAY[hour], total=1) for hour in range(2)]
+    clock.set("2026-02-07T09:05:00Z")
+    backfills, published = beat.engine.services.backfills, list[list[str]]()
+    commit = backfills.commit
+
+    def slow(*args: Any, **given: Any) -> Any:
+        published.append(list(broker.published))
+        clock.advance(minutes=1)
+        return commit(*args, **given)
+
+    monkeypatch.setattr(backfills, "commit", slow)
+    beat.tick()
+
+    assert published == [["2026-02-07T09:05:00Z"]], "one backfill, after the live run of this tick"
+    beat.tick()
+    assert [(beat.backfills.get(one.id) or one).dispatched for one in several] == [1, 1]
 
 
 def test_newest_first_goes_downwards(beat: Beat) -> None:
