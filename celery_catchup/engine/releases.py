@@ -12,6 +12,7 @@ from celery_catchup.engine.services import DispatchFailedError, Services
 from celery_catchup.events import EntryFailed
 from celery_catchup.model import Instant
 from celery_catchup.store import FencedError, OutboxRun, Term
+from celery_catchup.store.store import portions
 
 _WORKERS_TIME = 2000
 """Milliseconds in which the worker that released a run publishes it itself."""
@@ -35,6 +36,8 @@ class Releases:
         self._rejected: dict[str, tuple[int, int]] = {}
         """Runs that the broker rejects: how often, and when to try again."""
         self._ends = False
+        self._full = self._nothing_left = False
+        """Whether the last tick found more than it publishes at once, and whether it published all of it."""
         self._failure: Exception | None = None
 
     def release(
@@ -80,14 +83,25 @@ class Releases:
                     self._ends, self._failure = True, one.error
                 else:
                     self._reject(one.run, one.error, server_ms)
+        self._nothing_left = not (self._ends or self._full)
         if self._failure is not None:
             raise self._failure
 
     def _windows(self, server_ms: int, posted: Mapping[str, OutboxRun]) -> Iterator[list[OutboxRun]]:
-        """Yield runs to publish while the lease is certain, the broker works, and live slots do not wait."""
+        """Yield runs to publish while the lease is certain, the broker works, and live slots do not wait.
+
+        The runs of this tick come first if no earlier one was left: the others were released since, most of
+        them by workers, which publish them. A live run does not wait until they are read.
+        """
         ledger = self._services.ledger
         self._services.leadership.keep()
         ids = self._due(server_ms)
+        if self._nothing_left and any(run_id not in posted for run_id in ids):
+            for window in portions([posted[run_id] for run_id in ids if run_id in posted], WINDOW):
+                if self._enough():
+                    return
+                yield window
+            ids = [run_id for run_id in ids if run_id not in posted]
         while ids and not self._enough():
             some = ids[:WINDOW]
             if all(run_id in posted for run_id in some):
@@ -118,6 +132,7 @@ class Releases:
             start += len(page)
             if len(page) < limit or len(due) >= limit:
                 break
+        self._full = len(due) >= limit
         return due[:limit]
 
     def _reject(self, one: OutboxRun, error: DispatchFailedError, server_ms: int) -> None:

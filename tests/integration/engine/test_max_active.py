@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from celery_catchup.engine import DispatchFailedError
 from celery_catchup.model import RunState
 from celery_catchup.store import Replay
 from celery_catchup.store.controls import Resend
@@ -186,6 +187,45 @@ def test_live_runs_in_the_outbox_do_not_wait_either(redis_url: str, clock: FakeC
 
     assert broker.published == ["2026-02-07T09:06:00Z", "2026-02-07T09:07:00Z"]
     assert len(active(beat)) == 1
+
+
+def test_a_live_run_is_published_before_runs_are_read_that_a_worker_publishes(
+    redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(atomic=False)
+    beat = outage(redis_url, clock, {"a": ALLOW, "b": ALLOW}, max_active=1, broker=broker)
+    (first,) = active(beat)
+    beat.leases.now_ms = first["queued"] + 60_000
+    end(beat, first)  # the worker has not published the next one yet
+    broker.published.clear()
+    published, outgoing = list[list[str]](), beat.ledger.outgoing
+
+    def read(run_ids: Any) -> Any:
+        published.append(list(broker.published))
+        return outgoing(run_ids)
+
+    monkeypatch.setattr(beat.ledger, "outgoing", read)
+    clock.set("2026-02-07T09:06:00Z")
+    beat.tick()
+
+    assert published == [["2026-02-07T09:06:00Z"] * 2]
+
+
+def test_runs_that_a_broker_did_not_take_are_published_in_their_order(
+    redis_url: str, clock: FakeClock
+) -> None:
+    broker = Broker(atomic=False)
+    beat = outage(redis_url, clock, {"a": ALLOW}, broker=broker)
+    broker.published.clear()
+    broker.down = True
+    clock.set("2026-02-07T09:06:00Z")
+    with pytest.raises(DispatchFailedError):
+        beat.tick()
+    broker.down = False
+    clock.set("2026-02-07T09:07:00Z")
+    beat.tick()
+
+    assert broker.published == ["2026-02-07T09:06:00Z", "2026-02-07T09:07:00Z"]
 
 
 def test_under_all_a_live_run_keeps_its_place_in_the_chain(redis_url: str, clock: FakeClock) -> None:
