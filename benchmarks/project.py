@@ -16,7 +16,9 @@ DIARY = SETTINGS.pop("diary", os.devnull)
 INTERVAL: float = SETTINGS.pop("interval", 1.0)
 ENTRIES: int = SETTINGS.pop("entries", 0)
 os.nice(SETTINGS.pop("nice", 0))
-LATE: float | None = SETTINGS.pop("late", None)
+LATE: int = SETTINGS.pop("late", 0)
+WAITS: float = SETTINGS.pop("waits", 0.0)
+MINUTE: int = SETTINGS.pop("minute", 0)
 
 app = Celery("benchmarks")
 app.conf.update(
@@ -27,7 +29,10 @@ app.conf.update(
         "beat_schedule": {
             f"entry-{i}": {"task": "benchmarks.project.note", "schedule": INTERVAL} for i in range(ENTRIES)
         }
-        | ({"late": {"task": "benchmarks.project.wait", "schedule": crontab()}} if LATE is not None else {}),
+        | {
+            f"late-{i}": {"task": "benchmarks.project.wait", "schedule": crontab(minute=MINUTE)}
+            for i in range(LATE)
+        },
         **SETTINGS,
     }
 )
@@ -56,7 +61,7 @@ def note(self: Any) -> None:
 def wait(self: Any) -> None:
     """Leave a line in a file of its own, and wait as for a database."""
     _write(self.request.get("scheduled_time"), self.request.get("catchup_entry"), f"{DIARY}-late")
-    time.sleep(LATE or 0)
+    time.sleep(WAITS)
 
 
 @app.task(bind=True)
