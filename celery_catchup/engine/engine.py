@@ -332,7 +332,7 @@ class Engine:
     # -- release ---------------------------------------------------------------------------
 
     def release(self, now: Instant) -> None:
-        """Send what was decided but is not with the broker yet, live runs among it, then continue backfills."""
+        """Send what was decided but is not with the broker yet, then continue backfills."""
         if not self.leading:
             return
         with self._until_fenced():

@@ -32,8 +32,8 @@ class ClaimOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """The answer to a claim; ``run`` is the ledger's record if it was granted. ``limited``: the run has one of
-    the places of ``catchup_max_active``, which its end passes on."""
+    """The answer to a claim; ``run`` is the ledger's record if it was granted. ``limited``: the run has one
+    of the places of ``catchup_max_active``, which its end passes on."""
 
     answer: ClaimOutcome
     run: Mapping[str, Any] = field(default_factory=dict)

@@ -144,7 +144,9 @@ def test_the_leader_leaves_a_place_to_the_worker_that_is_about_to_pass_it_on(
     assert entries == {0: ["b"], 1100: ["b", "c"]}
 
 
-@pytest.mark.parametrize(("milliseconds", "decided"), [(0, 100), (20, 20)], ids=["idle", "a live slot is due"])
+@pytest.mark.parametrize(
+    ("milliseconds", "decided"), [(0, 100), (20, 20)], ids=["idle", "a live slot is due"]
+)
 def test_a_live_slot_that_becomes_due_ends_the_part_of_a_catch_up(
     redis_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, milliseconds: int, decided: int
 ) -> None:
