@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.lateness import lines, listens, spread
+from benchmarks.lateness import lines, spread
 from benchmarks.measuring import Findings, Row, Table
 from benchmarks.stage import RABBITMQ, ROOT, Stage, answers, environment, until
 from celery_catchup.store import Keys
@@ -174,7 +174,7 @@ def _system(stage: Stage, lane: str, shared: dict[str, Any], *, live: int) -> It
         stage.celery("worker", "-Q", own, "-c", "2", "-n", "live@%h", *_QUIET, **shared),
         stage.celery("worker", "-Q", lane, "-c", f"{_AT_ONCE}", "-n", "late@%h", *_QUIET, **shared, nice=10),
     ):
-        until(lambda: listens(stage), what="a worker that is ready")
+        until(lambda: _both_listen(stage, lane), what="workers that are ready", every=0.1)
         if live:
             spread(stage, live)
         past = int((time.time() - _since(stage) - 3600) * 1000)
@@ -184,6 +184,15 @@ def _system(stage: Stage, lane: str, shared: dict[str, Any], *, live: int) -> It
             leads = Keys("benchmarks").decided if live else Keys("benchmarks").leader
             until(lambda: stage.redis.exists(leads), what="a beat that leads")
             yield
+
+
+def _both_listen(stage: Stage, lane: str) -> bool:
+    """Whether a worker waits for messages of each queue; else its start would be part of the drain."""
+    if not stage.broker:
+        return stage.listeners() >= 2
+    with contextlib.suppress(Exception):  # the queue does not exist yet
+        return stage.listeners() > 0 and stage.listeners(lane) > 0
+    return False
 
 
 def _since(stage: Stage) -> float:

@@ -9,13 +9,13 @@ from typing import Any
 
 from celery import Celery
 from celery.schedules import crontab
-from celery.signals import worker_process_init
+from celery.signals import worker_process_init, worker_ready
 
 SETTINGS: dict[str, Any] = json.loads(os.environ.get("BENCHMARK_SETTINGS", "{}"))
 DIARY = SETTINGS.pop("diary", os.devnull)
 INTERVAL: float = SETTINGS.pop("interval", 1.0)
 ENTRIES: int = SETTINGS.pop("entries", 0)
-os.nice(SETTINGS.pop("nice", 0))
+NICE: int = SETTINGS.pop("nice", 0)
 LATE: int = SETTINGS.pop("late", 0)
 WAITS: float = SETTINGS.pop("waits", 0.0)
 MINUTE: int = SETTINGS.pop("minute", 0)
@@ -44,6 +44,12 @@ _diary = -1
 def _open_anew(**_: Any) -> None:
     global _diary
     _diary = -1
+
+
+@worker_process_init.connect
+@worker_ready.connect
+def _be_nice(**_: Any) -> None:
+    os.nice(NICE)  # not before it is ready: on a busy machine the start would take minutes
 
 
 @app.task

@@ -62,12 +62,13 @@ class Stage:
             delete_queues(broker, self.queue)
             self.broker = ""
 
-    def listeners(self) -> int:
-        """How many workers wait for messages; at their default level they do not say that they are ready."""
+    def listeners(self, queue: str = "") -> int:
+        """How many workers wait for messages; at their default level they do not say that they are ready.
+        On RabbitMQ, those of one queue."""
         if not self.broker:
             return sum(client["cmd"] == "brpop" for client in self.redis.client_list())
         with kombu.Connection(self.broker) as connection, connection.channel() as channel:
-            return int(channel.queue_declare(self.queue, passive=True).consumer_count)
+            return int(channel.queue_declare(queue or self.queue, passive=True).consumer_count)
 
     def own_folder(self) -> Path:
         """An empty folder."""
