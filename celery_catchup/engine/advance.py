@@ -73,8 +73,8 @@ class Advance:
         self.catchup.report_if_done()
 
     def _decide_behind(self, limit: int, now: Instant) -> None:
-        """Decide a part of the catch-up. Where it is limited, nobody waits for its decisions, and live slots
-        come first: they end the part as soon as one is due."""
+        """Decide a part of the catch-up. A limited one needs its decisions later, so a live slot ends the
+        part as soon as it is due."""
         if self.settings.max_active is None:
             self._decide(self.entries.behind, limit, now)
             return
