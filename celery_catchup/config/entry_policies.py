@@ -26,6 +26,11 @@ def entry_warnings(name: str, policy: Policy | None, form: ScheduleForm, *, own:
             f"{subject} select: all (catchup: all) with the default overlap_policy, skip, recovers only the "
             "first missed slot; set overlap_policy to all to recover every one, or to skip if one is enough"
         )
+    if policy is not None and policy.max_span is not None and "overlap_policy" not in given:
+        yield (
+            f"{subject} max_span with the default overlap_policy, skip, recovers only the first span of a "
+            "longer gap; set overlap_policy to all to recover every one, or to skip if one is enough"
+        )
     if policy is not None and own and policy.select is Select.OFF:
         for spec in form.start:
             if spec.overrides is not None and spec.overrides.window and spec.overrides.select is None:

@@ -253,6 +253,7 @@ def test_false_for_the_entry_itself_turns_off_its_schedules_and_is_warned_of() -
         ({"window": "6h", "catchup": "all"}, HOURLY, "recovers only the first missed slot"),
         ({"window": "6h", "select": True}, HOURLY, "recovers only the first missed slot"),
         (UNSET, {"cron": HOURLY, "catchup": "all", "catchupWindow": "6h"}, "recovers only the first"),
+        ({"window": "6h", "select": "span", "max_span": "1h"}, HOURLY, "only the first span of a longer gap"),
     ],
 )
 def test_what_has_no_effect_is_warned_of_once(policy: object, schedule: object, words: str) -> None:
@@ -269,6 +270,8 @@ def test_what_has_no_effect_is_warned_of_once(policy: object, schedule: object, 
         {"window": "6h", "select": "latest"},
         {"window": "6h", "catchup": "all", "overlap_policy": "skip"},
         {"window": "6h", "catchup": "all", "overlapPolicy": "all"},
+        {"window": "6h", "select": "span"},
+        {"window": "6h", "select": "span", "max_span": "1h", "overlap_policy": "all"},
         {"window": "6h", "keep": "newest", "max_runs": 3},
         False,
     ],
