@@ -26,6 +26,7 @@ from celery_catchup.operations.previews import next_plan
 from celery_catchup.operations.runs import Run, attempts_of, decision_of, run_of
 from celery_catchup.operations.slot_answers import SlotAnswer, SlotVerdict, Why, advice_for
 from celery_catchup.planning.entry import Entry
+from celery_catchup.planning.planner import most_active
 from celery_catchup.planning.recorded_catchup import (
     RecordedCatchup,
     find_catchup,
@@ -45,14 +46,15 @@ from celery_catchup.planning.why import (
     plan_live,
     slots_at,
 )
+from celery_catchup.store import ActiveLimit
 from celery_catchup.store.controls import with_resumed_entries
 from celery_catchup.store.decisions import Leader
 from celery_catchup.store.listing import Record, RunFilter
 from celery_catchup.store.store import read_json, stored_instant, stored_time
 
 _MOST = 20
-_COVERED = "a backfill with --span: one run, of the newest slot, stands for several"
 """Runs of one instant that are shown."""
+_COVERED = "a backfill with --span: one run, of the newest slot, stands for several"
 
 
 def why(operator: Operator, name: str, at: datetime) -> Why:
@@ -125,7 +127,7 @@ class _Question:
             SlotVerdict.RUN,
             found.sentence,
             rule=found.rule,
-            values={**found.values, **self._requested(run)},
+            values={**found.values, **self._requested(run), **self._place(record, starts_at)},
             schedule=slot.schedule,
             reason=None if before is None or scheduled else _reason(before["reason"]),
             decided_at=stored_time(created),
@@ -242,8 +244,21 @@ class _Question:
         stopped = self.stored.stopped.get(self.name, "").split()
         if stopped and not record.get("lane"):
             return tuple(one for one in stopped if one != record["id"]), None
+        if not record.get("lane") and self.entry is not None and most_active(self.entry.policy) is None:
+            return (), None  # its entry's runs do not wait for each other, but for a place
         lane = str(record.get("lane") or self.name)
         return tuple(self.operator.decisions.before_in_lane(record["id"], lane=lane)), None
+
+    def _place(self, record: Record, starts_at: datetime | None) -> dict[str, Any]:
+        """Return how many places of `catchup_max_active` are taken, if the run cannot start without one."""
+        limited = Trigger(record["trigger"]) in (Trigger.CATCHUP, Trigger.BACKFILL)
+        if record["state"] != RunState.WAITING or not limited or starts_at is not None:
+            return {}
+        found = ActiveLimit(self.operator.store).read()
+        if found is None or found.active < found.limit:
+            return {}
+        text = f"{found.active} of {found.limit} catch-up and backfill runs are active (catchup_max_active)"
+        return {"waits_for_a_place": text}
 
     # -- not recorded ------------------------------------------------------------------------
 

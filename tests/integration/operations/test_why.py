@@ -66,6 +66,21 @@ def test_a_waiting_run_names_the_run_that_it_waits_for(redis_url: str, desk_cloc
     assert first["run"]["runId"] in second["advice"][0]["command"]
 
 
+@pytest.mark.parametrize(("policy", "hour"), [("all", 11), ("allow", 11), ("allow", 12)])
+def test_a_run_that_waits_for_a_place_says_so(
+    redis_url: str, desk_clock: FakeClock, policy: str, hour: int
+) -> None:
+    project = outage(redis_url, desk_clock, {**ALL, "overlap_policy": policy}, catchup_max_active=1)
+
+    first, found = ask(project, at(10)), ask(project, at(hour))
+
+    assert "waits_for_a_place" not in first["values"]
+    assert found["run"]["state"] == "waiting"
+    expected = "1 of 1 catch-up and backfill runs are active (catchup_max_active)"
+    assert found["values"]["waits_for_a_place"] == expected
+    assert found["waitsFor"] == ([first["run"]["runId"]] if policy == "all" else [])
+
+
 def test_a_chain_that_a_failure_stopped_names_that_run(redis_url: str, desk_clock: FakeClock) -> None:
     project = outage(redis_url, desk_clock, {**ALL, "on_failure": "stop"})
     (dead,) = project.execute("etl", state=RunState.DEAD, error="no")
