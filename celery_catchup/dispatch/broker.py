@@ -142,17 +142,18 @@ class Broker:
             self._event_producer = _kombu.Producer(channel, auto_declare=False)
         return self._event_producer
 
-    def depth(self, queue: str, routing_key: str) -> int | None:
+    def depth(self, queue: str, routing_key: str, priority: int = 0) -> int | None:
         """Count the messages of a queue, unacknowledged ones too; None when the broker does not say.
 
-        Only Redis shows what is unacknowledged. Other brokers redeliver a message when its worker is gone.
+        Only Redis shows what is unacknowledged, and what has a priority. Other brokers redeliver a message
+        when its worker is gone.
         """
         try:
             connection = self.connected()
-            waiting = _waiting(connection, queue)
+            waiting = _waiting(connection, queue, priority if self.speaks_redis else 0)
             if waiting or not self.speaks_redis:
                 return waiting
-            return unacknowledged(connection.default_channel, routing_key)
+            return unacknowledged(connection.default_channel, routing_key, priority)
         except Exception:  # noqa: BLE001 - each transport has its own; None leads to no conclusion
             self.drop()
             return None
@@ -242,9 +243,9 @@ def _is_bound(entity: Mapping[str, Any], exchange: str) -> bool:
     return exchange in [(bound.get("exchange") or {}).get("name") for bound in bindings]
 
 
-def _waiting(connection: Any, queue: str) -> int:
+def _waiting(connection: Any, queue: str, priority: int) -> int:
     """Count the messages that no worker has received; 0 for a queue that does not exist."""
-    size = size_of(connection.default_channel, queue)
+    size = size_of(connection.default_channel, queue, priority)
     if size is not None:
         return size
     # On a channel of its own: AMQP closes a channel when it refuses a declaration.

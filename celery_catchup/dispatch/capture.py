@@ -78,25 +78,36 @@ def make_recordable(connection: Any) -> None:
     connection.get_transport_cls = lambda: _recording_transport(stock())
 
 
-def size_of(channel: Any, queue: str) -> int | None:
-    """Count the messages in a queue of a transport that is not AMQP; None for AMQP.
+def size_of(channel: Any, queue: str, priority: int = 0) -> int | None:
+    """Count the messages in a queue of a transport that is not AMQP; None for AMQP. On Redis, messages with a
+    priority are in a list of their own: only those are counted.
 
     A passive declaration returns the same, except on kombu's Redis transport with a key prefix, which uses
     the wrong key.
     """
     size = getattr(channel, "_size", None)
+    list_of = getattr(channel, "_q_for_pri", None)
+    if priority and list_of is not None:
+        with channel.conn_or_acquire() as client:
+            return int(client.llen(list_of(queue, priority)))
     return None if size is None else int(size(queue))
 
 
-def unacknowledged(channel: Any, routing_key: str) -> int | None:
-    """Count messages with this routing key that workers of a Redis broker have not acknowledged."""
+def unacknowledged(channel: Any, routing_key: str, priority: int = 0) -> int | None:
+    """Count messages with this routing key that workers of a Redis broker have not acknowledged; with a
+    priority, only those that were in the same list."""
     with channel.conn_or_acquire() as client:
         count = int(client.hlen(channel.unacked_key))
         if count == 0 or count > _MOST_UNACKNOWLEDGED:
             return None if count else 0
         # kombu puts its prefix before the key of HLEN and not of HVALS.
         held = [json.loads(text) for text in client.hvals(f"{key_prefix(channel)}{channel.unacked_key}")]
-    return len([key for _, _, key in held if key == routing_key])
+    same = [message for message, _, key in held if key == routing_key]
+    list_of = getattr(channel, "_q_for_pri", None)
+    if priority and list_of is not None:
+        given = [message.get("properties", {}).get("priority") or 0 for message in same]
+        return len([one for one in given if list_of("", one) == list_of("", priority)])
+    return len(same)
 
 
 def is_redis(connection: Any) -> bool:

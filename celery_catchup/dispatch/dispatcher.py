@@ -312,9 +312,10 @@ class Dispatcher:
         self._broker.publish(publication)
         self.sent_events.published([publication])
 
-    def depth(self, queue: str, routing_key: str) -> int | None:
-        """Count the messages of a queue, unacknowledged ones too; None when the broker does not say."""
-        return self._broker.depth(queue, routing_key) if queue else None
+    def depth(self, queue: str, routing_key: str, priority: int = 0) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker does not say. With a
+        priority, count those of that priority if the broker keeps them apart."""
+        return self._broker.depth(queue, routing_key, priority) if queue else None
 
     def unmanaged_messages(
         self, entry: ScheduleEntry, *, slot: Instant, now: Instant

@@ -31,7 +31,7 @@ class Reaper:
     """Recovers runs whose lease has expired, and failed ones whose next attempt is due.
 
     ``presence`` returns which workers consume which queue, ``depth`` how many messages a queue holds, by
-    its name and routing key, or None.
+    its name, routing key and priority, or None.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Reaper:
         events: Events,
         *,
         presence: Callable[[], Presence],
-        depth: Callable[[str, str], int | None],
+        depth: Callable[[str, str, int], int | None],
     ) -> None:
         self._recovery, self._leadership, self._events = recovery, leadership, events
         self._presence, self._depth = presence, depth
@@ -93,7 +93,7 @@ class Reaper:
         presence = self._presence()
         drained = self._recovery.drained(place.order_key for place in places.values())
         depths = {
-            (place.queue, place.routing_key): self._depth(place.queue, place.routing_key)
+            place: self._depth(place.queue, place.routing_key, place.priority)
             for place in set(places.values())
         }
         return {template: QueueView() for template in templates} | {
@@ -103,7 +103,7 @@ class Reaper:
                 claims_now=presence.claimed_since(place.queue, server_ms - self._recovery.run_ttl_ms),
                 plain_now=bool(presence.plain_since(place.queue, server_ms - LATELY)),
                 drained=drained.get(place.order_key, 0),
-                depth=depths[place.queue, place.routing_key],
+                depth=depths[place],
                 asked=presence.asked,
             )
             for template, place in places.items()

@@ -73,8 +73,9 @@ class Dispatch(Protocol):
     def end(self, task_ids: list[str], *, terminate: bool) -> bool:
         """Ask the workers to end these tasks; return False when the broker does not accept it."""
 
-    def depth(self, queue: str, routing_key: str) -> int | None:
-        """Count the messages of a queue, unacknowledged ones too; None when the broker cannot."""
+    def depth(self, queue: str, routing_key: str, priority: int = 0) -> int | None:
+        """Count the messages of a queue, unacknowledged ones too; None when the broker cannot. With a
+        priority, count those of that priority if the broker keeps them apart."""
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ class Recovery(StorePart):
                 str(template.get("routing_key", "")),
                 str(template.get("queue_name", "")),
                 order_key(str(template.get("routing_key", "")), template.get("priority")),
+                int(template.get("priority") or 0),
             )
             for one, template in found.items()
         }
@@ -97,9 +98,10 @@ class Recovery(StorePart):
 
 
 class SentTo(NamedTuple):
-    """The destination of a message: its routing key, the name of the queue if it is known, and its
-    `order_key`."""
+    """The destination of a message: its routing key, the name of the queue if it is known, its `order_key`,
+    and its priority."""
 
     routing_key: str
     queue: str
     order_key: str
+    priority: int = 0

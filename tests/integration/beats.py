@@ -77,11 +77,13 @@ class Broker:
         self.down = False
         self.held: int | None = None
         """How many messages the queue holds, when the broker tells."""
+        self.depths: dict[int, int] = {}
+        """The same by priority, where the broker keeps them apart."""
         self.timing: dict[str, int] = {}
         """Countdown or expiry of every message."""
 
-    def depth(self, queue: str, routing_key: str) -> int | None:
-        return self.held
+    def depth(self, queue: str, routing_key: str, priority: int = 0) -> int | None:
+        return self.depths.get(priority, self.held)
 
     def template(self, entry: str, run: PlannedRun, run_id: str, **options: Any) -> Template:
         if entry in self.guarded:

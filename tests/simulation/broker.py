@@ -283,7 +283,7 @@ class SimulatedDispatcher:
             return error
         return None
 
-    def depth(self, queue: str, routing_key: str) -> int | None:
+    def depth(self, queue: str, routing_key: str, priority: int = 0) -> int | None:
         return self.broker.depth if self.broker.reachable() else None
 
     def unmanaged_messages(self, entry: Any, *, slot: Instant, now: Instant) -> tuple[str, int, list[str]]:

@@ -47,6 +47,27 @@ def test_a_message_that_a_worker_of_a_redis_broker_has_received_counts(redis_url
             assert dispatcher.depth(queue, queue) == 0
 
 
+@pytest.mark.parametrize("prefix", ["", "prod:"])
+def test_messages_with_a_priority_are_counted_apart_from_live_ones_on_redis(
+    redis_url: str, queue: str, prefix: str
+) -> None:
+    app = an_app(redis_url, task_default_queue=queue, broker_transport_options={"global_keyprefix": prefix})
+    for priority in (0, 9):
+        app.send_task("proj.etl", priority=priority)
+    with a_dispatcher(app, redis_url) as dispatcher, app.connection_for_read() as worker:
+        waiting = [dispatcher.depth(queue, queue, priority) for priority in (0, 9, 6)]
+        callbacks = [lambda *_: None]
+        with kombu.Consumer(worker, queues=[app.amqp.queues[queue]], callbacks=callbacks):
+            worker.drain_events(timeout=5)  # the live one
+            after_one = dispatcher.depth(queue, queue, 9)
+            worker.drain_events(timeout=5)
+            received = [dispatcher.depth(queue, queue, priority) for priority in (0, 9, 6)]
+
+    assert waiting == [2, 1, 0]
+    assert after_one == 1
+    assert received == [2, 1, 0], "not acknowledged yet"
+
+
 def test_a_broker_that_does_not_answer_tells_nothing(redis_url: str) -> None:
     app = an_app("amqp://guest:guest@127.0.0.1:1//")
     with a_dispatcher(app, redis_url) as dispatcher:

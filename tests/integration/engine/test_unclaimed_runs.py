@@ -158,6 +158,21 @@ def test_a_message_of_low_priority_is_not_lost_when_later_ones_of_a_higher_one_w
     assert (waiting, fleet.beat.sent()) == ([TEN], [TEN, TEN])
 
 
+def test_a_lost_message_of_low_priority_is_sent_again_beside_live_ones_that_always_wait(
+    redis_url: str, broker: Broker
+) -> None:
+    broker.timing = {"priority": 9}
+    fleet = Fleet(redis_url, broker, {})
+    broker.depths = {0: 5, 9: 1}
+    fleet.pass_minutes(60, plugin=True)
+    waiting = fleet.beat.sent()
+
+    broker.depths = {0: 5, 9: 0}
+    fleet.pass_minutes(60, plugin=True)
+
+    assert (waiting, fleet.beat.sent()[:2]) == ([TEN], [TEN, TEN])
+
+
 def test_a_claim_counts_for_messages_of_its_priority(fleet: Fleet) -> None:
     fleet.claim(fleet.first, routing_key=QUEUE, priority=9)
 
