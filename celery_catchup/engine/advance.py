@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from celery_catchup.config.settings import Settings
@@ -16,7 +17,7 @@ from celery_catchup.engine.tracked_entries import TrackedEntries, TrackedEntry
 from celery_catchup.events import EntryHeld, RunDispatched, RunSkipped
 from celery_catchup.model import Instant, Skip, to_instant
 from celery_catchup.planning.entry import NOTHING, Entry
-from celery_catchup.store import Batch, FencedError, OutboxRun
+from celery_catchup.store import Batch, FencedError, OutboxRun, StartedCommit
 from celery_catchup.store.batches import MOST_BYTES, MOST_RUNS
 
 _PART = 100
@@ -26,6 +27,9 @@ _BESIDE_LIVE = 100
 would only keep live slots waiting."""
 _STEP = 20
 """Runs of such a part that are committed together: a live slot that becomes due meanwhile waits for these."""
+_WORTH_SENDING = 50
+"""Runs or entries of a part that is committed as soon as the server has answered the last commit. The next
+part is prepared while the server works: the longer that takes, the larger is the part."""
 _DAMAGED = "key {} does not have the type that is stored there; rename or delete it"
 _FEW = 100
 """Skipped slots of one span that are reported one by one."""
@@ -47,6 +51,7 @@ class Advance:
     unpublished: bool = False
     posted: dict[str, OutboxRun] = field(default_factory=dict)
     _plans: SharedPlans = field(init=False)
+    _started: _StartedPart | None = None
     _reported_holds: dict[str, int] = field(default_factory=dict)
 
     def advance(self, now: Instant) -> None:
@@ -57,9 +62,20 @@ class Advance:
         self._plans, self.posted = SharedPlans(self.watermark, now), {}
         try:
             self._decide_due(now)
-        except BaseException:
+        except BaseException as error:
+            self._end_commit(now, wait=isinstance(error, Exception))
             self.entries.put_back()
             raise
+
+    def _end_commit(self, now: Instant, *, wait: bool) -> None:
+        """Complete the commit that was on its way when the tick failed. Without ``wait`` its outcome stays
+        unknown, as when its answer is lost: the process ends."""
+        if wait:
+            with suppress(Exception):  # the tick fails for the first reason
+                self._complete_commit(now)
+        elif self._started is not None:
+            self._started.commit.drop()
+            self._started = None
 
     def _decide_due(self, now: Instant) -> None:
         for tracked in self._start_catchups(self.entries.take_due(now), now):
@@ -141,9 +157,7 @@ class Advance:
         several, live = self.entries.take(queue, limit), queue is self.entries.live
         if live:
             several = self._start_catchups(several, now)  # slots may have been missed in the queue
-        prepared: list[PreparedPlan] = []
-        templates: set[str] = set()
-        left, runs, size = limit, 0, 0
+        part, left = _Part(), limit
         for index, tracked in enumerate(several):
             self.services.leadership.keep()
             if left <= 0 or (live and tracked.catchup_until is not None):
@@ -151,16 +165,18 @@ class Advance:
                 continue
             fair = min(MOST_RUNS, max(1, left // (len(several) - index), min(left, _PART)))
             one = self._prepare(tracked, fair, now)
-            if one is not None:
-                runs, size = runs + len(one.plan.runs), size + one.size_beside(templates)
-                if prepared and (runs > MOST_RUNS or size > MOST_BYTES):
-                    self._commit(prepared, now)
-                    prepared, runs, size = [], len(one.plan.runs), one.size_beside(())
-                    templates.clear()
-                prepared.append(one)
-                templates.update(one.templates)
-                left -= len(one.plan.runs)
-        self._commit(prepared, now)
+            if one is None:
+                continue
+            left -= len(one.plan.runs)
+            if not part.add(one):
+                self._start_commit(part.plans, now)
+                part = _Part()
+                part.add(one)
+            if part.is_worth_sending and (self._started is None or self._started.commit.is_answered()):
+                self._start_commit(part.plans, now)
+                part = _Part()
+        self._start_commit(part.plans, now)
+        self._complete_commit(now)
         return limit - left
 
     def _prepare(
@@ -210,7 +226,9 @@ class Advance:
         found = (self.failures.oldest_due(), self.entries.oldest_due(now), self.catchup.stalled_since())
         return min((at for at in found if at is not None), default=None)
 
-    def _commit(self, prepared: list[PreparedPlan], now: Instant) -> None:
+    def _start_commit(self, prepared: list[PreparedPlan], now: Instant) -> None:
+        """Send a commit, when the one before is complete: never are two on their way."""
+        self._complete_commit(now)
         writing = []
         for one in prepared:
             if one.matters:
@@ -227,17 +245,25 @@ class Advance:
         self.unpublished |= any(template.queue is None for template in batch.templates.values())
         if any(one.batch.more is not None and one.batch.more.ends for one in writing):
             self.revocations.expect()
-        outcome = self.services.ledger.commit(self.services.leadership, batch, now=now)
-        for index, key in outcome.damaged.items():
-            self._failed(writing[index].tracked, _DAMAGED.format(key), now)
-        left = {*outcome.changed, *outcome.damaged}
-        done = [one for index, one in enumerate(writing) if index not in left]
-        self.catchup.committed(done, now=now)
-        for one in done:
-            self._settle(one, outcome.existing, now)
-            self._post(one, outcome.existing)
-        if outcome.changed:
-            self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
+        commit = self.services.ledger.start_commit(self.services.leadership, batch, now=now)
+        self._started = _StartedPart(writing, commit)
+
+    def _complete_commit(self, now: Instant) -> None:
+        """Wait for the commit that was sent, if any, and follow it."""
+        while self._started is not None:
+            writing, commit = self._started.plans, self._started.commit
+            self._started = None
+            outcome = commit.result()
+            for index, key in outcome.damaged.items():
+                self._failed(writing[index].tracked, _DAMAGED.format(key), now)
+            left = {*outcome.changed, *outcome.damaged}
+            done = [one for index, one in enumerate(writing) if index not in left]
+            self.catchup.committed(done, now=now)
+            for one in done:
+                self._settle(one, outcome.existing, now)
+                self._post(one, outcome.existing)
+            if outcome.changed:
+                self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
 
     def _post(self, one: PreparedPlan, existing: Collection[str]) -> None:
         """Keep what the outbox has now, so that it need not be read before it is published."""
@@ -254,7 +280,7 @@ class Advance:
         for tracked in several:
             if tracked.catchup_until is None:
                 tracked.state.existing = NOTHING
-        self._commit([one for one in again if one is not None], now)
+        self._start_commit([one for one in again if one is not None], now)
 
     def _settle(self, one: PreparedPlan, existing: Collection[str], now: Instant) -> None:
         """Follow a commit: the entry's state, its next wake-up, and the events."""
@@ -272,6 +298,38 @@ class Advance:
                 self.services.events.emit(RunDispatched(name, run, new.id))
         for skip in result.skips:
             self.services.events.emit(RunSkipped(name, skip, one.in_catchup, _listed(tracked.entry, skip)))
+
+
+@dataclass
+class _Part:
+    """Plans that are committed together; ``templates`` has those that they share."""
+
+    plans: list[PreparedPlan] = field(default_factory=list)
+    templates: set[str] = field(default_factory=set)
+    runs: int = 0
+    size: int = 0
+
+    def add(self, one: PreparedPlan) -> bool:
+        """Add a plan if it fits in; the first does."""
+        runs, size = self.runs + len(one.plan.runs), self.size + one.size_beside(self.templates)
+        if self.plans and (runs > MOST_RUNS or size > MOST_BYTES):
+            return False
+        self.runs, self.size = runs, size
+        self.plans.append(one)
+        self.templates.update(one.templates)
+        return True
+
+    @property
+    def is_worth_sending(self) -> bool:
+        return max(self.runs, len(self.plans)) >= _WORTH_SENDING
+
+
+@dataclass(frozen=True)
+class _StartedPart:
+    """Plans whose commit was sent, and is not answered yet."""
+
+    plans: list[PreparedPlan]
+    commit: StartedCommit
 
 
 def _listed(entry: Entry, skip: Skip) -> tuple[Instant, ...]:

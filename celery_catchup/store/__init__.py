@@ -16,7 +16,7 @@ from celery_catchup.store.entry_records import EntryRecords
 from celery_catchup.store.keys import Keys
 from celery_catchup.store.leadership import FencedError, Leadership, Term
 from celery_catchup.store.leases import Claim, Leases
-from celery_catchup.store.ledger import Ledger, OutboxRun, StaleWatermarkError
+from celery_catchup.store.ledger import Ledger, OutboxRun, StaleWatermarkError, StartedCommit
 from celery_catchup.store.notes import Notes
 from celery_catchup.store.notices import Notices
 from celery_catchup.store.recovery import Evidence, Recovered, Recovery
@@ -61,6 +61,7 @@ __all__ = [
     "Replay",
     "Retention",
     "StaleWatermarkError",
+    "StartedCommit",
     "States",
     "Store",
     "StoredState",

@@ -25,6 +25,7 @@ from redis.exceptions import (
     DataError,
     MovedError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
     TimeoutError,
 )
@@ -295,6 +296,10 @@ class RedirectedRedis(Redis):
         """Execute a command at the node that owns the keys."""
         return self.follow(partial(super().execute_command, *args, **options))
 
+    def send(self, *command: Any) -> SentCommand:
+        """Send a command, and return before it is answered."""
+        return SentCommand(self, command)
+
     def pipeline(self, transaction: Any = True, shard_hint: Any = None) -> Pipeline:  # noqa: FBT002
         """Return a pipeline that goes to the node that owns the keys."""
         pipe = _RedirectedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
@@ -332,6 +337,63 @@ class RedirectedRedis(Redis):
         place.update(host=host or self._home[0], port=port)
         pool.disconnect(inuse_connections=False)
         pool.reset()
+
+
+class SentCommand:
+    """A command that was sent and whose answer was not read; it keeps its connection until then.
+
+    The server works meanwhile. A lost answer leaves the outcome unknown, as for any other command.
+    """
+
+    def __init__(self, client: RedirectedRedis, command: Sequence[Any]) -> None:
+        self._client, self._command, self._pool = client, command, client.connection_pool
+        self._connection = client.follow(self._send)
+        self._lost: Exception | None = None
+
+    def _send(self) -> Any:
+        try:
+            connection: Any = self._pool.get_connection()
+        except TypeError:  # before redis-py 5.3
+            connection = self._pool.get_connection(self._command[0])
+        try:
+            connection.send_command(*self._command)
+        except BaseException:
+            connection.disconnect()
+            self._pool.release(connection)
+            raise
+        return connection
+
+    def is_answered(self) -> bool:
+        """Tell whether `answer` will not wait: the answer is there, or the connection is lost."""
+        try:
+            return self._lost is not None or bool(self._connection.can_read(timeout=0))
+        except (RedisError, OSError) as error:
+            self._lost = error
+            return True
+
+    def answer(self) -> Any:
+        """Wait for the answer, once; after a redirect, the command is executed again."""
+        again = partial(Redis.execute_command, self._client, *self._command)
+        calls = iter((self._read, again))
+        return self._client.follow(lambda: next(calls)())
+
+    def _read(self) -> Any:
+        try:
+            if self._lost is not None:
+                raise self._lost
+            return self._connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:
+            self._connection.disconnect()
+            raise
+        finally:
+            self._pool.release(self._connection)
+
+    def drop(self) -> None:
+        """Close the connection: nobody will read the answer."""
+        self._connection.disconnect()
+        self._pool.release(self._connection)
 
 
 class _RedirectedPipeline(Pipeline):

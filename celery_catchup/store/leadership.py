@@ -12,7 +12,7 @@ from celery_catchup.clock import Clock
 from celery_catchup.config.settings import LONGEST_SILENCE
 from celery_catchup.errors import CatchupError
 from celery_catchup.model import Instant, to_instant
-from celery_catchup.store.store import Store, StorePart, texts
+from celery_catchup.store.store import StartedCall, Store, StorePart, texts
 
 _RENEW_EVERY = 1 / 4
 """Part of the lease after which it is renewed beside the ticks."""
@@ -32,6 +32,13 @@ _FENCED = "another beat leads now; this one stands down"
 
 class FencedError(CatchupError):
     """Another beat leads, or may lead; nothing was written."""
+
+
+def led(answer: Any) -> Any:
+    """Return the answer of a script that only the leader may run; `FencedError` if another beat leads."""
+    if answer is None:
+        raise FencedError(_FENCED)
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +165,11 @@ class Leadership(StorePart):
 
     def call(self, name: str, args: Mapping[str, object], **more: Any) -> Any:
         """Run a script that only the leader may run; `FencedError` if another beat leads."""
-        answer = self._store.call(name, {**self.fence(), **args}, **more)
-        if answer is None:
-            raise FencedError(_FENCED)
-        return answer
+        return led(self._store.call(name, {**self.fence(), **args}, **more))
+
+    def start(self, name: str, args: Mapping[str, object], **more: Any) -> StartedCall:
+        """Send what `call` sends, and return before the script has answered; `led` checks the answer."""
+        return self._store.start(name, {**self.fence(), **args}, **more)
 
     def _age(self) -> float:
         """Return the part of the lease that has passed since the last renewal began."""

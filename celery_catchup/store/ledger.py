@@ -11,8 +11,8 @@ from celery_catchup.errors import CatchupError, StoreError
 from celery_catchup.model import Instant
 from celery_catchup.store.batches import MOST_BYTES, Batch, Committed, encode
 from celery_catchup.store.keys import Keys
-from celery_catchup.store.leadership import Leadership
-from celery_catchup.store.store import Store, StorePart, read_json, read_run, read_span
+from celery_catchup.store.leadership import Leadership, led
+from celery_catchup.store.store import StartedCall, Store, StorePart, read_json, read_run, read_span
 from celery_catchup.store.templates import read_templates, with_bases
 
 _REMEMBERED = 200_000
@@ -36,12 +36,49 @@ class StaleWatermarkError(CatchupError):
     """Another beat has decided the entry in between; nothing was written."""
 
 
+class StartedCommit:
+    """A commit whose answer was not read yet."""
+
+    def __init__(self, ledger: Ledger, leadership: Leadership, batch: Batch, now: Instant) -> None:
+        self._ledger, self._leadership, self._batch, self._now = ledger, leadership, batch, now
+        self._call = ledger.send_batch(leadership, batch, now)
+
+    def is_answered(self) -> bool:
+        """Tell whether `result` will not wait."""
+        return self._call.is_answered()
+
+    def drop(self) -> None:
+        """Give up the answer; the outcome stays unknown, as when it is lost."""
+        self._call.drop()
+
+    def result(self) -> Committed:
+        """Wait for the result, once; raises what `Ledger.commit` raises."""
+        stored, templates = self._ledger.stored, self._batch.templates
+        answer = led(self._call.answer())
+        if answer[0] == b"unknown":
+            # Templates were swept, or lost with the server's memory: send all of them again.
+            stored.clear()
+            answer = led(self._ledger.send_batch(self._leadership, self._batch, self._now).answer())
+        status, detail = answer[0].decode(), answer[1].decode()
+        if status == "stale":
+            raise StaleWatermarkError(f"entry {detail!r} was decided by another beat in between")
+        if status == "unknown":
+            raise StoreError(f"the server did not keep template {detail!r}; check that it keeps writes")
+        if len(stored) > _REMEMBERED:
+            stored.clear()
+        # The template of a single run is not used again.
+        stored.update(name for name, template in templates.items() if template.run is None)
+        found = json.loads(detail)
+        return Committed(frozenset(found["changed"]), frozenset(found["existing"]), dict(found["damaged"]))
+
+
 class Ledger(StorePart):
     """Commits decisions, and reads runs."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._stored: set[str] = set()
+        self.stored: set[str] = set()
+        """Ids of templates that the server has, as far as this process knows."""
 
     def commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> Committed:
         """Commit the batch except for entries that have changed, or nothing. Repeating it changes nothing.
@@ -49,28 +86,18 @@ class Ledger(StorePart):
         Raises `FencedError` if another beat leads, `StaleWatermarkError` if an entry's watermark is not
         where its plan started.
         """
-        answer = self._commit(leadership, batch, now)
-        if answer[0] == b"unknown":
-            # Templates were swept, or lost with the server's memory: send all of them again.
-            self._stored.clear()
-            answer = self._commit(leadership, batch, now)
-        status, detail = answer[0].decode(), answer[1].decode()
-        if status == "stale":
-            raise StaleWatermarkError(f"entry {detail!r} was decided by another beat in between")
-        if status == "unknown":
-            raise StoreError(f"the server did not keep template {detail!r}; check that it keeps writes")
-        if len(self._stored) > _REMEMBERED:
-            self._stored.clear()
-        # The template of a single run is not used again.
-        self._stored.update(name for name, template in batch.templates.items() if template.run is None)
-        result = json.loads(detail)
-        return Committed(frozenset(result["changed"]), frozenset(result["existing"]), dict(result["damaged"]))
+        return self.start_commit(leadership, batch, now=now).result()
 
-    def _commit(self, leadership: Leadership, batch: Batch, now: Instant) -> Any:
-        encoded, runs = encode(batch, stored=self._stored)
+    def start_commit(self, leadership: Leadership, batch: Batch, *, now: Instant) -> StartedCommit:
+        """Send what `commit` sends, and return before the server has answered."""
+        return StartedCommit(self, leadership, batch, now)
+
+    def send_batch(self, leadership: Leadership, batch: Batch, now: Instant) -> StartedCall:
+        """Send a batch to the script."""
+        encoded, runs = encode(batch, stored=self.stored)
         keys = [key for entry in batch.entries for key in self._keys.of_entry(entry.name)]
         args = {"now_ms": now, "batch": encoded}
-        return leadership.call("commit", args, more_keys=keys, more_args=runs)
+        return leadership.start("commit", args, more_keys=keys, more_args=runs)
 
     def admit(self, leadership: Leadership, *, limit: int, now: Instant) -> int:
         """Let delayed runs that are due join their chains, up to ``limit``; return their number.

@@ -126,43 +126,40 @@ class Store:
         try:
             return self.client.evalsha(script.sha, *given)
         except NoScriptError:
-            # Nothing ran: the server does not know the script (after a restart or SCRIPT FLUSH).
-            return self.client.eval(script.text, *given)
+            return _call_unknown(self.client, script, given)
+
+    def start(
+        self,
+        name: str,
+        args: Mapping[str, object],
+        *,
+        entry: str = "",
+        lane: str | None = None,
+        more_keys: Iterable[str] = (),
+        more_args: Iterable[str | int] = (),
+    ) -> StartedCall:
+        """Send what `call` sends, and return before the script has answered."""
+        script, given = self._arranged(name, args, entry, lane, more_keys, more_args)
+        return StartedCall(self.client, script, given)
 
     def send(
         self, name: str, args: Mapping[str, object], *, entry: str = "", lane: str | None = None
     ) -> Callable[[], Any]:
         """Send the call of an idempotent script, and return the function that waits for its answer.
 
-        The server works meanwhile. When the answer does not come, or is an error, the call is made again.
+        When the answer does not come, or is an error, the call is made again.
         """
-        script, given = self._arranged(name, args, entry, lane)
-        pool = self.client.connection_pool
-        try:
-            connection = pool.get_connection()
-        except TypeError:  # before redis-py 5.3
-            connection = pool.get_connection("EVALSHA")
         again = partial(self.call, name, args, entry=entry, lane=lane)
         try:
-            connection.send_command("EVALSHA", script.sha, *given)
-        except BaseException as error:
-            connection.disconnect()
-            pool.release(connection)
-            if isinstance(error, (RedisError, OSError)):
-                return again
-            raise
+            started = self.start(name, args, entry=entry, lane=lane)
+        except (RedisError, OSError):
+            return again
 
         def answer() -> Any:
             try:
-                return connection.read_response()
+                return started.answer()
             except (RedisError, OSError):
-                connection.disconnect()
                 return again()
-            except BaseException:
-                connection.disconnect()
-                raise
-            finally:
-                pool.release(connection)
 
         return answer
 
@@ -181,6 +178,34 @@ class Store:
         keys = [*(self.keys.named(key, entry=entry, lane=lane) for key in script.keys), *more_keys]
         values = [*script.positions({"db": self.db, **args} if "db" in script.args else args), *more_args]
         return script, [len(keys), *keys, *values]
+
+
+class StartedCall:
+    """The call of a script whose answer was not read yet."""
+
+    def __init__(self, client: Any, script: Script, given: list[Any]) -> None:
+        self._client, self._script, self._given = client, script, given
+        self._sent = client.send("EVALSHA", script.sha, *given)
+
+    def is_answered(self) -> bool:
+        """Tell whether `answer` will not wait."""
+        return bool(self._sent.is_answered())
+
+    def answer(self) -> Any:
+        """Wait for the answer, once."""
+        try:
+            return self._sent.answer()
+        except NoScriptError:
+            return _call_unknown(self._client, self._script, self._given)
+
+    def drop(self) -> None:
+        """Give up the answer; the outcome stays unknown."""
+        self._sent.drop()
+
+
+def _call_unknown(client: Any, script: Script, given: list[Any]) -> Any:
+    """Call a script that the server did not know (after a restart or SCRIPT FLUSH), so that nothing ran."""
+    return client.eval(script.text, *given)
 
 
 class StorePart:

@@ -123,15 +123,15 @@ def _no_heartbeat(_: Any) -> list[Change]:
 
 def _watermark_first(world: Any) -> list[Change]:
     """As stock beat does it: note first that it was done, then do it."""
-    commit = ledger.Ledger.commit
+    start = ledger.Ledger.start_commit
 
     def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
         for one in batch.entries:
             self._client.hset(self._keys.decided, one.name, str(one.decided))
         noted = [replace(one, expected=one.decided) for one in batch.entries]
-        return commit(self, leading, replace(batch, entries=noted), now=now)
+        return start(self, leading, replace(batch, entries=noted), now=now)
 
-    return [(ledger.Ledger, "commit", mutated)]
+    return [(ledger.Ledger, "start_commit", mutated)]
 
 
 def _any_standby_takes_over(_: Any) -> list[Change]:
@@ -171,7 +171,7 @@ def _every_task_is_the_runs_own(_: Any) -> list[Change]:
 def _revoke_active(world: Any, self: Any, batch: Any) -> None:
     """Tell workers to end what is active of entries whose new run is to replace it."""
     for one in batch.entries:
-        active = self.active(one.name) if one.ends else []
+        active = self.active(one.name) if one.more is not None and one.more.ends else []
         if active:
             with suppress(OperationalError):
                 world.control.revoke(active, terminate=True)
@@ -179,27 +179,27 @@ def _revoke_active(world: Any, self: Any, batch: Any) -> None:
 
 def _revoked_before_commit(world: Any) -> list[Change]:
     """A commit whose answer is lost is repeated, and ends the very run that it has made."""
-    commit = ledger.Ledger.commit
+    start = ledger.Ledger.start_commit
 
     def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
         _revoke_active(world, self, batch)
-        return commit(self, leading, batch, now=now)
+        return start(self, leading, batch, now=now)
 
-    return [(ledger.Ledger, "commit", mutated)]
+    return [(ledger.Ledger, "start_commit", mutated)]
 
 
 def _revoked_unfenced(world: Any) -> list[Change]:
     """A leader that was frozen ends the runs of its successor, although its commit is refused."""
-    commit = ledger.Ledger.commit
+    result = ledger.StartedCommit.result
 
-    def mutated(self: Any, leading: Any, batch: Any, *, now: int) -> Any:
+    def mutated(self: Any) -> Any:
         try:
-            return commit(self, leading, batch, now=now)
-        except (ledger.FencedError, ledger.StaleWatermarkError):
-            _revoke_active(world, self, batch)
+            return result(self)
+        except (leadership.FencedError, ledger.StaleWatermarkError):
+            _revoke_active(world, self._ledger, self._batch)
             raise
 
-    return [(ledger.Ledger, "commit", mutated)]
+    return [(ledger.StartedCommit, "result", mutated)]
 
 
 def _received_is_not_renewed(_: Any) -> list[Change]:

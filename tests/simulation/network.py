@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 from redis.connection import UnixDomainSocketConnection
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from tests.simulation.hub import CrashError, Hub, Process
 from tests.simulation.server import Command, Server
@@ -141,10 +141,11 @@ class SimulatedConnection(UnixDomainSocketConnection):
         self._answers: list[Any] = []
 
     def disconnect(self, *_: Any, **__: Any) -> None:
-        self._sock = None
+        self._sock, self._answers = None, []
 
     def can_read(self, *_: Any, **__: Any) -> bool:
-        return False
+        """Whether an answer has arrived that was sent for; it takes a while."""
+        return bool(self._answers) and self.network.hub.random.random() < 0.5
 
     def pack_commands(self, commands: Any) -> Any:
         self._asked = [tuple(command) for command in commands]
@@ -161,11 +162,14 @@ class SimulatedConnection(UnixDomainSocketConnection):
             self._asked = asked
         process = self.network.hub.current
         assert process is not None
-        self._answers = self.network.round_trip(process, self._asked)
+        try:
+            self._answers = self.network.round_trip(process, self._asked)
+        except (ConnectionError, TimeoutError) as error:
+            self._answers = [error]  # a lost request is noticed when the answer is read
 
     def read_response(self, *_: Any, **__: Any) -> Any:
         answer = self._answers.pop(0)
-        if isinstance(answer, ResponseError):
+        if isinstance(answer, RedisError):
             raise answer
         return answer
 

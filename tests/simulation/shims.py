@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from celery_catchup.beat import assembly, worker_inspection
-from celery_catchup.engine import housekeeping, loss_evidence, reaper
+from celery_catchup.engine import advance, housekeeping, loss_evidence, reaper
 from celery_catchup.events import Events, recurring_problems
 from celery_catchup.operations import operator as operator
 from celery_catchup.store import opening
@@ -159,6 +159,8 @@ def simulated(
         (worker_inspection, "_HURRY", 2400.0),
         (worker_inspection, "LATELY", ASKED_LATELY),
         (reaper, "LATELY", ASKED_LATELY),
+        # Several commits in a tick: while one is on its way, the next is prepared.
+        (advance, "_WORTH_SENDING", 2),
         (loss_evidence, "_SHORTEST_WAIT", PATIENCE // 2),
         # All at once: how far a scan gets in one step depends on the server's random hash seed.
         (housekeeping, "_AT_ONCE", 100_000),

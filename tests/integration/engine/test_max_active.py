@@ -155,13 +155,13 @@ def test_a_live_slot_that_becomes_due_ends_the_part_of_a_catch_up(
     beat.controls.move_watermarks(["a"], beat.engine.now() - 300 * 60_000, scheduler=False)
     beat.client.hset(beat.keys.first_seen, "a", beat.engine.now() - 86_400_000)
     clock.set("2026-02-07T06:00:59.990Z")
-    before, commit = len(beat.ledger.runs_of("a")), beat.ledger.commit
+    before, commit = len(beat.ledger.runs_of("a")), beat.ledger.start_commit
 
     def slow(*args: Any, **given: Any) -> Any:
         clock.advance(milliseconds=milliseconds)
         return commit(*args, **given)
 
-    monkeypatch.setattr(beat.ledger, "commit", slow)
+    monkeypatch.setattr(beat.ledger, "start_commit", slow)
     beat.tick()
 
     assert len(beat.ledger.runs_of("a")) - before == decided

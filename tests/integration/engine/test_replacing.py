@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from celery_catchup.model import RunState, Slot, run_id, to_instant
-from celery_catchup.store import Ledger
+from celery_catchup.store import StartedCommit
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.templates import Template
 from celery_catchup.store.workers import Workers
@@ -67,17 +67,17 @@ class Lossy:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lost: set[Any] = set()
-        commit = Ledger.commit
+        result = StartedCommit.result
 
-        def lost(ledger: Ledger, leadership: Any, batch: Any, *, now: int) -> Any:
-            answer = commit(ledger, leadership, batch, now=now)
-            which = tuple((entry.decided, entry.busy) for entry in batch.entries)
+        def lost(commit: Any) -> Any:
+            answer = result(commit)
+            which = tuple((entry.decided, entry.busy) for entry in commit._batch.entries)
             if which not in self.lost:
                 self.lost.add(which)
                 raise RedisTimeoutError("Timeout reading from socket")
             return answer
 
-        monkeypatch.setattr(Ledger, "commit", lost)
+        monkeypatch.setattr(StartedCommit, "result", lost)
 
 
 def tick_on(beat: Beat, *, seconds: int) -> None:

@@ -446,14 +446,14 @@ def raises(error: Exception) -> Callable[..., Any]:
 
 def during_the_next_commit(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
     """Do something between the leader's plan and its commit."""
-    stock, left = Ledger.commit, list(actions)
+    stock, left = Ledger.start_commit, list(actions)
 
     def commit(self: Ledger, *args: Any, **more: Any) -> Any:
         while left:
             left.pop(0)()
         return stock(self, *args, **more)
 
-    monkeypatch.setattr(Ledger, "commit", commit)
+    monkeypatch.setattr(Ledger, "start_commit", commit)
 
 
 def test_a_pause_holds_that_comes_while_the_first_slot_of_a_new_entry_is_decided(
