@@ -102,6 +102,8 @@ class Lane:
 
     def options(self) -> dict[str, Any]:
         """Return the options that are set."""
+        if self.queue is None and self.priority is None:
+            return {}
         given = {"queue": self.queue, "priority": self.priority}
         return {name: value for name, value in given.items() if value is not None}
 

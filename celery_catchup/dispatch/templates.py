@@ -58,7 +58,9 @@ class _Form:
 
     task: Any
     serializer: str
-    key: Hashable
+    argsrepr_maxsize: int
+    kwargsrepr_maxsize: int
+    key: Hashable = None
 
 
 class Templates:
@@ -93,11 +95,11 @@ class Templates:
         """
         task = self._app.tasks.get(entry.task)
         try:
-            args, kwargs, options = _content(entry.args), _content(entry.kwargs), _content(entry.options)
+            content = _content((entry.args, entry.kwargs))
+            kind = id(task), entry.task, named, badge, _content(entry.options)  # a task need not be hashable
         except (_UnknownContentError, RecursionError):
             return self._compare(entry, task, (entry.name, named, badge), make)
-        kind = id(task), entry.task, named, badge, options  # a task need not be hashable
-        key = kind, args, kwargs
+        key = kind, content
         cached, template = self._cached.get(key, (None, None))
         if template is not None and cached is task:
             return None if is_hooked(self._app, task) else template
@@ -134,7 +136,13 @@ class Templates:
             if not can_share_template(self._app, entry):
                 return None
             serializer = entry.options.get("serializer") or getattr(task, "serializer", None)
-            form = _Form(task, serializer or self._app.conf.task_serializer, None)
+            amqp = self._app.amqp
+            form = _Form(
+                task,
+                serializer or self._app.conf.task_serializer,
+                amqp.argsrepr_maxsize,
+                amqp.kwargsrepr_maxsize,
+            )
             with suppress(Exception):  # Celery raises it as well, and explains it better
                 added = message_options(task)
                 if added is not None:
@@ -171,38 +179,38 @@ class Templates:
         args = list(entry.args or ()) or ()  # Celery sends no arguments as a tuple
         if form.task is not None and form.task.typing:
             form.task.__header__(*args, **kwargs)  # raises when the arguments do not fit
-        shown = {name: options.get(name) for name in ("argsrepr", "kwargsrepr")}
-        amqp = self._app.amqp
-        if shown["argsrepr"] is None:
-            shown["argsrepr"] = _shown(args, args, amqp.argsrepr_maxsize)
-        if shown["kwargsrepr"] is None:
-            shown["kwargsrepr"] = _shown(kwargs, kwargs.values(), amqp.kwargsrepr_maxsize)
-        if None in shown.values():
-            headers = amqp.create_task_message("", entry.task, args, kwargs, **shown).headers
-            shown = {name: headers[name] for name in shown}
-        return {"task": entry.task, **shown, "body": _body(args, kwargs, form.serializer)}
+        plain = _SCALARS.issuperset(map(type, (*args, *kwargs, *kwargs.values())))
+        argsrepr, kwargsrepr = options.get("argsrepr"), options.get("kwargsrepr")
+        if argsrepr is None and plain:
+            argsrepr = _shown(args, form.argsrepr_maxsize)
+        if kwargsrepr is None and plain:
+            kwargsrepr = _shown(kwargs, form.kwargsrepr_maxsize)
+        if argsrepr is None or kwargsrepr is None:
+            shown = {"argsrepr": argsrepr, "kwargsrepr": kwargsrepr}
+            headers = self._app.amqp.create_task_message("", entry.task, args, kwargs, **shown).headers
+            argsrepr, kwargsrepr = headers["argsrepr"], headers["kwargsrepr"]
+        body = _body(args, kwargs, form.serializer, plain=plain)
+        return {"task": entry.task, "argsrepr": argsrepr, "kwargsrepr": kwargsrepr, "body": body}
 
     def _route(self, entry: ScheduleEntry) -> Any:
         found = (route(entry.task) for route in self._app.amqp.routes or ())
         return next((route for route in found if route is not None), None)
 
 
-def _body(args: Any, kwargs: dict[str, Any], serializer: str) -> str:
+def _body(args: Any, kwargs: dict[str, Any], serializer: str, *, plain: bool) -> str:
     """Serialise arguments as kombu does; plain ones in a third of the time, because kombu creates an encoder
     for each call."""
-    if serializer == "json" and _SCALARS.issuperset(map(type, (*args, *kwargs, *kwargs.values()))):
+    if serializer == "json" and plain:
         return base64_body(_encode((args, kwargs, _EMBEDDED)), "utf-8")
     _, encoding, body = _dumps((args, kwargs, _EMBEDDED), serializer=serializer)
     return base64_body(body, encoding)
 
 
-def _shown(arguments: Any, values: Iterable[Any], most: int) -> str | None:
-    """Represent arguments that Celery represents as Python does, which is much faster; None for others.
+def _shown(arguments: Any, most: int) -> str | None:
+    """Represent plain arguments that Celery represents as Python does, which is much faster; None for others.
 
     Celery does not escape texts, and cuts off long ones.
     """
-    if not _SCALARS.issuperset(map(type, values)):
-        return None
     text = repr(arguments)
     return text if len(text) < most and "\\" not in text and '"' not in text else None
 

@@ -52,6 +52,7 @@ class Advance:
     posted: dict[str, OutboxRun] = field(default_factory=dict)
     _plans: SharedPlans = field(init=False)
     _started: _StartedPart | None = None
+    _changed: list[PreparedPlan] = field(default_factory=list)
     _reported_holds: dict[str, int] = field(default_factory=dict)
 
     def advance(self, now: Instant) -> None:
@@ -59,7 +60,7 @@ class Advance:
 
         Raises `FencedError` or `StaleWatermarkError` when another beat leads.
         """
-        self._plans, self.posted = SharedPlans(self.watermark, now), {}
+        self._plans, self.posted, self._changed = SharedPlans(self.watermark, now), {}, []
         try:
             self._decide_due(now)
         except BaseException as error:
@@ -177,6 +178,8 @@ class Advance:
                 part = _Part()
         self._start_commit(part.plans, now)
         self._complete_commit(now)
+        while self._changed:
+            self._commit_again(now)
         return limit - left
 
     def _prepare(
@@ -250,20 +253,20 @@ class Advance:
 
     def _complete_commit(self, now: Instant) -> None:
         """Wait for the commit that was sent, if any, and follow it."""
-        while self._started is not None:
-            writing, commit = self._started.plans, self._started.commit
-            self._started = None
-            outcome = commit.result()
-            for index, key in outcome.damaged.items():
-                self._failed(writing[index].tracked, _DAMAGED.format(key), now)
-            left = {*outcome.changed, *outcome.damaged}
-            done = [one for index, one in enumerate(writing) if index not in left]
-            self.catchup.committed(done, now=now)
-            for one in done:
-                self._settle(one, outcome.existing, now)
-                self._post(one, outcome.existing)
-            if outcome.changed:
-                self._commit_again([writing[index] for index in sorted(outcome.changed)], now)
+        if self._started is None:
+            return
+        writing, commit = self._started.plans, self._started.commit
+        self._started = None
+        outcome = commit.result()
+        for index, key in outcome.damaged.items():
+            self._failed(writing[index].tracked, _DAMAGED.format(key), now)
+        left = {*outcome.changed, *outcome.damaged}
+        done = [one for index, one in enumerate(writing) if index not in left]
+        self.catchup.committed(done, now=now)
+        for one in done:
+            self._settle(one, outcome.existing, now)
+            self._post(one, outcome.existing)
+        self._changed += [writing[index] for index in sorted(outcome.changed)]
 
     def _post(self, one: PreparedPlan, existing: Collection[str]) -> None:
         """Keep what the outbox has now, so that it need not be read before it is published."""
@@ -272,15 +275,22 @@ class Advance:
                 run = {**new.run, "attempt": 1, "sends": 1}
                 self.posted[new.id] = OutboxRun(new.id, run, vars(one.templates[new.run["template"]]))
 
-    def _commit_again(self, changed: list[PreparedPlan], now: Instant) -> None:
+    def _commit_again(self, now: Instant) -> None:
         """Plan entries again whose assumptions were wrong: they were busy, or had runs in the range."""
+        changed, self._changed = self._changed, []
         several = [one.tracked for one in changed]
         look_up(several, self.services.states, self.namespace, watermark=self.watermark, now=now)
-        again = [self._prepare(one.tracked, max(1, len(one.plan.runs)), now, certain=True) for one in changed]
-        for tracked in several:
-            if tracked.catchup_until is None:
-                tracked.state.existing = NOTHING
-        self._start_commit([one for one in again if one is not None], now)
+        part = _Part()
+        for former in changed:
+            one = self._prepare(former.tracked, max(1, len(former.plan.runs)), now, certain=True)
+            if former.tracked.catchup_until is None:
+                former.tracked.state.existing = NOTHING
+            if one is not None and not part.add(one):
+                self._start_commit(part.plans, now)
+                part = _Part()
+                part.add(one)
+        self._start_commit(part.plans, now)
+        self._complete_commit(now)
 
     def _settle(self, one: PreparedPlan, existing: Collection[str], now: Instant) -> None:
         """Follow a commit: the entry's state, its next wake-up, and the events."""

@@ -47,8 +47,11 @@ class PreparedPlan:
 
     def size_beside(self, templates: Collection[str]) -> int:
         """Return the length of its messages and templates in a commit that has these templates already."""
-        fresh = (part for name, part in self.templates.items() if part.run is None and name not in templates)
-        return self.size + sum(len(part.encoded) for part in fresh)
+        size = self.size
+        for name, part in self.templates.items():
+            if part.run is None and name not in templates:
+                size += len(part.encoded)
+        return size
 
 
 class PlanParts:
@@ -56,6 +59,8 @@ class PlanParts:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.spans = any(run.first is not None for run in plan.runs)
+        """Whether a run stands for several slots."""
         self._runs: list[tuple[str, Instant | None]] | None = None
         self._more: More | None = None
 
@@ -102,7 +107,11 @@ def prepare(
     ``after`` are the assumptions of the plan, as in `EntryBatch`.
     """
     parts = parts or PlanParts(plan)
-    entry, messages, runs = tracked.entry, _Messages(tracked.entry, plan, dispatch), list[NewRun]()
+    entry, messages, runs = (
+        tracked.entry,
+        _Messages(tracked.entry, dispatch, spans=parts.spans),
+        list[NewRun](),
+    )
     held_back: dict[PlannedRun, SkipReason] = {}
     size, head = 0, _head(tracked)
     for number, (planned, (tail, previous)) in enumerate(zip(plan.runs, parts.runs(entry), strict=True)):
@@ -132,7 +141,7 @@ def prepare(
             raise OversizeError(number)
     if held_back:
         plan = _without(plan, held_back)
-    if any(planned.first is not None for planned in plan.runs):
+    if parts.spans:
         plan = _with_covering_runs(plan, entry, namespace)
     more = (parts if plan is parts.plan else PlanParts(plan)).more(tracked, now)
     if tracked.declared.moving:
@@ -168,7 +177,8 @@ def _common_fields(entry: Entry, plan: Plan) -> Iterator[tuple[str, Instant | No
 
 def _head(tracked: TrackedEntry) -> str:
     """Return the fields of the record that all runs of the entry have, as the beginning of JSON."""
-    versions = "".join(f',"{name}":{_quoted(text)}' for name, text in tracked.entry.version_fields.items())
+    fields = tracked.entry.version_fields
+    versions = "".join([f',"{name}":{_quoted(text)}' for name, text in fields.items()]) if fields else ""
     return f'{{"entry":{_quoted(tracked.entry.name)},"task":{_quoted(tracked.declared.task)}{versions}'
 
 
@@ -185,9 +195,9 @@ def _moved_anchors(tracked: TrackedEntry, plan: Plan) -> str | None:
 class _Messages:
     """The templates of an entry's runs; one that all runs of a trigger share is built once."""
 
-    def __init__(self, entry: Entry, plan: Plan, dispatch: Dispatch) -> None:
+    def __init__(self, entry: Entry, dispatch: Dispatch, *, spans: bool) -> None:
         self._entry, self._dispatch = entry, dispatch
-        self._spans = Select.SPAN in entry.selects or any(run.first is not None for run in plan.runs)
+        self._spans = spans or Select.SPAN in entry.selects
         self._shared: dict[Trigger, Template] = {}
         self.templates: dict[str, Template] = {}
 

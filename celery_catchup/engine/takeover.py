@@ -126,7 +126,9 @@ def report_moved_schedules(entries: TrackedEntries, stored: StoredState, events:
     unless the schedule has an id."""
     for name, known in stored.fingerprints.items():
         tracked = entries.by_name.get(name)
-        if tracked is None or all(schedule.id is not None for schedule in tracked.entry.schedules):
+        if tracked is None or known == tracked.declared.fingerprint:
+            continue
+        if all(schedule.id is not None for schedule in tracked.entry.schedules):
             continue
         before, after = known.split(" | "), tracked.declared.fingerprint.split(" | ")
         if any(shape in after and shape not in after[i : i + 1] for i, shape in enumerate(before)):
@@ -179,14 +181,15 @@ def _removals(loaded: LoadedEntries, stored: StoredState) -> Iterator[tuple[str,
     are declared again, once the time between is on record."""
     for name, first_seen in stored.first_seen.items():
         tracked = loaded.entries.by_name.get(name)
+        if tracked is not None:
+            if name in stored.left_off and tracked.state.removed is None:
+                yield name, None
+            continue
         noted, decided = (
             parse_instant(stored.left_off.get(name)),
             parse_instant(stored.decided.get(name)) or 0,
         )
-        if tracked is not None:
-            if name in stored.left_off and tracked.state.removed is None:
-                yield name, None
-        elif name not in loaded.unreadable and (noted is None or noted < decided):
+        if name not in loaded.unreadable and (noted is None or noted < decided):
             yield name, max(loaded.watermark, decided, parse_instant(first_seen) or 0)
 
 
@@ -311,7 +314,9 @@ class _Reader:
 
     def _ran(self, name: str) -> Instant | None:
         """Read when the entry last ran without a policy: nothing was missed up to then."""
-        value = parse_instant(self.stored.last_runs.get(name, "").partition(" ")[0])
+        if name not in self.stored.last_runs:
+            return None
+        value = parse_instant(self.stored.last_runs[name].partition(" ")[0])
         return None if value is None or value > self.now else value
 
     def _removed(self, name: str, decided: Instant | None) -> tuple[Instant, Instant] | None:
@@ -339,8 +344,10 @@ class _Reader:
         return found or {}
 
     def _read(self, what: str, column: Mapping[str, str], name: str) -> Instant | None:
-        value = parse_instant(column.get(name))
-        if value is None and name in column:
+        if name not in column:
+            return None
+        value = parse_instant(column[name])
+        if value is None:
             self._suspect(f"the {what} of entry {name!r} is {column[name][:40]!r}, which is not a time")
         return value
 

@@ -54,10 +54,10 @@ class Template:
 
     def with_inputs(self, inputs: Mapping[str, str]) -> Template:
         """Return the template of an entry that has these inputs in the message."""
+        texts = ",".join([f'"{name}":{encode_basestring_ascii(text)}' for name, text in inputs.items()])
+        encoded = f'{{"base":"{self.id}","inputs":{{{texts}}}}}'
         other = object.__new__(Template)
-        vars(other).update(vars(self), inputs=inputs, base=self)
-        for computed in ("encoded", "id"):
-            vars(other).pop(computed, None)
+        vars(other).update(vars(self), inputs=inputs, base=self, encoded=encoded, id=_digest(encoded))
         return other
 
     def for_run(self, run_id: str) -> Template:
@@ -76,12 +76,7 @@ class Template:
 
     @cached_property
     def encoded(self) -> str:
-        """The JSON that is stored."""
-        if self.base is not None:
-            inputs = ",".join(
-                f'"{name}":{encode_basestring_ascii(text)}' for name, text in self.inputs.items()
-            )
-            return f'{{"base":"{self.base.id}","inputs":{{{inputs}}}}}'
+        """The JSON that is stored; `with_inputs` has set that of an entry's own template."""
         names = ("queue", "db", "expires_ms", "countdown_ms", "routing_key", "queue_name", "priority")
         place = {name: getattr(self, name) for name in names}
         given = {
@@ -94,7 +89,7 @@ class Template:
     @cached_property
     def id(self) -> str:
         """Hash the content: same content, same id."""
-        content = blake2b(self.encoded.encode(), digest_size=12).hexdigest()
+        content = _digest(self.encoded)
         return content if self.run is None else f"{self.run}:{content}"
 
     def __eq__(self, other: object) -> bool:
@@ -102,6 +97,10 @@ class Template:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def order_key(routing_key: str, priority: object) -> str:
@@ -144,14 +143,14 @@ def is_catchup(run: Mapping[str, Any]) -> bool:
 
 def run_values(run_id: str, run: Mapping[str, Any]) -> dict[str, str]:
     """Return what all messages of a run have in common, by the names of the placeholders."""
-    return {**_slot_values(run["slot"], run.get("previous"), str(run["trigger"])), "run_id": run_id}
+    return {**_slot_values(run["slot"], run.get("previous"), run["trigger"]), "run_id": run_id}
 
 
 @lru_cache(maxsize=1024)  # most runs of a tick have these in common
 def _slot_values(slot: Instant, previous: Instant | None, trigger: str) -> dict[str, str]:
     at = _time(slot)
     return {
-        "trigger_type": trigger,
+        "trigger_type": str(trigger),
         "scheduled_time": at,
         "interval_start": "" if previous is None else _time(previous),
         "interval_end": at,
@@ -168,15 +167,16 @@ def render(template: Mapping[str, Any], run_id: str, run: Mapping[str, Any], now
     the run. Relative expiry and countdown count from ``now``.
     """
     return _format(template["message"], _OF_A_RUN) % {
+        **_slot_values(run["slot"], run.get("previous"), run["trigger"]),
         **template.get("inputs", {}),
-        **run_values(run_id, run),
+        "run_id": run_id,
         "entry": encode_basestring_ascii(run.get("entry", ""))[1:-1],
         "task_id": task_id(run_id, run["attempt"]),
         "delivery_tag": f"{run_id}:{run['sends']}",
         "expires": _later(template.get("expires_ms"), now),
         "eta": _later(template.get("countdown_ms"), now),
-        "is_catchup": "true" if is_catchup(run) else "false",
-        "slots": str(run.get("slots", 1)),
+        "is_catchup": "true" if run["trigger"] in _CATCHUP else "false",
+        "slots": run.get("slots", 1),
     }
 
 

@@ -20,7 +20,7 @@ from redis.connection import AbstractConnection
 
 from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.planning import planner
-from celery_catchup.store import Keys
+from celery_catchup.store import Keys, StartedCommit
 from celery_catchup.store.store import all_scripts
 from celery_catchup.testing import FakeClock
 
@@ -87,6 +87,8 @@ def beat_of(redis_url: str) -> Iterator[Callable[..., CostedBeat]]:
 
 @pytest.fixture
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """What is sent to a server that takes longer to answer than beat to prepare the next commit."""
+    monkeypatch.setattr(StartedCommit, "is_answered", lambda commit: False)
     seen, stock = Traffic(), AbstractConnection.send_packed_command
 
     def counted(self: Any, command: Any, **options: Any) -> None:
@@ -195,7 +197,7 @@ def test_an_idle_tick_with_ten_thousand_deadlines_takes_less_than_a_millisecond(
 # -- live ------------------------------------------------------------------------------------
 
 
-def test_all_that_is_due_costs_two_round_trips(
+def test_all_that_is_due_costs_three_round_trips(
     beat_of: Callable[..., CostedBeat], traffic: Traffic, redis_url: str
 ) -> None:
     beat = beat_of()
@@ -208,10 +210,29 @@ def test_all_that_is_due_costs_two_round_trips(
 
     beat.tick()
 
-    assert len(traffic.sendings) == 2
+    assert len(traffic.sendings) == 3  # the lease, and two commits
     assert traffic.bytes / MANY < 2_700
     assert runs_on_record(redis_url) == 2 * MANY
     assert (commands_executed(redis_url) - before) / MANY < 9
+
+
+def test_a_server_that_answers_at_once_gets_commits_of_fifty(
+    beat_of: Callable[..., CostedBeat],
+    traffic: Traffic,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StartedCommit, "is_answered", lambda commit: True)
+    beat = beat_of()
+    beat.healthy_until("2026-02-07T10:00:00Z")
+    beat.tick()
+    beat.healthy_until("2026-02-07T11:00:00Z")
+    _finish_all(redis_url, beat)
+    traffic.sendings.clear()
+
+    beat.tick()
+
+    assert len(traffic.sendings) == 1 + MANY / 50
 
 
 def test_messages_that_were_never_sent_before_cost_as_many(
@@ -254,7 +275,7 @@ def test_busy_entries_are_planned_again_in_a_handful_of_round_trips(
         traffic.sendings.clear()
         beat.tick()
 
-    assert len(traffic.sendings) < 6
+    assert len(traffic.sendings) < 7
     assert runs_on_record(redis_url) == MANY
 
 

@@ -184,12 +184,30 @@ def test_an_entry_that_another_beat_has_decided_stops_the_parts_after_it(beat: B
     assert sorted(message["entry"] for message in beat.messages()) == NAMES[1:]
 
 
-def test_a_changed_entry_is_planned_again_before_the_next_part_is_sent(beat: Beat, log: list[str]) -> None:
+def test_changed_entries_are_planned_again_together_at_the_end(beat: Beat, log: list[str]) -> None:
     during(beat, "e2", lambda: beat.client.zadd(beat.keys.active("e1"), {"a-manual-run": 1}))
+    during(beat, "e3", lambda: beat.client.zadd(beat.keys.active("e4"), {"a-manual-run": 1}))
 
     beat.tick()
 
-    assert log[:9] == ["e1", "e2", "send", "e3", "e4", "answer", "send", "answer", "send"]
+    assert log == ["e1", "e2", "send", "e3", "e4", "answer", "send", "e5", "e6", "answer", "send", "e7",
+                   "answer", "send", "answer", "send", "answer"]  # fmt: skip
+    assert sorted(message["entry"] for message in beat.messages()) == [
+        name for name in NAMES if name not in ("e1", "e4")
+    ]
+    assert [reason for name in ("e1", "e4") for *_, reason in beat.skipped(name)] == 2 * ["guard_blocked"]
+
+
+def test_a_changed_entry_is_not_lost_when_a_later_part_fails(
+    beat: Beat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during(beat, "e2", lambda: beat.client.zadd(beat.keys.active("e1"), {"a-manual-run": 1}))
+    during(beat, "e5", lambda: lose_next_answer(monkeypatch))
+
+    with pytest.raises(RedisTimeoutError):
+        beat.engine.advance(beat.engine.now())
+
+    go_on(beat)
     assert sorted(message["entry"] for message in beat.messages()) == NAMES[1:]
     assert [reason for *_, reason in beat.skipped("e1")] == ["guard_blocked"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -235,14 +235,17 @@ class LargeBroker(Broker):
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Scripts, and how many characters their calls had."""
     seen: list[tuple[str, int]] = []
-    stock = Store.call
 
-    def weighed(self: Store, name: str, args: Any, **more: Any) -> Any:
-        words = [*args.values(), *more.get("more_args", ())]
-        seen.append((name, sum(len(str(word)) for word in words)))
-        return stock(self, name, args, **more)
+    def weighed(stock: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: Store, name: str, args: Any, **more: Any) -> Any:
+            words = [*args.values(), *more.get("more_args", ())]
+            seen.append((name, sum(len(str(word)) for word in words)))
+            return stock(self, name, args, **more)
 
-    monkeypatch.setattr(Store, "call", weighed)
+        return method
+
+    monkeypatch.setattr(Store, "call", weighed(Store.call))
+    monkeypatch.setattr(Store, "start", weighed(Store.start))
     return seen
 
 
