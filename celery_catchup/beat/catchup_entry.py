@@ -81,6 +81,7 @@ def spec_timetable(
 
 
 _CELERYS_FIELDS = "name task last_run_at total_run_count schedule args kwargs options relative app".split()
+_KNOWN_FIELDS = frozenset({*_CELERYS_FIELDS, "catchup"})
 _SUGGESTED_FIELDS = "task schedule args kwargs options relative catchup".split()
 
 
@@ -134,7 +135,7 @@ def build_entries(
     built: dict[str, Built] = {}
     mistakes: list[Mistake] = []
     for name, fields in entries.items():
-        found = list(_field_mistakes(name, fields))
+        found = [Mistake(f"{path(DECLARED, name)}.{key}", why) for key, why in _field_problems(fields)]
         try:
             if not found:
                 built[name] = build(name, fields)
@@ -161,29 +162,27 @@ def begun_at(now: datetime, fields: Any) -> Any:
     return {**fields, "last_run_at": now}
 
 
-def _field_mistakes(name: str, fields: Any) -> Iterator[Mistake]:
-    """Find fields that Celery would refuse without saying where, or would accept and never run."""
-    place = path(DECLARED, name)
+def _field_problems(fields: Any) -> Iterator[tuple[str, str]]:
+    """Find fields that Celery would refuse without saying where, or would accept and never run; yield the
+    name of each, and what is wrong with it."""
     # An entry that is built already has its fields as attributes.
     given = fields if isinstance(fields, Mapping) else getattr(fields, "__dict__", {})
     for key, (expected, kind) in _TYPES.items():
         value = given.get(key)
         if value and (not isinstance(value, kind) or isinstance(value, str | bytes)):
-            yield Mistake(
-                path(place, key), f"expected {expected}, got {shown(value)}; write it as {expected}"
-            )
-    if not isinstance(fields, Mapping):
+            yield key, f"expected {expected}, got {shown(value)}; write it as {expected}"
+    if given is not fields:
         return
     for key in fields:
-        if key in (*_CELERYS_FIELDS, "catchup"):
+        if key in _KNOWN_FIELDS:
             continue
         problem = f"unknown field{did_you_mean(key, _SUGGESTED_FIELDS)}"
         if field := Policy.spellings().get(str(key)):
             problem = (
                 f"belongs to a policy; write 'catchup': {{{field!r}: …}} here, or set it in catchup_entries"
             )
-        yield Mistake(path(place, key), problem)
+        yield path("", key), problem
     if not fields.get("task"):
-        yield Mistake(f"{place}.task", "missing, so there is nothing to run; add the name of a task")
+        yield "task", "missing, so there is nothing to run; add the name of a task"
     if isinstance(fields.get("schedule"), bool):
-        yield Mistake(f"{place}.schedule", f"{EXPECTED_SCHEDULE}, got {fields['schedule']}")
+        yield "schedule", f"{EXPECTED_SCHEDULE}, got {fields['schedule']}"

@@ -230,10 +230,11 @@ class _App:
 
     def _written(self, name: str, declaration: Declaration, *, place: str) -> tuple[object, str]:
         """Return the entry's own policy as written, and where."""
-        where = path(ENTRIES, name)
         if declaration.policy is UNSET:
-            return self.given.get(name, UNSET), where if name in self.given else path(ENTRIES, EVERY_OTHER)
+            own = name if name in self.given else EVERY_OTHER
+            return self.given.get(name, UNSET), path(ENTRIES, own)
         if name in self.given:
+            where = path(ENTRIES, name)
             raise config_error(where, f"the entry has a policy at {place}.catchup too; keep one of them")
         return declaration.policy, f"{place}.catchup"
 
@@ -314,7 +315,9 @@ def _cron_mistakes(form: ScheduleForm, settings: Settings) -> Iterator[Mistake]:
 
 
 def _exclusion_mistakes(policy: Policy | None, settings: Settings, *, where: str) -> Iterator[Mistake]:
-    exclude, place = () if policy is None else policy.exclude, path(where, "exclude")
+    if policy is None or not policy.exclude:
+        return
+    exclude, place = policy.exclude, path(where, "exclude")
     for name in named_calendars(exclude):
         if name not in settings.calendars:
             advice = did_you_mean(name, settings.calendars) or f"; add it to {PREFIX}calendars"
