@@ -75,8 +75,8 @@ def resolve_entries(
     mistakes: list[Mistake] = []
     warnings = list(configuration.warnings)
     records: dict[str, str] = {}
-    zone = usable_zone(timezone)
     twins: dict[Hashable, tuple[Declared, Entry]] = {}
+    zone, serializer = usable_zone(timezone), _usual_serializer(entries)
     for name, policy in configuration.policies.items():
         form, entry = configuration.forms[name], entries[name]
         alike = _alike(form, policy, entry.options.get("expires"))
@@ -91,7 +91,7 @@ def resolve_entries(
             unmanaged.append(name)
             continue
         if twin is not None and sample is not None:
-            mistakes += entry_mistakes(entry, place=path(place, name))
+            mistakes += entry_mistakes(entry, place=path(place, name), serializer=serializer)
             declared.append(_renamed(twin, sample, name, str(entry.task), expansion.tenant))
             continue
         builder = _EntryBuilder(name, form, policy, zone, configuration.settings, expansion.tenant)
@@ -101,7 +101,7 @@ def resolve_entries(
             doubtful = [*entry_warnings(builder.build(0), form, entry.options)]
             if alike is not None and builder.is_fixed and not wrong and not doubtful:
                 twins[alike] = declared[-1], builder.build(0)
-            mistakes += [*wrong, *entry_mistakes(entry, place=path(place, name))]
+            mistakes += [*wrong, *entry_mistakes(entry, place=path(place, name), serializer=serializer)]
             warnings += doubtful
         except NotReplayableError as error:
             unmanaged.append(name)
@@ -113,6 +113,11 @@ def resolve_entries(
     if mistakes:
         raise ConfigurationError(dict.fromkeys(mistakes))  # entries of one for_each share some
     return ResolvedEntries(tuple(declared), tuple(unmanaged), tuple(not_replayable), tuple(warnings), records)
+
+
+def _usual_serializer(entries: Mapping[str, ScheduleEntry]) -> str:
+    """Return the serializer of tasks that do not name one; Celery looks for a setting in several places."""
+    return next((str(one.app.conf.task_serializer) for one in entries.values()), "")
 
 
 _ALONE = Expansion("", "")

@@ -39,20 +39,21 @@ _NO_ARGUMENTS: tuple[Any, ...] = ([], {}, {})
 # -- an entry with a policy ----------------------------------------------------------------------
 
 
-def entry_mistakes(entry: ScheduleEntry, *, place: str) -> Iterator[Mistake]:
-    """Find options and arguments that no message can be built from, by trying."""
+def entry_mistakes(entry: ScheduleEntry, *, place: str, serializer: str) -> Iterator[Mistake]:
+    """Find options and arguments that no message can be built from, by trying. ``serializer`` is that of
+    tasks which do not name one."""
     for name in RESERVED_OPTIONS:
         if name in entry.options:
             yield Mistake(
                 f"{place}.options.{name}", "each run has its own, and this one is for all; remove it"
             )
     task = entry.app.tasks.get(entry.task)
-    serializer = entry.options.get("serializer") or getattr(task, "serializer", None)
+    own = entry.options.get("serializer") or getattr(task, "serializer", None)
     # Lazy arguments are evaluated for each message, so they cannot be tried.
     args = [None if isinstance(value, BeatLazyFunc) else value for value in entry.args or ()]
     kwargs = {k: None if isinstance(v, BeatLazyFunc) else v for k, v in (entry.kwargs or {}).items()}
     for what, value, way in (
-        ("arguments", (args, kwargs, {}), serializer or entry.app.conf.task_serializer),
+        ("arguments", (args, kwargs, {}), own or serializer),
         ("headers", entry.options.get("headers"), "json"),
     ):
         try:

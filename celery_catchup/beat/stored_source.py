@@ -212,7 +212,7 @@ def _own_mistakes(entry: StoredScheduleEntry) -> Iterator[Mistake]:
     problem = name_problem(entry.name)
     if problem is not None:
         yield Mistake(place, problem)
-    yield from entry_mistakes(entry, place=place)
+    yield from entry_mistakes(entry, place=place, serializer=entry.app.conf.task_serializer)
 
 
 def _with_others(

@@ -67,6 +67,9 @@ _SAYS = {
 }
 
 
+_encode = json.JSONEncoder(sort_keys=True).encode
+
+
 def record_of(
     entry: Any, *, schedule: str, policy: Policy | None, form: ScheduleForm, varies: tuple[str, ...] = ()
 ) -> str:
@@ -82,7 +85,7 @@ def record_of(
         "options": _digest(entry.options),
         "policy": _policy(policy, form),
     }
-    return json.dumps(record, sort_keys=True)
+    return _encode(record)
 
 
 def differences(accepted: Mapping[str, str], declared: Mapping[str, str]) -> list[Difference]:
@@ -143,7 +146,7 @@ def _digest(value: object) -> str:
     """Return the same digest for equal values in every process; empty for an empty value."""
     if not value:
         return ""
-    return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_encode(_plain(value)).encode()).hexdigest()[:16]
 
 
 def _plain(value: object) -> object:
