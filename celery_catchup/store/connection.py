@@ -391,7 +391,7 @@ class SentCommand:
             self._pool.release(self._connection)
 
     def drop(self) -> None:
-        """Close the connection: nobody will read the answer."""
+        """Close the connection; the answer is not read."""
         self._connection.disconnect()
         self._pool.release(self._connection)
 
