@@ -6,8 +6,9 @@ inner workings of redis-py.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -64,11 +65,16 @@ class CommandPacker:
         """Return the encoded command, as a list of one piece."""
         name, *rest = args
         words = name.encode().split() if isinstance(name, str) else [name]  # CONFIG GET is two words
-        parts = [b"*%d\r\n" % (len(words) + len(rest))]
-        for arg in (*words, *rest):
-            data = arg.encode() if isinstance(arg, str) else _bytes(arg)
-            parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-        return [b"".join(parts)]
+        return [b"*%d\r\n%b" % (len(words) + len(rest), encoded((*words, *rest)))]
+
+
+def encoded(words: Iterable[object]) -> bytes:
+    """Encode words of a command, without their number, which comes first."""
+    parts = []
+    for word in words:
+        data = word.encode() if isinstance(word, str) else _bytes(word)
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
 
 
 def _bytes(arg: object) -> bytes:
@@ -407,3 +413,42 @@ class _RedirectedPipeline(Pipeline):
             return super(_RedirectedPipeline, self).execute(*args, **options)
 
         return self.owner.follow(send)
+
+
+class KeptConnections:
+    """Connections of a client's pool that stay taken between two commands. Thread-safe.
+
+    To take a connection from the pool and to release it costs more than to send a command over it. Only for
+    commands that may be repeated: no connection is tested before it is used.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._pool = client.connection_pool
+        # The pool authenticates connections again when they are released, before their token expires.
+        self._keeps = self._pool.connection_kwargs.get(CREDENTIAL_PROVIDER) is None
+        self._pid, self._free = os.getpid(), list[Any]()
+
+    def take(self) -> Any:
+        """Return a connection that no other thread uses until it is kept or given back."""
+        if self._pid != os.getpid():  # a forked child must not use the connections of its parent
+            self._pid, self._free = os.getpid(), []
+        try:
+            return self._free.pop()
+        except IndexError:
+            pass
+        try:
+            return self._pool.get_connection()
+        except TypeError:  # before redis-py 5.3
+            return self._pool.get_connection("EVALSHA")
+
+    def keep(self, connection: Any) -> None:
+        """Keep a connection whose answers have been read, for the next command."""
+        if self._keeps:
+            self._free.append(connection)
+        else:
+            self._pool.release(connection)
+
+    def give_back(self, connection: Any) -> None:
+        """Close a connection that failed: the pool knows where the server is now."""
+        connection.disconnect()
+        self._pool.release(connection)

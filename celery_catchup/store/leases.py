@@ -42,7 +42,7 @@ class Claim:
 
 class ReportResult(NamedTuple):
     """The answer to a report: released runs that are still to be published, the run as it is recorded
-    now, and released runs whose messages are pushed already."""
+    now (at least its state), and released runs whose messages are pushed already."""
 
     outcome: ReportOutcome
     released: Sequence[OutboxRun] = ()
@@ -163,6 +163,8 @@ class Leases(StorePart):
         outcome = ReportOutcome(answer[0].decode())
         if outcome is not ReportOutcome.RECORDED:
             return ReportResult(outcome)
+        if len(answer) == 1:  # a success that releases nothing, as most do
+            return ReportResult(outcome, run={"state": args["state"]})
         released, pushed = _outbox_runs(answer[2]), [run.decode() for run in answer[3]]
         if answer[4]:
             more, also_pushed = self._pass_on([lane.decode() for lane in answer[4]])

@@ -21,6 +21,7 @@ from redis.client import Pipeline
 from redis.exceptions import NoScriptError, RedisError
 
 from celery_catchup.model import Instant, RunState, to_datetime
+from celery_catchup.store.connection import KeptConnections, encoded
 from celery_catchup.store.keys import Keys
 
 AT_ONCE = 500
@@ -149,19 +150,47 @@ class Store:
 
         When the answer does not come, or is an error, the call is made again.
         """
+        head, script = self._head(name, entry, entry if lane is None else lane)
         again = partial(self.call, name, args, entry=entry, lane=lane)
+        command = head + encoded(self._values(script, args))
+        connection = self._kept.take()
         try:
-            started = self.start(name, args, entry=entry, lane=lane)
-        except (RedisError, OSError):
-            return again
+            connection.send_packed_command([command])
+        except BaseException as error:
+            self._kept.give_back(connection)
+            if isinstance(error, (RedisError, OSError)):
+                return again
+            raise
 
         def answer() -> Any:
             try:
-                return started.answer()
-            except (RedisError, OSError):
-                return again()
+                found = connection.read_response()
+            except BaseException as error:
+                self._kept.give_back(connection)
+                if isinstance(error, (RedisError, OSError)):
+                    return again()
+                raise
+            self._kept.keep(connection)
+            return found
 
         return answer
+
+    @cached_property
+    def _kept(self) -> KeptConnections:
+        return KeptConnections(self.client)
+
+    @cached_property
+    def _head(self) -> Callable[[str, str, str], tuple[bytes, Script]]:
+        """Encode a call of a script up to its keys, which are the same for all runs of an entry."""
+
+        @lru_cache(maxsize=1024)
+        def head(name: str, entry: str, lane: str) -> tuple[bytes, Script]:
+            script = all_scripts()[name]
+            keys = [self.keys.named(key, entry=entry, lane=lane) for key in script.keys]
+            number = 3 + len(keys) + len(script.args)
+            return b"*%d\r\n%b" % (number, encoded(("EVALSHA", script.sha, len(keys), *keys))), script
+
+        return head
 
     def _arranged(
         self,
@@ -176,8 +205,10 @@ class Store:
         script = all_scripts()[name]
         lane = entry if lane is None else lane
         keys = [*(self.keys.named(key, entry=entry, lane=lane) for key in script.keys), *more_keys]
-        values = [*script.positions({"db": self.db, **args} if "db" in script.args else args), *more_args]
-        return script, [len(keys), *keys, *values]
+        return script, [len(keys), *keys, *self._values(script, args), *more_args]
+
+    def _values(self, script: Script, args: Mapping[str, object]) -> list[Any]:
+        return script.positions({"db": self.db, **args} if "db" in script.args else args)
 
 
 class StartedCall:

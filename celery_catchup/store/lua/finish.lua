@@ -38,7 +38,8 @@
 -- ARGV schema             the newest schema that the worker knows
 -- ARGV change           the record of this change, for the audit trail, or "" if a worker reports the end
 -- RETURNS {"recorded", run as JSON, [id, run and template as JSON of each run released into the outbox],
---         [ids released and pushed], [other lanes that can have the place]}, {"superseded"}, {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
+--         [ids released and pushed], [other lanes that can have the place]}; only {"recorded"} for a success that
+--         releases nothing; {"superseded"}, {"ended"}, {"unknown"}, {"elsewhere", lane}, or {"newer", schema}
 local id, owner, state = args.run_id, args.owner, args.state
 local newer = newer_schema()
 if newer then return { 'newer', newer } end
@@ -89,4 +90,6 @@ if state == 'succeeded' and run.trigger == 'manual' then
 end
 local encoded = conclude(id, run, state, policy, now)
 release(policy.capacity, now)
-return { 'recorded', encoded, sending.unpublished, sending.pushed, takes_place(run) and lanes_with_place() or {} }
+local lanes = takes_place(run) and lanes_with_place() or {}
+if state == 'succeeded' and #sending.unpublished + #sending.pushed + #lanes == 0 then return { 'recorded' } end
+return { 'recorded', encoded, sending.unpublished, sending.pushed, lanes }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
+from redis.connection import Connection
 
 from celery_catchup.model import RunState
 from celery_catchup.store import Leases, Store, connect
@@ -53,6 +56,70 @@ def test_a_success_that_is_sent_ahead_is_recorded_once(site: Site, leases: Lease
     assert outcome in (ReportOutcome.RECORDED, ReportOutcome.ENDED)
     assert site.run(run_id)["state"] == "succeeded"
     assert claim(leases, run_id, "second") is ClaimOutcome.ENDED
+
+
+def test_a_connection_that_was_closed_between_two_claims_is_replaced(site: Site, leases: Leases) -> None:
+    first, second = site.record(), site.record()
+    claim(leases, first, "first")
+
+    site.store.client_kill_filter(_type="normal", skipme=True)
+
+    assert claim(leases, second, "second") is ClaimOutcome.GRANTED
+    assert claim(leases, second, "third") is ClaimOutcome.HELD
+
+
+def test_an_answer_that_was_not_read_to_its_end_answers_no_other_call(
+    site: Site, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = site.record(), site.record()
+    claim(leases, first, "first")
+    answer = leases.send_finish(first, entry="hourly-etl", owner="first", state=RunState.SUCCEEDED)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "read_response", _interrupted)
+        with pytest.raises(SoftTimeLimitExceeded):
+            answer()
+
+    assert claim(leases, second, "second") is ClaimOutcome.GRANTED
+    assert claim(leases, first, "second") is ClaimOutcome.ENDED
+
+
+def _interrupted(*_: object, **__: object) -> None:
+    raise SoftTimeLimitExceeded
+
+
+def test_calls_that_overlap_get_their_own_answers(site: Site, leases: Leases) -> None:
+    runs = [site.record() for _ in range(4)]
+    for run_id in runs[:2]:
+        claim(leases, run_id, "first")
+
+    reports = [
+        leases.send_finish(run_id, entry="hourly-etl", owner="first", state=RunState.SUCCEEDED)
+        for run_id in runs[:2]
+    ]
+    claims = [claim(leases, run_id, "second") for run_id in runs]
+
+    assert claims == [ClaimOutcome.ENDED] * 2 + [ClaimOutcome.GRANTED] * 2
+    assert [report().outcome for report in reversed(reports)] == [ReportOutcome.RECORDED] * 2
+
+
+def test_a_forked_child_uses_no_connection_of_its_parent(
+    site: Site, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = site.record(), site.record(), site.record()
+    claim(leases, first, "parent")
+    claim(leases, second, "parent")
+    connections = connected(site)
+
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        assert claim(leases, third, "child") is ClaimOutcome.GRANTED
+
+    assert len(connected(site) - connections) == 1
+
+
+def connected(site: Site) -> set[str]:
+    return {client["id"] for client in site.store.client_list() if client["name"] == "celery-catchup"}
 
 
 def test_a_run_that_is_given_back_can_be_claimed_at_once(
