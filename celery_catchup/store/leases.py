@@ -131,7 +131,7 @@ class Leases(StorePart):
     ) -> ReportResult:
         """Record the end of a run. ``letter`` is the content of a dead letter as JSON."""
         args = self._ending(run_id, owner, state, error, letter)
-        return self._ended(args, self._store.call("finish", {**args, "lane": entry}, lane=entry))
+        return self._ended(args, self._store.send("finish", {**args, "lane": entry}, lane=entry)())
 
     def give_up(
         self, run_id: str, *, change: Change, entry: str, state: RunState, error: str

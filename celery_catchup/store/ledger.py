@@ -196,7 +196,7 @@ class Ledger(StorePart):
         )
         if runs:
             args = {"now_ms": self.now_ms, "took_ms": int(took * 1000)}
-            self._store.call("confirm_published", args, more_args=chain.from_iterable(rows))
+            self._store.send("confirm_published", args, more_args=list(chain.from_iterable(rows)))()
 
     def unpublishable(self, run_ids: Sequence[str]) -> None:
         """Remove runs without a readable record or template from the outbox: they can never be sent."""

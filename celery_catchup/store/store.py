@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache, partial
@@ -144,15 +144,22 @@ class Store:
         return StartedCall(self.client, script, given)
 
     def send(
-        self, name: str, args: Mapping[str, object], *, entry: str = "", lane: str | None = None
+        self,
+        name: str,
+        args: Mapping[str, object],
+        *,
+        entry: str = "",
+        lane: str | None = None,
+        more_args: Sequence[str | int] = (),
     ) -> Callable[[], Any]:
         """Send the call of an idempotent script, and return the function that waits for its answer.
 
         When the answer does not come, or is an error, the call is made again.
         """
         head, script = self._head(name, entry, entry if lane is None else lane)
-        again = partial(self.call, name, args, entry=entry, lane=lane)
-        command = head + encoded(self._values(script, args))
+        again = partial(self.call, name, args, entry=entry, lane=lane, more_args=more_args)
+        values = (*self._values(script, args), *more_args)
+        command = b"*%d\r\n%b%b" % (3 + len(script.keys) + len(values), head, encoded(values))
         connection = self._kept.take()
         try:
             connection.send_packed_command([command])
@@ -181,14 +188,13 @@ class Store:
 
     @cached_property
     def _head(self) -> Callable[[str, str, str], tuple[bytes, Script]]:
-        """Encode a call of a script up to its keys, which are the same for all runs of an entry."""
+        """Encode the keys of a call and what is before them, which is the same for all runs of an entry."""
 
         @lru_cache(maxsize=1024)
         def head(name: str, entry: str, lane: str) -> tuple[bytes, Script]:
             script = all_scripts()[name]
             keys = [self.keys.named(key, entry=entry, lane=lane) for key in script.keys]
-            number = 3 + len(keys) + len(script.args)
-            return b"*%d\r\n%b" % (number, encoded(("EVALSHA", script.sha, len(keys), *keys))), script
+            return encoded(("EVALSHA", script.sha, len(keys), *keys)), script
 
         return head
 

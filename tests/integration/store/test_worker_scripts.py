@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from redis.connection import Connection
+from redis.exceptions import ConnectionError
 
 from celery_catchup.model import RunState
-from celery_catchup.store import Leases, Store, connect
+from celery_catchup.store import Leases, Ledger, OutboxRun, Store, connect
 from celery_catchup.store.leases import ClaimOutcome, ReportOutcome
 from celery_catchup.store.workers import FORGET_MS, Workers
 from tests.integration.workers import NAMESPACE, PROJECT, Site
@@ -86,6 +88,56 @@ def test_an_answer_that_was_not_read_to_its_end_answers_no_other_call(
 
 def _interrupted(*_: object, **__: object) -> None:
     raise SoftTimeLimitExceeded
+
+
+@pytest.fixture
+def lost_answer(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The next answer is lost after the server has executed the command, when `True` is in this list."""
+    read, losses = Connection.read_response, list[object]()
+
+    def read_response(connection: Connection, *args: Any, **options: Any) -> Any:
+        answer = read(connection, *args, **options)
+        if losses:
+            losses.clear()
+            raise ConnectionError("the answer is lost")
+        return answer
+
+    monkeypatch.setattr(Connection, "read_response", read_response)
+    return losses
+
+
+@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED])
+def test_a_report_whose_answer_is_lost_counts_once(
+    site: Site, leases: Leases, lost_answer: list[object], state: RunState
+) -> None:
+    first, second = site.record(), site.record()
+    for run_id in (first, second):
+        claim(leases, run_id, "w")
+    leases.finish(first, entry="hourly-etl", owner="w", state=state)
+
+    lost_answer.append(True)
+    outcome = leases.finish(second, entry="hourly-etl", owner="w", state=state).outcome
+
+    assert lost_answer == []
+    assert outcome is ReportOutcome.ENDED
+    assert site.run(second)["state"] == site.run(first)["state"]
+    assert site.run(second).get("failures") == site.run(first).get("failures")
+
+
+def test_a_confirmation_whose_answer_is_lost_is_recorded_once(site: Site, lost_answer: list[object]) -> None:
+    ledger = Ledger(Store(connect(site.url), NAMESPACE))
+    first, second, third = site.record(), site.record(), site.record(sends=2)
+    site.store.zadd(site.keys.outbox, {first: 1, second: 2, third: 3})
+    for _ in range(2):  # the server knows the script, and the connection is open
+        ledger.published([OutboxRun(first, {"sends": 1}, {})])
+
+    lost_answer.append(True)
+    ledger.published([OutboxRun(run_id, {"sends": 1}, {}) for run_id in (second, third)])
+
+    assert lost_answer == []
+    assert site.store.zrange(site.keys.outbox, 0, -1) == [third.encode()]  # it is to be sent again
+    assert site.run(second).keys() == site.run(first).keys()
+    assert "sent" not in site.run(third)
 
 
 def test_calls_that_overlap_get_their_own_answers(site: Site, leases: Leases) -> None:
