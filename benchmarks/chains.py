@@ -108,8 +108,12 @@ _OTHERS: dict[str, Callable[[Stage, int], float]] = {
 def executed(stage: Stage, count: int, worker: tuple[str, ...], **settings: Any) -> float:
     """Let a worker execute what is in the queue; tasks per second from the first to the last of them."""
     diary = stage.own_folder() / "diary"
-    with stage.celery(*worker, diary=str(diary), **settings):
-        until(lambda: _count(diary) >= count, what=f"{count:,} tasks", patience=300, every=0.05)
+    with stage.celery(*worker, diary=str(diary), **settings) as program:
+        try:
+            until(lambda: _count(diary) >= count, what=f"{count:,} tasks", patience=300, every=0.05)
+        except TimeoutError as error:
+            found = f"{_count(diary):,} were executed, {stage.waiting():,} messages wait in the queue"
+            raise TimeoutError(f"{error}: {found}; the worker says:\n{program.last_words()}") from error
     times = sorted(float(line.split()[0]) for line in diary.read_text().splitlines())
     return (len(times) - 1) / (times[-1] - times[0])
 

@@ -70,6 +70,13 @@ class Stage:
         with kombu.Connection(self.broker) as connection, connection.channel() as channel:
             return int(channel.queue_declare(queue or self.queue, passive=True).consumer_count)
 
+    def waiting(self) -> int:
+        """How many messages wait for a worker."""
+        if not self.broker:
+            return int(self.redis.llen("celery"))
+        with kombu.Connection(self.broker) as connection, connection.channel() as channel:
+            return int(channel.queue_declare(self.queue, passive=True).message_count)
+
     def own_folder(self) -> Path:
         """An empty folder."""
         self._count += 1
