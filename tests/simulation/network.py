@@ -156,6 +156,8 @@ class SimulatedConnection(UnixDomainSocketConnection):
         self.send_packed_command([])
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        if command:  # the caller has encoded it by itself
+            self._asked = [_decoded(b"".join(command))]
         if self._sock is None:
             asked = self._asked
             self.connect()
@@ -172,6 +174,17 @@ class SimulatedConnection(UnixDomainSocketConnection):
         if isinstance(answer, RedisError):
             raise answer
         return answer
+
+
+def _decoded(packed: bytes) -> Command:
+    """The words of an encoded command."""
+    words, at = list[str](), packed.index(b"\r\n") + 2
+    while at < len(packed):
+        begin = packed.index(b"\r\n", at) + 2
+        end = begin + int(packed[at + 1 : begin])
+        words.append(packed[begin:end].decode())
+        at = end + 2
+    return tuple(words)
 
 
 def lead_into(network: Network, client: Redis) -> Redis:
