@@ -345,6 +345,14 @@ class RedirectedRedis(Redis):
         pool.reset()
 
 
+def connection_of(pool: Any) -> Any:
+    """Take a connection from a pool, until it is released."""
+    try:
+        return pool.get_connection()
+    except TypeError:  # before redis-py 5.3
+        return pool.get_connection("EVALSHA")
+
+
 class SentCommand:
     """A command that was sent and whose answer was not read; it keeps its connection until then.
 
@@ -357,10 +365,7 @@ class SentCommand:
         self._lost: Exception | None = None
 
     def _send(self) -> Any:
-        try:
-            connection: Any = self._pool.get_connection()
-        except TypeError:  # before redis-py 5.3
-            connection = self._pool.get_connection(self._command[0])
+        connection = connection_of(self._pool)
         try:
             connection.send_command(*self._command)
         except BaseException:
@@ -436,10 +441,7 @@ class KeptConnections:
             return self._free.pop()
         except IndexError:
             pass
-        try:
-            return self._pool.get_connection()
-        except TypeError:  # before redis-py 5.3
-            return self._pool.get_connection("EVALSHA")
+        return connection_of(self._pool)
 
     def keep(self, connection: Any) -> None:
         """Keep a connection whose answers have been read, for the next command."""
