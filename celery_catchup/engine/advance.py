@@ -157,13 +157,17 @@ class Advance:
         """Plan and commit the first of a queue, up to a limit of runs; return the number of runs."""
         several, live = self.entries.take(queue, limit), queue is self.entries.live
         if live:
-            several = self._start_catchups(several, now)  # slots may have been missed in the queue
+            late = self._start_catchups(several, now)  # slots may have been missed in the queue
+            several = [tracked for tracked in late if tracked.catchup_until is None]
+            for tracked in late:
+                if tracked.catchup_until is not None:
+                    self.entries.queue(tracked)
         part, left = _Part(), limit
         for index, tracked in enumerate(several):
             self.services.leadership.keep()
-            if left <= 0 or (live and tracked.catchup_until is not None):
-                self.entries.queue(tracked)
-                continue
+            if left <= 0:
+                self.entries.put_first(queue, several[index:])
+                break
             fair = min(MOST_RUNS, max(1, left // (len(several) - index), min(left, _PART)))
             one = self._prepare(tracked, fair, now)
             if one is None:

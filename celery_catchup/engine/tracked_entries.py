@@ -207,6 +207,12 @@ class TrackedEntries:
         self._taken.update({tracked.entry.name: tracked for tracked in first})
         return first
 
+    def put_first(self, queue: deque[TrackedEntry], several: Iterable[TrackedEntry]) -> None:
+        """Return entries that a tick has not come to: it is their turn next."""
+        for tracked in reversed(list(several)):
+            self._taken.pop(tracked.entry.name, None)
+            queue.appendleft(tracked)
+
     def put_back(self) -> None:
         """Put back what a failed tick had taken, for the next one."""
         for name, tracked in list(self._taken.items()):

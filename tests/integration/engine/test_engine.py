@@ -188,6 +188,19 @@ def test_a_long_catch_up_is_spread_over_ticks_and_starves_nobody(redis_url: str,
     assert len(beat.sent("busy")) == len(set(beat.sent("busy"))) == 181
 
 
+def test_no_live_entry_starves_if_there_is_not_time_for_all(redis_url: str, clock: FakeClock) -> None:
+    policy = {"window": "1h", "overlap_policy": "allow", "misfire_threshold": "1h"}
+    beat = Beat(redis_url, clock, dict.fromkeys("abc", ("* * * * *", policy)), batch_size=2)
+    beat.tick()
+
+    for _ in range(12):
+        clock.advance(minutes=1)
+        beat.tick()
+
+    counts = [len(beat.ledger.runs_of(name)) for name in "abc"]
+    assert max(counts) - min(counts) <= 3
+
+
 def test_a_rate_limit_spaces_the_catch_up(redis_url: str, clock: FakeClock) -> None:
     beat = outage(redis_url, clock, {"overlap_policy": "allow"}, rate_limit="100ms")
     counts = [len(beat.sent())]
