@@ -80,10 +80,14 @@ class TrackedEntry:
         self.capacity = -1 if most is None else most
 
     def has_missed(self, now: Instant) -> bool:
-        """Tell whether the entry is late enough to be caught up, or was paused or removed for a while."""
+        """Tell whether the entry is late enough to be caught up, or was paused or removed for that long.
+
+        After a short pause, and if it is new or was changed, its slots are live like those of others.
+        """
         due = self.wake_at if self.due_since is None else self.due_since
-        late = due is not None and due <= self.entry.missed_until(now)
-        return self.catchup_until is None and (late or self.state.resumes)
+        begun = self.state.resumes_from
+        due = due if begun is None or due is None else min(begun, due)
+        return self.catchup_until is None and due is not None and due <= self.entry.missed_until(now)
 
     def start_catchup(self, now: Instant) -> None:
         """Start to catch up everything before now."""

@@ -325,6 +325,12 @@ class EntryState:
         return self.paused_at is not None or self.removed is not None
 
     @property
+    def resumes_from(self) -> Instant | None:
+        """Up to where everything was decided before the pause or removal whose end is still to be planned."""
+        before = self.removed[0] if self.paused_at is None and self.removed is not None else self.paused_at
+        return None if before is None else max(before, self.first_seen_at, self.decided or 0)
+
+    @property
     def catchup_wanted(self) -> bool:
         """Whether a person has resumed the entry and wants what it missed: that is an approval. A resume that
         discards approves nothing of what is missed after it."""

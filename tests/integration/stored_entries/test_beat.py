@@ -596,3 +596,24 @@ def test_a_loss_of_state_is_noticed_if_the_entries_cannot_be_read_at_that_moment
 
     assert "the server has forgotten what it had acknowledged" in caplog.text
     assert set(beat._work.engine.services.stored_entries.entries) == {"other"}
+
+
+def test_a_changed_entry_does_not_wait_for_those_that_did_not_change(
+    redis_url: str, clock: FakeClock, client: redis.Redis
+) -> None:
+    policy = {"window": "1h", "overlap_policy": "allow"}
+    every = {"task": "proj.etl", "schedule": {"every": "1s"}, "catchup": policy}
+    project = Project(redis_url, clock, catchup_ledger_ttl="30d", catchup_batch_size=2)
+    stored = entries(project.app)
+    stored.apply([{**every, "name": name} for name in ("a", "b", "changed")])
+    with project.beat() as beat:
+        run_for(beat, clock, seconds=2)
+        project.catchup("pause", "changed")
+        project.catchup("resume", "changed")
+        before = len(slots(client, "changed"))
+        run_for(beat, clock, seconds=10)  # each tick has time for two of the three
+
+        counts = [len(slots(client, name)) for name in ("a", "b", "changed")]
+
+    assert before < counts[2]
+    assert max(counts) - min(counts) <= 3
