@@ -30,6 +30,8 @@ _STEP = 20
 _WORTH_SENDING = 50
 """Runs or entries of a part that is committed as soon as the server has answered the last commit. The next
 part is prepared while the server works: the longer that takes, the larger is the part."""
+_LEAST = 10
+"""Part of the batch that catch-ups have in any case."""
 _DAMAGED = "key {} does not have the type that is stored there; rename or delete it"
 _FEW = 100
 """Skipped slots of one span that are reported one by one."""
@@ -83,6 +85,8 @@ class Advance:
             self.entries.queue(tracked)
         left = self.settings.batch_size
         left -= self._decide(self.entries.live, left, now)
+        # Where every tick is full of live slots, missed ones would wait until they leave their window.
+        left = max(left, self.settings.batch_size // _LEAST, 1)
         allowed = self.catchup.allowed(now)
         self.catchup.share(self.watermark, now)
         self._decide_behind(left if allowed is None else min(left, allowed), now)

@@ -225,7 +225,8 @@ def _wake(tracked: TrackedEntry, watermark: Instant, now: Instant) -> Instant | 
         ]
     except Exception:  # noqa: BLE001 - a custom schedule may raise anything
         return min(now, scope.decided)
-    return now if tracked.state.resumes else min(slots, default=None)
+    # The end of a pause is decided at once, and in its turn if slots were missed in it.
+    return min([now, *slots]) if tracked.state.resumes else min(slots, default=None)
 
 
 def parse_instant(text: str | None) -> Instant | None:

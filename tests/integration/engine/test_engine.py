@@ -188,6 +188,25 @@ def test_a_long_catch_up_is_spread_over_ticks_and_starves_nobody(redis_url: str,
     assert len(beat.sent("busy")) == len(set(beat.sent("busy"))) == 181
 
 
+def test_a_catch_up_goes_on_although_every_tick_is_full_of_live_slots(
+    redis_url: str, clock: FakeClock
+) -> None:
+    policy = {"window": "1h", "overlap_policy": "allow"}
+    live = {f"live-{i}": ("* * * * *", policy) for i in range(20)}
+    late = ("* * * * *", {**policy, "on_resume": "catchup"})
+    beat = Beat(redis_url, clock, {**live, "late": late}, batch_size=20)
+    beat.tick()
+    beat.controls.pause("late", now=beat.engine.now())
+    clock.advance(minutes=3)
+    beat.controls.resume("late", now=beat.engine.now())
+
+    for _ in range(6):
+        clock.advance(minutes=1)
+        beat.tick()
+
+    assert len(beat.ledger.runs_of("late")) >= 6
+
+
 def test_no_live_entry_starves_if_there_is_not_time_for_all(redis_url: str, clock: FakeClock) -> None:
     policy = {"window": "1h", "overlap_policy": "allow", "misfire_threshold": "1h"}
     beat = Beat(redis_url, clock, dict.fromkeys("abc", ("* * * * *", policy)), batch_size=2)
