@@ -187,7 +187,7 @@ class Web:
     def wait_for_decisions(self, until_ms: Instant) -> None:
         """Wait until every slot up to then is decided; a busy machine may be behind with later ones."""
         try:
-            until(lambda: not self._undecided(until_ms), what="the last slots", within=120, step=0.5)
+            until(lambda: not self._undecided(until_ms), what="the last slots", within=180, step=0.5)
         except NotInTimeError as error:
             left = self._undecided(until_ms)
             runs = {name: self._runs(name) for name in left}
