@@ -15,7 +15,7 @@ from celery_catchup.beat.scheduler import Scheduler
 from celery_catchup.model import PlannedRun, RunState
 from celery_catchup.store import Keys, Ledger, Store, Template
 from celery_catchup.store.batches import MOST_BYTES
-from celery_catchup.store.store import all_scripts
+from celery_catchup.store.store import StartedCall, all_scripts
 from celery_catchup.testing import FakeClock
 from tests.integration.beats import NAMESPACE, QUEUE, Beat, Broker
 from tests.integration.ledgers import new_backfill
@@ -42,17 +42,28 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 def pushed(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Which script has pushed how many messages."""
     seen: list[tuple[str, int]] = []
-    stock = Store.call
+    call, start = Store.call, Store.start
 
     def counted(self: Store, name: str, *args: Any, **more: Any) -> Any:
         before: Any = client.llen(QUEUE)
-        answer = stock(self, name, *args, **more)
+        answer = call(self, name, *args, **more)
         after: Any = client.llen(QUEUE)
         if after > before:
             seen.append((name, after - before))
         return answer
 
+    def started(self: Store, name: str, *args: Any, **more: Any) -> StartedCall:
+        before: Any = client.llen(QUEUE)
+        sent = start(self, name, *args, **more)
+        answer = sent.answer()
+        after: Any = client.llen(QUEUE)
+        if after > before:
+            seen.append((name, after - before))
+        vars(sent).update(answer=lambda: answer, is_answered=lambda: True)
+        return sent
+
     monkeypatch.setattr(Store, "call", counted)
+    monkeypatch.setattr(Store, "start", started)
     return seen
 
 
