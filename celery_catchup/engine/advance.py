@@ -288,11 +288,12 @@ class Advance:
         changed, self._changed = self._changed, []
         several = [one.tracked for one in changed]
         look_up(several, self.services.states, self.namespace, watermark=self.watermark, now=now)
+        again = [self._prepare(one.tracked, max(1, len(one.plan.runs)), now, certain=True) for one in changed]
+        for tracked in several:
+            if tracked.catchup_until is None:
+                tracked.state.existing = NOTHING
         part = _Part()
-        for former in changed:
-            one = self._prepare(former.tracked, max(1, len(former.plan.runs)), now, certain=True)
-            if former.tracked.catchup_until is None:
-                former.tracked.state.existing = NOTHING
+        for one in again:
             if one is not None and not part.add(one):
                 self._start_commit(part.plans, now)
                 part = _Part()
