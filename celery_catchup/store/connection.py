@@ -6,7 +6,6 @@ inner workings of redis-py.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -418,39 +417,3 @@ class _RedirectedPipeline(Pipeline):
             return super(_RedirectedPipeline, self).execute(*args, **options)
 
         return self.owner.follow(send)
-
-
-class KeptConnections:
-    """Connections of a client's pool that stay taken between two commands. Thread-safe.
-
-    To take a connection from the pool and to release it costs more than to send a command over it. Only for
-    commands that may be repeated: no connection is tested before it is used.
-    """
-
-    def __init__(self, client: Redis) -> None:
-        self._pool = client.connection_pool
-        # The pool authenticates connections again when they are released, before their token expires.
-        self._keeps = self._pool.connection_kwargs.get(CREDENTIAL_PROVIDER) is None
-        self._pid, self._free = os.getpid(), list[Any]()
-
-    def take(self) -> Any:
-        """Return a connection that no other thread uses until it is kept or given back."""
-        if self._pid != os.getpid():  # a forked child must not use the connections of its parent
-            self._pid, self._free = os.getpid(), []
-        try:
-            return self._free.pop()
-        except IndexError:
-            pass
-        return connection_of(self._pool)
-
-    def keep(self, connection: Any) -> None:
-        """Keep a connection whose answers have been read, for the next command."""
-        if self._keeps:
-            self._free.append(connection)
-        else:
-            self._pool.release(connection)
-
-    def give_back(self, connection: Any) -> None:
-        """Close a connection that failed: the pool knows where the server is now."""
-        connection.disconnect()
-        self._pool.release(connection)

@@ -7,6 +7,7 @@ tables ``keys`` and ``args``. Further ones (``...``) begin at ``KEYS[first_key]`
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from typing import Any, TypeVar
 from redis.client import Pipeline
 from redis.exceptions import NoScriptError, RedisError
 
+from celery_catchup.config.redis_urls import CREDENTIAL_PROVIDER
 from celery_catchup.model import Instant, RunState, to_datetime
-from celery_catchup.store.connection import KeptConnections, encoded
+from celery_catchup.store.connection import connection_of, encoded
 from celery_catchup.store.keys import Keys
 
 AT_ONCE = 500
@@ -243,6 +245,42 @@ class StartedCall:
 def _call_unknown(client: Any, script: Script, given: list[Any]) -> Any:
     """Call a script that the server did not know (after a restart or SCRIPT FLUSH), so that nothing ran."""
     return client.eval(script.text, *given)
+
+
+class KeptConnections:
+    """Connections of a client's pool that stay taken between two commands. Thread-safe.
+
+    To take a connection from the pool and to release it costs more than to send a command over it. Only for
+    commands that may be repeated: no connection is tested before it is used.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._pool = client.connection_pool
+        # The pool authenticates connections again when they are released, before their token expires.
+        self._keeps = self._pool.connection_kwargs.get(CREDENTIAL_PROVIDER) is None
+        self._pid, self._free = os.getpid(), list[Any]()
+
+    def take(self) -> Any:
+        """Return a connection that no other thread uses until it is kept or given back."""
+        if self._pid != os.getpid():  # a forked child must not use the connections of its parent
+            self._pid, self._free = os.getpid(), []
+        try:
+            return self._free.pop()
+        except IndexError:
+            pass
+        return connection_of(self._pool)
+
+    def keep(self, connection: Any) -> None:
+        """Keep a connection whose answers have been read, for the next command."""
+        if self._keeps:
+            self._free.append(connection)
+        else:
+            self._pool.release(connection)
+
+    def give_back(self, connection: Any) -> None:
+        """Close a connection that failed: the pool knows where the server is now."""
+        connection.disconnect()
+        self._pool.release(connection)
 
 
 class StorePart:
