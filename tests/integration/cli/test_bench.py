@@ -128,6 +128,8 @@ def test_an_interrupted_measurement_leaves_nothing(
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(tmp_path)))},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # The tests may run in the background of a shell, which ignores SIGINT there.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 30

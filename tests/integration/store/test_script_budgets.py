@@ -42,28 +42,38 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 def pushed(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Which script has pushed how many messages."""
     seen: list[tuple[str, int]] = []
-    call, start = Store.call, Store.start
 
-    def counted(self: Store, name: str, *args: Any, **more: Any) -> Any:
+    def counted(name: str, action: Callable[[], Any]) -> Any:
         before: Any = client.llen(QUEUE)
-        answer = call(self, name, *args, **more)
+        answer = action()
         after: Any = client.llen(QUEUE)
         if after > before:
             seen.append((name, after - before))
         return answer
 
-    def started(self: Store, name: str, *args: Any, **more: Any) -> StartedCall:
-        before: Any = client.llen(QUEUE)
-        sent = start(self, name, *args, **more)
-        answer = sent.answer()
-        after: Any = client.llen(QUEUE)
-        if after > before:
-            seen.append((name, after - before))
-        vars(sent).update(answer=lambda: answer, is_answered=lambda: True)
-        return sent
+    call, start, send = Store.call, Store.start, Store.send
 
-    monkeypatch.setattr(Store, "call", counted)
+    def called(self: Store, name: str, *args: Any, **more: Any) -> Any:
+        return counted(name, lambda: call(self, name, *args, **more))
+
+    def started(self: Store, name: str, *args: Any, **more: Any) -> StartedCall:
+        calls = list[StartedCall]()
+
+        def whole() -> Any:
+            calls.append(start(self, name, *args, **more))
+            return calls[0].answer()
+
+        answer = counted(name, whole)
+        vars(calls[0]).update(answer=lambda: answer, is_answered=lambda: True)
+        return calls[0]
+
+    def sent(self: Store, name: str, *args: Any, **more: Any) -> Callable[[], Any]:
+        answer = counted(name, lambda: send(self, name, *args, **more)())
+        return lambda: answer
+
+    monkeypatch.setattr(Store, "call", called)
     monkeypatch.setattr(Store, "start", started)
+    monkeypatch.setattr(Store, "send", sent)
     return seen
 
 
