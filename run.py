@@ -25,6 +25,9 @@ HERE = Path(__file__).resolve().parent
 EXTRAS = {"bench": "bench", "demo": "demo", "docs": "docs"}  # every other verb needs "test"
 TOOLS = "tools.lock"  # the versions of the development tools
 OLDEST = ["celery==5.5.*", "kombu==5.5.*", "redis==5.2.*"]
+PARALLEL = ("-n", "3", "--dist", "worksteal")
+"""Many tests wait for processes, so that two cores have time for three; the slow ones come first, and a worker
+that has nothing left takes tests of another."""
 CHECKS = [
     ["ruff", "format", "--check", "."],
     ["ruff", "check", "."],
@@ -46,10 +49,10 @@ def main(verb: str = "help", *args: str) -> int:
         )  # signals then reach it directly
     if verb == "test" and args[:1] == ("--oldest",):
         python = environment("test", home=HERE / ".venv-oldest", pins=OLDEST)
-        return stages(python, [["pytest", *(args[1:] or ("-n", "2"))]])
+        return stages(python, [["pytest", *(args[1:] or PARALLEL)]])
     work = {
         "check": CHECKS,
-        "test": [*CHECKS, ["pytest", *(args or ("-n", "2"))]],
+        "test": [*CHECKS, ["pytest", *(args or PARALLEL)]],
         "soak": [["pytest", "-m", "soak or figures", *args], ["python", "docs/results.py"]],
         "model": [["pytest", "-m", "", "tests/model", *args]],
         "bench": [["python", "-m", "benchmarks", *args]],
