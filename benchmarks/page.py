@@ -82,14 +82,12 @@ def provenance(scale: Scale) -> str:
     """Where, when and with what the figures were made."""
     now = datetime.now(UTC)
     load, processors = os.getloadavg()[2], os.cpu_count() or 1
-    busy = " The machine was busy with other things: ratios are rough, and rates too low." * (
-        load > processors
-    )
     return (
         f"Measured on {now:%Y-%m-%d} at {now:%H:%M} UTC, scale `{scale.name}`, {scale.repeats} repeats "
         f"(median, lowest and highest in brackets). {platform.system()} {platform.machine()}, "
-        f"{_processor()}, {processors} processors, load {load:.1f} over the last quarter of an hour; "
-        f"Python {platform.python_version()}, {', '.join(filter(None, map(_versioned, _PACKAGES)))}.{busy}"
+        f"{_processor()}, {processors} processors, load {load:.1f} over the last quarter of an hour, the "
+        "benchmark's own included; "
+        f"Python {platform.python_version()}, {', '.join(filter(None, map(_versioned, _PACKAGES)))}."
     )
 
 

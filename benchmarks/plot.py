@@ -12,6 +12,8 @@ from benchmarks.measuring import Row
 _RATIO = re.compile(r"([\d,.]+) ×$")
 _LINE, _LEFT, _WIDTH, _MARGIN, _TOP = 26, 430, 420, 60, 34
 _DECADES = (0.1, 1, 10, 100)
+_LABEL = 40
+"""The width of a figure beside its bar; it is written behind a line that would cross it."""
 
 
 def ratios(bars: Sequence[Row]) -> dict[str, tuple[float, float]]:
@@ -38,14 +40,17 @@ def drawn(bars: Sequence[Row]) -> str:
         parts.append(f'<line x1="{x}" y1="{_TOP - 6}" x2="{x}" y2="{height - 8}" stroke="#d0d7de"/>')
         parts.append(f'<text x="{x}" y="{_TOP - 14}" fill="#57606a" text-anchor="middle">{value:g} ×</text>')
     for number, (what, (measured, wanted)) in enumerate(rows.items()):
-        y, start, end = _TOP + _LINE * number, _place(1), _place(measured)
+        y, start, end, line = _TOP + _LINE * number, _place(1), _place(measured), _place(wanted)
+        right = max(start, end)
+        if right < line < right + _LABEL:
+            right = line
         colour = "#2da44e" if measured >= wanted else "#cf222e"
         parts += [
             f'<text x="{_LEFT - 12}" y="{y + 14}" fill="#24292f" text-anchor="end">{escape(what)}</text>',
             f'<rect x="{min(start, end)}" y="{y + 3}" width="{abs(end - start):.1f}" height="14" '
             f'fill="{colour}"/>',
-            f'<line x1="{_place(wanted)}" y1="{y}" x2="{_place(wanted)}" y2="{y + 20}" stroke="#24292f"/>',
-            f'<text x="{max(start, end) + 6:.1f}" y="{y + 14}" fill="#24292f">{measured:,.2f}</text>',
+            f'<line x1="{line}" y1="{y}" x2="{line}" y2="{y + 20}" stroke="#24292f"/>',
+            f'<text x="{right + 6:.1f}" y="{y + 14}" fill="#24292f">{measured:,.2f}</text>',
         ]
     return "\n".join((*parts, "</svg>", ""))
 
