@@ -128,7 +128,7 @@ class Web:
         name = self.chance.choice(alive)
         life, at = self.lives[name], now()
         match self.chance.randrange(6):
-            case 0 if at - life.born > 2_000:
+            case 0 if at - life.born > 2_000 and len(alive) > number // 4:  # later leaders find some, too
                 life.deleted = self._do(name, "delete", lambda: self.entries.delete(name))
             case 1 if life.slower is None:
                 life.slower = self._do(
