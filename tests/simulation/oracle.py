@@ -212,7 +212,8 @@ class Oracle:
     def _in_order(self, one: Execution) -> None:
         for run_id, record in self.runs.items():
             older = record.entry == one.entry and record.trigger in SCHEDULED and record.slot_ms < one.slot_ms
-            if older and not record.closed and not record.reopened and record.slot_ms > self.rolled_back_at:
+            waits = not (record.closed or record.reopened or record.forgotten)
+            if older and waits and record.slot_ms > self.rolled_back_at:
                 self.fail("out of order", one.entry, one.slot, "before the end of", record.slot_ms, run_id)
 
     def ended(self, one: Execution, outcome: str) -> None:
@@ -478,6 +479,7 @@ class Oracle:
         expected, slot = self.entries[event.entry], event.run.slot.at
         record = self.runs[event.run_id]
         record.entry, record.slot_ms, record.trigger = event.entry, slot, str(event.run.trigger)
+        record.forgotten = False
         if record.trigger not in SCHEDULED:
             return
         tick = process.notes["tick"]

@@ -61,6 +61,8 @@ class Record:
     closed: bool = False
     succeeded: int = 0
     reopened: bool = False
+    forgotten: bool = False
+    """Whether the server went back to before its decision, and nobody has decided it again."""
     executions: int = 0
     unclaimed: int = 0
     """Executions by workers without the plugin."""

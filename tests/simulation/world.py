@@ -158,7 +158,7 @@ class World:
         oracle.leases.clear()
         oracle.holders.clear()
         for record in oracle.runs.values():  # a leader that was ahead may have decided slots of the future
-            record.completions, record.state = 0, ""
+            record.completions, record.state, record.forgotten = 0, "", True
         if self.broker.atomic:
             for number in sorted(set(one.held) - set(self.broker.held)):
                 self.broker._hold(one.held[number], 0)
