@@ -26,8 +26,8 @@ EXTRAS = {"bench": "bench", "demo": "demo", "docs": "docs"}  # every other verb 
 TOOLS = "tools.lock"  # the versions of the development tools
 OLDEST = ["celery==5.5.*", "kombu==5.5.*", "redis==5.2.*"]
 PARALLEL = ("-n", "3", "--dist", "worksteal")
-"""Many tests wait for processes, so that two cores have time for three; the slow ones come first, and a worker
-that has nothing left takes tests of another."""
+"""Many tests wait for processes, so that two cores have time for three; one that has nothing left takes tests
+from another."""
 CHECKS = [
     ["ruff", "format", "--check", "."],
     ["ruff", "check", "."],
