@@ -62,7 +62,7 @@ class Record:
     succeeded: int = 0
     reopened: bool = False
     forgotten: bool = False
-    """Whether the server went back to before its decision, and nobody has decided it again."""
+    """Whether the server went back to before its decision, and it was not decided again."""
     executions: int = 0
     unclaimed: int = 0
     """Executions by workers without the plugin."""

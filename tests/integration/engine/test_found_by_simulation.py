@@ -88,7 +88,7 @@ def _unreachable(*_: Any, **__: Any) -> None:
 def test_what_is_missed_after_held_runs_were_discarded_is_held_by_itself(
     redis_url: str, clock: FakeClock, then: str
 ) -> None:
-    """A discard comes while no beat runs, and the outage goes on: those runs nobody has approved."""
+    """A discard comes while no beat runs, and the outage goes on: what is missed after it is not approved."""
     entries = {"etl": ("0 * * * *", {"window": "1d", "overlap_policy": "allow", "hold_above": 3})}
     first = Beat(redis_url, clock, entries)
     first.tick()
