@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_catchup.errors import CatchupError
-from celery_catchup.operations import backfills, dead_letters, manual_runs, pauses
+from celery_catchup.operations import backfills, manual_runs, pauses
 from celery_catchup.operations.operator import Operator
 from celery_catchup.store.audit import Actor, Origin
 from tests.integration.beats import by_tester
@@ -96,6 +96,3 @@ class Person:
                 self.hub.trace("operator", "failed", type(error).__name__)
 
         process.spawn(run)
-
-
-__all__ = ["Operator", "dead_letters"]
