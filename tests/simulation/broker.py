@@ -33,8 +33,9 @@ class Delivery:
     retries: int = 0
     redelivered: bool = False
     """It was with a worker before: it waits in front of the others then."""
-    handed_back: bool = False
-    """A worker that could not claim it has sent it again; the store does not know that."""
+    unknown: bool = False
+    """The store does not know of it: a worker that could not claim it has handed it back, or one without the
+    plugin tries it again."""
 
     @property
     def run_id(self) -> str:
@@ -114,7 +115,7 @@ class Broker:
             raise DispatchError("unreachable", "simulated: no confirmation")
 
     def accept(self, delivery: Delivery, *, after: int = 0) -> None:
-        if not delivery.handed_back:
+        if not delivery.unknown:
             self.accepted(delivery)
         copies = 1
         if self.hub.random.random() < self.trouble:

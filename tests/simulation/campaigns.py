@@ -54,12 +54,15 @@ def _play(seeds: range) -> list[Outcome]:
 
 
 def campaign(first: int, last: int) -> Figures:
-    """Every seed from first to last, a virtual week each; ``pytest -s`` shows how far it has come."""
+    """Every seed from first to last, a virtual week each; ``pytest -s`` shows how far it has come, and each
+    violation at once."""
     parts = [range(start, min(start + PART, last + 1)) for start in range(first, last + 1, PART)]
     figures = Figures()
     for outcomes in _on_every_core(_play, parts):
         for one in outcomes:
             figures.add(one)
+            if one.violation:
+                print(figures.violations[-1], flush=True)
         print(f"{figures.seeds} weeks played, {len(figures.violations)} with a violation", flush=True)
     return figures
 

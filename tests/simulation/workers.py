@@ -223,7 +223,8 @@ class Worker:
         def resend(countdown: float, retries: int) -> None:
             if not self.broker.reachable():
                 raise OperationalError("simulated: the broker does not answer")
-            again = Delivery(delivery.headers, retries, handed_back=retries == delivery.retries)
+            handed_back = retries == delivery.retries
+            again = Delivery(delivery.headers, retries, unknown=handed_back or not self.plugin)
             self.broker.accept(again, after=round(countdown * 1000))
 
         post = process.notes["post"] if self.plugin else None
