@@ -114,14 +114,14 @@ class Leadership(StorePart):
                 "run_ttl_ms": self._run_ttl_ms,
             },
         )
-        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue, *more = answer
+        leads, epoch, beat, name, ttl_ms, version, server_ms, outbox, delayed, overdue, *more, at = answer
         owner = name.decode()
         self.epoch = epoch if leads else 0
         self._renewed_at = max(self._renewed_at, begun) if self.epoch else begun
         if leads and self._every is not None and self._stop_renewing is None:
             self._stop_renewing = self._every(self.ttl_ms / 1000 * _RENEW_EVERY, self._renew_beside)
         # Read the clock again: this process may have been suspended since the call began.
-        self._observe(f"{owner} {epoch} {beat}", self._clock.monotonic(), ttl_ms)
+        self._observe(f"{owner} {epoch} {beat} {at.decode()}", self._clock.monotonic(), ttl_ms)
         lost = self._went_back((epoch, beat), before, renewed=bool(leads))
         first = None if delayed < 0 else delayed
         return Term(bool(leads), epoch, owner, version, server_ms, outbox, first, overdue, lost, *more)

@@ -39,6 +39,8 @@ class QueueRules:
         at = max(now, min(delivery.starts_at, now + countdown))
         beside = self.broker.messages[delivery.run_id] > 0
         earliest, latest = self._expiry(delivery)
+        if delivery.retries and earliest:  # the task is tried again: its first message tells when it expires
+            earliest = min(earliest, record.expires_claimed or earliest)
         latest = max(latest, record.sent.expires)  # the server's clock may have been put back since
         record.before, record.sent = record.sent, Sent(at, now, latest, beside)
         record.expires_first = min(record.expires_first or earliest, earliest)
@@ -53,7 +55,7 @@ class QueueRules:
 
     def claimed(self, record: Record) -> None:
         """A worker got the run: the queue drains, at least up to its message."""
-        record.state, record.expires_first = "running", 0
+        record.state, record.expires_claimed, record.expires_first = "running", record.expires_first, 0
         self.drained_to = max(self.drained_to, record.sent.queued)
 
     def sent_again(self, run_id: str, record: Record, *, mixed: bool) -> None:

@@ -72,4 +72,6 @@ class Record:
     before: Sent = Sent()
     """The same, as it was before that."""
     expires_first: int = 0
-    """The same of the first of its messages since it was last claimed."""
+    """When the first of its messages since it was last claimed expires, by the earliest of the clocks."""
+    expires_claimed: int = 0
+    """The same of the message with which it was claimed."""

@@ -4,7 +4,7 @@
 -- passes it in `seen` and takes over. The server's clock is not used, so that its jumps neither steal a lease nor
 -- keep every beat from leading.
 --
--- KEYS leader     hash    owner, epoch, beat (grows with each renewal), ttl_ms
+-- KEYS leader     hash    owner, epoch, beat (grows with each renewal), at (tells two renewals with one number apart), ttl_ms
 -- KEYS meta       hash    schema and the last epoch, which outlives the leader's record
 -- KEYS scheduler  hash    watermark, last_tick
 -- KEYS version    string  counter of changes from outside
@@ -22,8 +22,8 @@
 -- KEYS hours      hash    hourly counts, and counts since the beginning
 -- ARGV owner              random per process
 -- ARGV ttl_ms             how long the record is valid without a renewal
--- ARGV seen               "owner epoch beat" of a record that stayed unchanged for its length, or ""; the
---                         numbers alone could be another beat's after the server has lost writes
+-- ARGV seen               "owner epoch beat at" of a record that stayed unchanged for its length, or ""; the numbers
+--                         alone could be those of another beat, or of a later renewal, after the server has lost writes
 -- ARGV known_epoch, known_beat   the latest record that the owner knows of, or zeros
 -- ARGV watermark          the scheduler's new watermark, or ""; ignored if the record is older than the
 --                         owner knows, because the server has then lost decisions
@@ -32,7 +32,7 @@
 -- RETURNS {leads, epoch, beat, owner, ttl_ms, version, server_ms, size of the outbox,
 --          when the first delayed run may go (0 while a lane is unreleased, or can have a place that no worker passes on) or -1,
 --          number of runs that are lost or to retry,
---          the latest revision of stored entries, the number of runs that ever died}
+--          the latest revision of stored entries, the number of runs that ever died, at}
 local leader, meta, scheduler, version = keys.leader, keys.meta, keys.scheduler, keys.version
 local owner, ttl, seen, watermark, now = args.owner, args.ttl_ms, args.seen, args.watermark, args.now_ms
 local known_epoch, known_beat = tonumber(args.known_epoch), tonumber(args.known_beat)
@@ -48,7 +48,7 @@ end
 local kind = redis.call('TYPE', leader).ok
 local strange = kind ~= 'hash' and kind ~= 'none'
 -- A key of another type counts as a leader that never renews: it is taken over like any other.
-local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms')
+local record = strange and { 'unreadable', '0', '0' } or redis.call('HMGET', leader, 'owner', 'epoch', 'beat', 'ttl_ms', 'at')
 local free = not record[1] or not record[2]
 local term, beats = tonumber(record[2] or '0') or 0, tonumber(record[3] or '0') or 0
 local changes = tonumber(redis.call('GET', version) or '0') or 0
@@ -62,8 +62,8 @@ local crowded = redis.call('ZCARD', keys.catchup_waiting) > 0 and free_places() 
 local delayed = (crowded or redis.call('ZCARD', keys.unreleased) > 0) and 0 or tonumber(first[2] or '-1')
 local overdue = redis.call('ZCOUNT', keys.leases, '-inf', server) + redis.call('ZCOUNT', keys.retries, '-inf', server)
 
-if not free and record[1] ~= owner and string.format('%s %d %d', record[1], term, beats) ~= seen then
-  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue, revision, died }
+if not free and record[1] ~= owner and string.format('%s %d %d %s', record[1], term, beats, record[5] or '') ~= seen then
+  return { 0, term, beats, record[1], tonumber(record[4]) or 0, changes, server, outbox, delayed, overdue, revision, died, record[5] or '' }
 end
 
 local forgotten = record[1] ~= owner or term < known_epoch or (term == known_epoch and beats < known_beat)
@@ -77,7 +77,8 @@ if record[1] ~= owner then
   if redis.call('ZCARD', keys.epochs) > 1000 then redis.call('ZREM', keys.epochs, redis.call('ZRANGE', keys.epochs, 0, 0)[1]) end
 end
 if strange then redis.call('DEL', leader) end
-redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'ttl_ms', ttl)
+local at = this_moment()
+redis.call('HSET', leader, 'owner', owner, 'epoch', epoch, 'beat', beat, 'at', at, 'ttl_ms', ttl)
 -- No beat ticked for longer than a take-over lasts: slots may have been missed. The last 200 outages are kept.
 local before = tonumber(redis.call('HGET', scheduler, 'last_tick') or '') or tonumber(now)
 if tonumber(now) - before > 2 * tonumber(ttl) then
@@ -88,4 +89,4 @@ redis.call('HSET', scheduler, 'last_tick', now)
 if watermark ~= '' and not forgotten and (tonumber(redis.call('HGET', scheduler, 'watermark') or '0') or 0) < tonumber(watermark) then
   redis.call('HSET', scheduler, 'watermark', watermark)
 end
-return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue, revision, died }
+return { 1, epoch, beat, owner, tonumber(ttl), changes, server, outbox, delayed, overdue, revision, died, at }

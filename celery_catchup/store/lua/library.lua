@@ -36,6 +36,11 @@ local function server_now(now_ms)
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
+-- A text that no other renewal of a lease has: after lost writes, numbers come again. Nothing is computed with it.
+local function this_moment()
+  return table.concat(redis.call('TIME'), '.')
+end
+
 -- Format epoch milliseconds as 2026-02-07T10:00:00Z (days to civil date after Howard Hinnant).
 local function rfc3339(ms)
   local days = math.floor(ms / 86400000)

@@ -90,6 +90,21 @@ def test_without_a_renewal_a_standby_leads_as_soon_as_the_lease_is_over(
         leader.keep()
 
 
+def test_a_renewal_whose_number_comes_again_after_lost_writes_is_another_one(
+    store: Store, clock: FakeClock, leader: Leadership, standby: Leadership
+) -> None:
+    record = Keys(NAMESPACE).leader
+    before = store.client.dump(record)
+    leader.lead(now=2)
+    standby.lead(now=2)
+
+    store.client.restore(record, 0, before, replace=True)
+    clock.advance(seconds=LEASE)  # the standby is suspended meanwhile
+    leader.lead(now=3)
+
+    assert not standby.lead(now=3).leads
+
+
 def test_the_lease_of_a_tick_that_hangs_is_not_renewed_for_ever(
     clock: FakeClock, beside: Beside, leader: Leadership, standby: Leadership
 ) -> None:
