@@ -34,8 +34,8 @@ class Delivery:
     redelivered: bool = False
     """It was with a worker before: it waits in front of the others then."""
     unknown: bool = False
-    """The store does not know of it: a worker that could not claim it has handed it back, or one without the
-    plugin tries it again."""
+    """The store does not know of it: a worker that could not claim it has handed it back, or one that has
+    lost its run, or has no plugin, tries it again."""
 
     @property
     def run_id(self) -> str:

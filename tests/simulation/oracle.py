@@ -169,6 +169,10 @@ class Oracle:
             if meant and one.task_id not in task_ids and terminate:
                 self.fail("a task is terminated under the id of another attempt", one.entry, one.task_id)
 
+    def has_lost(self, run_id: str, token: str) -> bool:
+        """Whether the run was taken from the worker that got it with this token."""
+        return self.leases.get((run_id, token)) == 0
+
     def _leased(self, one: Execution) -> bool:
         return self.leases.get((one.run_id, one.token), 0) > self.network.server_ms
 

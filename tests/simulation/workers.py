@@ -223,8 +223,8 @@ class Worker:
         def resend(countdown: float, retries: int) -> None:
             if not self.broker.reachable():
                 raise OperationalError("simulated: the broker does not answer")
-            handed_back = retries == delivery.retries
-            again = Delivery(delivery.headers, retries, unknown=handed_back or not self.plugin)
+            handed_back, lost = retries == delivery.retries, self.oracle.has_lost(delivery.run_id, token)
+            again = Delivery(delivery.headers, retries, unknown=handed_back or lost or not self.plugin)
             self.broker.accept(again, after=round(countdown * 1000))
 
         post = process.notes["post"] if self.plugin else None
