@@ -138,6 +138,7 @@ class Worker:
         self.executing: dict[str, Execution] = {}
         self.busy = 0
         self._next_start: dict[str, int] = {}
+        self._looks: set[int] = set()
 
     def start(self, *, supervised: bool = True) -> None:
         self.process = process = Process(self.hub, self.name, self.clock)
@@ -249,12 +250,18 @@ class Worker:
             if one.starts_at > now:
                 continue
             if self._next_start.get(name, 0) > now:
-                process.spawn(lambda: self._begin_next(process), after=self._next_start[name] - now)
+                self._look_again(process, self._next_start[name])
                 continue
             self.reserved.remove(one)
             self._next_start[name] = now + self.rate.get(name, 0)
             self.busy += 1
             process.spawn(lambda one=one: self._work(process, one))
+
+    def _look_again(self, process: Process, at: int) -> None:
+        """Begin what may be begun at that time; one look is enough for all messages that wait for it."""
+        if at not in self._looks:
+            self._looks.add(at)
+            process.spawn(lambda: self._begin_next(process), after=at - self.hub.now)
 
     def _work(self, process: Process, one: Reserved) -> None:
         if not process.alive:
