@@ -211,14 +211,16 @@ def test_a_clock_that_is_set_while_beat_runs_makes_nothing_early_and_nothing_twi
     assert sent[0] == TEN
 
 
-def test_the_servers_clock_has_no_say_in_who_leads(redis_url: str) -> None:
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_the_servers_clock_has_no_say_in_who_leads(redis_url: str, hours: int) -> None:
     clock = FakeClock(NINE)
     leader, standby = Beat(redis_url, clock, ETL), Beat(redis_url, clock, ETL)
     leader.tick()
     record: Any = leader.client.hgetall(leader.keys.leader)
 
-    # Nothing in the record is a time, and it does not expire: no clock but the observer's can end it.
-    assert set(record) == {b"owner", b"epoch", b"beat", b"ttl_ms"}
+    # Its only time tells two renewals apart, and it does not expire: no clock but the observer's ends it.
+    assert set(record) == {b"owner", b"epoch", b"beat", b"at", b"ttl_ms"}
+    leader.client.hset(leader.keys.leader, "at", str(float(record[b"at"]) + 3600 * hours))
     assert leader.client.ttl(leader.keys.leader) == -1
     assert standby.tick() is False
     clock.advance(seconds=11)
