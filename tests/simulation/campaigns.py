@@ -54,8 +54,8 @@ def _play(seeds: range) -> list[Outcome]:
 
 
 def campaign(first: int, last: int) -> Figures:
-    """Every seed from first to last, a virtual week each; ``pytest -s`` shows how far it has come, and each
-    violation at once."""
+    """Play every seed from first to last, a virtual week each; ``pytest -s`` shows how far it has come, and
+    each violation at once."""
     parts = [range(start, min(start + PART, last + 1)) for start in range(first, last + 1, PART)]
     figures = Figures()
     for outcomes in _on_every_core(_play, parts):

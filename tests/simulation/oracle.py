@@ -170,7 +170,7 @@ class Oracle:
                 self.fail("a task is terminated under the id of another attempt", one.entry, one.task_id)
 
     def has_lost(self, run_id: str, token: str) -> bool:
-        """Whether the run was taken from the worker that got it with this token."""
+        """Tell whether the run was taken from the worker that got it with this token."""
         return self.leases.get((run_id, token)) == 0
 
     def _leased(self, one: Execution) -> bool:

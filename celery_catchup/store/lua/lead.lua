@@ -1,8 +1,8 @@
 -- Take or renew the lead, or return who leads; in the same step the leader's tick is recorded.
 --
 -- A record that has not changed for its length by the observer's own clock belongs to a dead leader: the observer
--- passes it in `seen` and takes over. The server's clock is not used, so that its jumps neither steal a lease nor
--- keep every beat from leading.
+-- passes it in `seen` and takes over. No time of the server's clock is compared with another, so that its jumps neither
+-- steal a lease nor keep every beat from leading.
 --
 -- KEYS leader     hash    owner, epoch, beat (grows with each renewal), at (tells two renewals with one number apart), ttl_ms
 -- KEYS meta       hash    schema and the last epoch, which outlives the leader's record
